@@ -1,0 +1,55 @@
+# make demo, make test: each sets up what it needs. Needs Python 3.11+, pip and make.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+STAMP := .venv/.installed
+
+.PHONY: demo test check format slow bench docs clean
+
+demo: $(STAMP)
+	@$(BIN)/dprl demo
+
+test: $(STAMP)-dev check
+	@$(BIN)/python -m pytest --cov --cov-report=term
+
+check: $(STAMP)-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+
+format: $(STAMP)-dev
+	@$(BIN)/ruff check -q --fix .
+	@$(BIN)/ruff format -q .
+
+slow: $(STAMP)-dev
+	@$(BIN)/python -m pytest -m slow
+
+bench: $(STAMP)-dev
+	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md
+	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
+
+docs: $(STAMP)-docs
+	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean:
+	rm -rf .venv build dist docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "dprl needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@echo "Making .venv (once; about a minute) ..."
+	@$(PYTHON) -m venv .venv
+
+$(STAMP): .venv/bin/python pyproject.toml constraints.txt
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(STAMP)-dev: $(STAMP) pyproject.toml constraints.txt
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(STAMP)-docs: $(STAMP) pyproject.toml constraints.txt
+	@$(PIP) install -c constraints.txt -e '.[docs]'
+	@touch $@

@@ -1,0 +1,78 @@
+"""Safe policy improvement from logged decisions.
+
+Reads what people decided and what came of it, finds the few decisions worth changing, says DEFER
+everywhere else, and states how sure it is. Implements Decision-Point RL (AISTATS 2025).
+
+    import dprl
+    log = dprl.read("visits.parquet", episode="patient", time="day",
+                    state="stage", action="treatment", reward="score")
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=0.99).fit(log)
+    print(policy.changes())
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dprl.version import __version__
+
+if TYPE_CHECKING:
+    from dprl import envs
+    from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
+    from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
+    from dprl.learn import DPRLDiscrete
+    from dprl.log import Log
+    from dprl.policy import DEFER, Policy, load
+    from dprl.table import Table
+
+__all__ = [
+    "DEFER",
+    "CutWarning",
+    "DPRLDiscrete",
+    "DprlError",
+    "Log",
+    "LogError",
+    "ParameterError",
+    "PlanError",
+    "Policy",
+    "PolicyError",
+    "Table",
+    "__version__",
+    "check",
+    "envs",
+    "from_arrays",
+    "from_d3rlpy",
+    "from_frame",
+    "from_minari",
+    "load",
+    "read",
+    "write",
+]
+
+_HOME = {
+    "dprl.errors": ("CutWarning", "DprlError", "LogError", "ParameterError", "PlanError",
+                    "PolicyError"),
+    "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
+                "write"),
+    "dprl.learn": ("DPRLDiscrete",),
+    "dprl.log": ("Log",),
+    "dprl.policy": ("DEFER", "Policy", "load"),
+    "dprl.table": ("Table",),
+}  # fmt: skip
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `import dprl` itself loads nothing heavy."""
+    if name == "envs":
+        return importlib.import_module("dprl.envs")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'dprl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

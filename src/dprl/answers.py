@@ -1,0 +1,80 @@
+"""A file of states in, the same file with a suggestion on every row out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dprl.disk import replacing
+from dprl.errors import LogError
+from dprl.policy import DEFER, Policy
+from dprl.sources import TableFile
+
+__all__ = ["Answered", "answer"]
+
+
+class Answered:
+    """States read, answered, and ready to be written in the order they came."""
+
+    def __init__(
+        self, table: TableFile, column: str, states: list[Any], answers: list[Any]
+    ) -> None:
+        self.table, self.column, self.states, self.answers = table, column, states, answers
+
+    def counts(self, policy: Policy) -> dict[str, int]:
+        """Rows, rows deferred, and rows whose state the policy never saw."""
+        known = set(policy.states)
+        return {
+            "rows": len(self.answers),
+            "deferred": sum(a is DEFER for a in self.answers),
+            "unknown": sum(s not in known for s in self.states),
+        }
+
+    def write(self, out: str | None, name: str, defer: str) -> None:
+        """Write the input's columns and one more; to standard output where `out` is None."""
+        words = [defer if a is DEFER else str(a) for a in self.answers]
+        if out is not None:
+            if not Path(out).parent.is_dir():
+                raise LogError(f"the folder of {out!r} does not exist.", do="Make it first.")
+            with replacing(out) as part:
+                self.table.write_with(name, words, part, Path(out).suffix.lower())
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "answers.csv"
+            self.table.write_with(name, words, part, ".csv")
+            with part.open(encoding="utf-8", newline="") as stream:
+                shutil.copyfileobj(stream, sys.stdout)
+
+
+def answer(policy: Policy, source: str, column: str | None) -> Answered:
+    """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-')."""
+    text = bool(policy.states) and isinstance(policy.states[0], str)
+    if column is None:
+        named = policy.provenance.get("columns", {}).get("state")
+        column = named if isinstance(named, str) else None
+    if source != "-":
+        return _answer(policy, TableFile(source), column, text)
+    handle, name = tempfile.mkstemp(suffix=".csv")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        return _answer(policy, TableFile(name), column, text)
+    finally:
+        os.unlink(name)
+
+
+def _answer(policy: Policy, table: TableFile, column: str | None, text: bool) -> Answered:
+    if column is None or (column not in table.types and len(table.types) == 1):
+        if len(table.types) != 1:
+            raise LogError(
+                f"which of the {len(table.types)} columns holds the states is not said.",
+                ", ".join(map(repr, table.types)),
+                "Name it with --state.",
+            )
+        column = next(iter(table.types))
+    states = table.states(column, text)
+    return Answered(table, column, states, policy.act(states))

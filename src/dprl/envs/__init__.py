@@ -1,0 +1,9 @@
+"""Finite MDPs with exact values, and the problems the method is judged on."""
+
+from dprl.envs.care import care_pathway
+from dprl.envs.forest import forest
+from dprl.envs.gridworld import open_grid, rooms, soft
+from dprl.envs.mdp import FiniteMDP
+from dprl.envs.risky_arms import risky_arms
+
+__all__ = ["FiniteMDP", "care_pathway", "forest", "open_grid", "risky_arms", "rooms", "soft"]

@@ -1,0 +1,43 @@
+"""What goes wrong, said in three lines: what is wrong, the first place, what to do."""
+
+from __future__ import annotations
+
+__all__ = ["CutWarning", "DprlError", "LogError", "ParameterError", "PlanError", "PolicyError"]
+
+
+class DprlError(Exception):
+    """Base of every error this package raises on purpose.
+
+    Attributes:
+        what: What is wrong, with numbers.
+        where: The first place it was seen, or an empty string.
+        do: What the user can do about it, or an empty string.
+    """
+
+    def __init__(self, what: str, where: str = "", do: str = "") -> None:
+        self.what, self.where, self.do = what, where, do
+        lines = [what, f"first: {where}" if where else "", do]
+        super().__init__("\n  ".join(line for line in lines if line))
+
+    def __reduce__(self) -> tuple[type[DprlError], tuple[str, str, str]]:
+        return type(self), (self.what, self.where, self.do)
+
+
+class LogError(DprlError, ValueError):
+    """The logged data cannot be used as they are."""
+
+
+class PolicyError(DprlError, ValueError):
+    """A policy, or the file that should hold one, cannot be used as it is."""
+
+
+class ParameterError(DprlError, ValueError):
+    """A parameter is outside what it may be."""
+
+
+class PlanError(DprlError, RuntimeError):
+    """A planner did not settle, or its equations have no solution."""
+
+
+class CutWarning(UserWarning):
+    """Some episodes were cut (we stopped looking) and had to be treated somehow."""

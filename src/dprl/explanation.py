@@ -1,0 +1,211 @@
+"""Why a policy answers as it does, in words and numbers a reviewer can check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.log import Label
+from dprl.table import Table, plain
+
+if TYPE_CHECKING:
+    from dprl.policy import Policy
+
+__all__ = ["Explanation", "change_rows", "explain_state", "welch"]
+
+LEVEL = 0.95
+KINDS = ("defer", "confirmation", "change")
+
+
+def welch(
+    n_x: NDArray[Any],
+    mean_x: NDArray[Any],
+    var_x: NDArray[Any],
+    n_y: NDArray[Any],
+    mean_y: NDArray[Any],
+    var_y: NDArray[Any],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Welch's two-sided interval for E x - E y at LEVEL; NaN where a group has fewer than two."""
+    from scipy.special import stdtrit
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u, v = var_x / n_x, var_y / n_y
+        freedom = (u + v) ** 2 / (u**2 / (n_x - 1) + v**2 / (n_y - 1))
+        t = np.where(u + v > 0, stdtrit(freedom, (1 + LEVEL) / 2), 0.0)
+        half = t * np.sqrt(u + v)
+        middle = mean_x - mean_y
+    return middle - half, middle + half
+
+
+def advantage_interval(policy: Policy, s: Any, a: Any) -> tuple[Any, Any]:
+    """Interval of A(s,a) = (1 - p)(E x - E y), p the share that took a at first visits."""
+    total = policy.m[s].sum(axis=-1)
+    others = total - policy.m[s, a]
+    low, high = welch(
+        policy.m[s, a],
+        policy.took_mean[s, a],
+        policy.took_variance[s, a],
+        others,
+        policy.others_mean[s, a],
+        policy.others_variance[s, a],
+    )
+    with np.errstate(invalid="ignore"):
+        weight = others / total
+    return weight * low, weight * high
+
+
+def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
+    """The table of the decision points `rows`, largest difference first."""
+    chosen = policy.choice[rows]
+    difference = policy.Q[rows, chosen] - policy.V[rows]
+    order = np.lexsort((rows, -difference))
+    rows, chosen, difference = rows[order], chosen[order], difference[order]
+    usual = policy.usual[rows]
+    total = policy.m[rows].sum(axis=1)
+    low, high = advantage_interval(policy, rows, chosen)
+    unit = "visits" if policy.parameters.get("visits") == "all" else "episodes"
+    return Table(
+        {
+            "state": [policy.states[s] for s in rows],
+            "usual": [policy.actions[a] for a in usual],
+            "usual_share": (policy.m[rows, usual] / total).tolist(),
+            "suggested": [policy.actions[a] for a in chosen],
+            unit: policy.n[rows, chosen].tolist(),
+            "others": (total - policy.m[rows, chosen]).tolist(),
+            "value": policy.Q[rows, chosen].tolist(),
+            "value_usual": policy.V[rows].tolist(),
+            "difference": difference.tolist(),
+            "low": low.tolist(),
+            "high": high.tolist(),
+            "planned": policy.planned[rows, chosen].tolist(),
+        },
+        caption=f"{len(rows):,} {what}",
+        note=(
+            f"difference = value - value_usual; low..high: approximate {100 * LEVEL:.0f} % interval"
+            " of each row alone, not corrected for having picked these rows."
+            if len(rows)
+            else ""
+        ),
+        identifiers=frozenset({"state", "usual", "suggested"}),
+    )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One state's answer and the evidence for it.
+
+    Attributes:
+        state: The state asked about.
+        kind: "change", "confirmation" or "defer".
+        suggested: The suggested action, or None where it defers.
+        reason: One sentence.
+        episodes: n(s), training trajectories that visited the state.
+        value: V̂(s), or None where it was never visited.
+        actions: One row an action seen there: counts, values, whether allowed, and why not.
+    """
+
+    state: Label
+    kind: str
+    suggested: Label | None
+    reason: str
+    episodes: int
+    value: float | None
+    actions: Table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        words = {k: v for k, v in vars(self).items() if k != "actions"}
+        result: dict[str, Any] = plain({**words, "actions": self.actions.to_dicts()})
+        return result
+
+    def __str__(self) -> str:
+        answer = "DEFER" if self.suggested is None else f"suggests {self.suggested}"
+        lines = [f"{self.state}: {answer} ({self.kind})" if self.suggested is not None else
+                 f"{self.state}: {answer}", self.reason]  # fmt: skip
+        if len(self.actions):
+            lines += ["", str(self.actions)]
+        return "\n".join(lines)
+
+
+def _verdict(policy: Policy, s: int, a: int) -> str:
+    """Suggested, allowed, or the first condition of the rule that (s, a) fails."""
+    if policy.allowed[s, a]:
+        return "suggested" if a == policy.choice[s] else "allowed"
+    n_min = policy.n_min
+    others = int(policy.m[s].sum() - policy.m[s, a])
+    if policy.n[s, a] < n_min:
+        return f"taken in {policy.n[s, a]:,}, fewer than n_min = {n_min:,.0f}"
+    if policy.parameters.get("contrast") and others < n_min:
+        return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
+    if not policy.Q[s, a] >= policy.V[s] - 1e-9:
+        return "worse than usual practice here"
+    return "not always available here"
+
+
+def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
+    """Explain code `s` of `policy` (-1 for a state it never saw)."""
+    if s < 0 or not policy.m[s].any():
+        return Explanation(
+            state,
+            "defer",
+            None,
+            "This state was never seen in the training log.",
+            0,
+            None,
+            Table({}),
+        )
+    chosen, kind = int(policy.choice[s]), KINDS[policy.kind[s]]
+    seen = [a for a in range(len(policy.actions)) if policy.n[s, a] > 0]
+    total = int(policy.m[s].sum())
+    rows = Table(
+        {
+            "action": [policy.actions[a] for a in seen],
+            "share": (policy.m[s, seen] / total).tolist(),
+            "episodes": policy.n[s, seen].tolist(),
+            "others": (total - policy.m[s, seen]).tolist(),
+            "value": policy.Q[s, seen].tolist(),
+            "difference": (policy.Q[s, seen] - policy.V[s]).tolist(),
+            "planned": policy.planned[s, seen].tolist(),
+            "verdict": [_verdict(policy, s, a) for a in seen],
+        },
+        caption=f"{total:,} episodes came here; usual practice is worth {policy.V[s]:.3f}",
+        identifiers=frozenset({"action"}),
+    )
+    return Explanation(
+        state=state,
+        kind=kind,
+        suggested=policy.actions[chosen] if chosen >= 0 else None,
+        reason=_reason(policy, s, chosen, kind),
+        episodes=total,
+        value=float(policy.V[s]),
+        actions=rows,
+    )
+
+
+def _reason(policy: Policy, s: int, chosen: int, kind: str) -> str:
+    n_min = policy.n_min
+    if chosen < 0:
+        enough = policy.n[s] >= n_min
+        if not enough.any():
+            return f"No action was taken here in at least n_min = {n_min:,.0f} episodes."
+        compared = policy.m[s].sum() - policy.m[s] >= n_min
+        if policy.parameters.get("contrast") and not (enough & compared).any():
+            return (
+                f"Fewer than n_min = {n_min:,.0f} episodes did anything but the usual here: "
+                "there is nothing to compare with."
+            )
+        return "No action with enough evidence did better here than usual practice."
+    n, others = int(policy.n[s, chosen]), int(policy.m[s].sum() - policy.m[s, chosen])
+    gain = policy.Q[s, chosen] - policy.V[s]
+    usual = policy.usual[s]
+    did = (
+        f"{policy.actions[chosen]} was taken in {n:,} episodes that came here and ended "
+        f"{gain:+.3f} against usual practice ({others:,} did otherwise)"
+    )
+    if kind == "confirmation":
+        return f"{did}; it is what is usually done."
+    share = policy.m[s, usual] / policy.m[s].sum()
+    return f"{did}; usually done is {policy.actions[usual]} ({100 * share:.0f} %)."

@@ -1,0 +1,116 @@
+r"""Decision-Point RL (Sharma, Benac, Parbhoo, Doshi-Velez, AISTATS 2025).
+
+Algorithm 1, discrete states: evidence → allowed pairs (Eq. 1) → elevated semi-MDP (Alg. 2) →
+policy iteration over it → a policy that acts at decision points and defers everywhere else.
+
+Departures from the paper: `contrast` (see `dprl.points`), the repaired segments (see `dprl.smdp`),
+and a stated treatment of cut episodes (see `dprl.cut`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl.cut import check_cut, settle
+from dprl.errors import LogError
+from dprl.evidence import Evidence, Visits
+from dprl.log import Cut, Log
+from dprl.planning import policy_iteration
+from dprl.points import allowed, check_n_min
+from dprl.policy import Policy
+from dprl.smdp import elevate
+from dprl.tabular import availability, check_gamma, tally
+from dprl.version import __version__
+
+__all__ = ["DPRLDiscrete"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPRLDiscrete:
+    """DPRL for labelled states.
+
+    Attributes:
+        n_min: Trajectories an action needs behind it before it may be suggested.
+        gamma: Discount in (0, 1].
+        contrast: Also require n_min trajectories that did otherwise; False is the paper's rule.
+        plan: Plan over many decisions; False takes the best single one (argmax Q̂).
+        visits: "first" counts trajectories; "all" counts visits (for comparison, no certificate).
+        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+    """
+
+    n_min: float
+    gamma: float
+    contrast: bool = True
+    plan: bool = True
+    visits: Visits = "first"
+    cut: Cut | None = None
+
+    def __post_init__(self) -> None:
+        check_n_min(self.n_min)
+        check_gamma(self.gamma)
+        check_cut(self.cut)
+
+    def fit(self, log: Log) -> Policy:
+        """The policy this log supports."""
+        log.codes()
+        if not log.n_episodes:
+            raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+        settled = settle(log, self.gamma, self.cut)
+        known, occurrences = tally(settled, self.gamma, visits=self.visits)
+        pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(settled))
+        choice = np.full(log.n_states, -1, np.int32)
+        planned = np.where(pairs, known.pair.mean, np.nan)
+        if self.plan:
+            semi = elevate(settled, known, occurrences, pairs)
+            result = policy_iteration(semi, known.pair.mean[pairs])
+            choice[semi.points] = semi.action[result.rows]
+            planned[pairs] = result.q
+        else:
+            points = pairs.any(axis=1)
+            best = np.where(pairs, known.pair.mean, -np.inf).argmax(axis=1)
+            choice[points] = best[points]
+        return _policy(self, log, settled, known, pairs, choice, planned)
+
+
+def _policy(
+    learner: DPRLDiscrete,
+    log: Log,
+    settled: Log,
+    known: Evidence,
+    pairs: Any,
+    choice: Any,
+    planned: Any,
+) -> Policy:
+    settings = asdict(learner)
+    settings["n_min"] = None if math.isinf(learner.n_min) else int(learner.n_min)
+    return Policy(
+        states=log.states,
+        actions=log.actions,
+        choice=choice,
+        allowed=pairs,
+        steps=np.bincount(settled.codes(), minlength=log.n_states),
+        n=known.pair.n,
+        m=known.took.n,
+        Q=known.pair.mean,
+        V=known.state.mean,
+        took_mean=known.took.mean,
+        took_variance=known.took.variance,
+        others_mean=known.others.mean,
+        others_variance=known.others.variance,
+        planned=planned,
+        parameters={"learner": type(learner).__name__, **settings},
+        provenance={
+            "made_by": f"dprl {__version__}",
+            "log": log.digest(),
+            "episodes": log.n_episodes,
+            "groups": len(log.groups),
+            "steps": log.n_steps,
+            "cut_episodes": len(log.cut_episodes),
+            "episodes_used": settled.n_episodes,
+            "columns": dict(log.columns),
+        },
+    )

@@ -1,0 +1,104 @@
+"""Solve x = b + A x for a sparse A that loses mass (a discount, an end), the same every time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl.errors import PlanError
+
+__all__ = ["leaks", "solve"]
+
+DIRECT = 2_000
+"""Up to this many unknowns a sparse LU is used; above, its fill-in can be the square of that."""
+
+Floats = NDArray[np.float64]
+
+
+def leaks(A: sparse.csr_array) -> NDArray[np.bool_]:
+    """Unknowns from which mass is lost sooner or later; the others have no finite value."""
+    reached = np.asarray(1 - A.sum(axis=1) > 1e-12)
+    while not reached.all():
+        more = reached | (A @ reached.astype(np.float64) > 0)
+        if (more == reached).all():
+            break
+        reached = more
+    return reached
+
+
+def solve(A: sparse.csr_array, b: Floats) -> Floats:
+    """x with x = b + A x, to a residual of 1e-13 of its size. A: CSR (n, n) >= 0, b: (n,)."""
+    if not len(b):
+        return b.copy()
+    system = (sparse.eye_array(len(b), format="csr") - A).tocsr()
+    stuck = np.flatnonzero(~leaks(A))
+    if len(stuck):
+        raise PlanError(
+            f"a value is not defined for {len(stuck):,} of {len(b):,} states: nothing ever ends.",
+            f"unknown {stuck[0]}",
+            "With gamma = 1 every choice must lead to an end in the log; use gamma < 1.",
+        )
+    x = _direct(system, b) if len(b) <= DIRECT else _iterative(system, b)
+    if _settled(system, b, x):
+        return x
+    x = _direct(system, b)
+    if not _settled(system, b, x):
+        raise PlanError(
+            f"a linear system of {len(b):,} unknowns could not be solved to rounding.",
+            do="Returns of very different sizes, or gamma too close to 1; use gamma < 1.",
+        )
+    return x
+
+
+def _settled(system: sparse.csr_array, b: Floats, x: Floats) -> bool:
+    size = max(float(np.abs(b).max()), float(np.abs(x).max()))
+    return bool(np.isfinite(x).all() and np.abs(b - system @ x).max() <= 1e-13 * size)
+
+
+def _direct(system: sparse.csr_array, b: Floats) -> Floats:
+    from scipy.sparse.linalg import splu
+
+    try:
+        factors = splu(system.tocsc())
+    except RuntimeError:
+        return np.full(len(b), np.nan)
+    x = factors.solve(b)
+    return np.asarray(x + factors.solve(b - system @ x))
+
+
+def _iterative(system: sparse.csr_array, b: Floats) -> Floats:
+    """BiCGSTAB, restarted on its own residual.
+
+    Written out because its sums must not depend on how many threads a BLAS feels like using:
+    numpy's own add.reduce is pairwise and always the same.
+    """
+
+    def dot(u: Floats, v: Floats) -> float:
+        return float(np.add.reduce(u * v))
+
+    x = b.copy()
+    for _ in range(8):
+        r = b - system @ x
+        if _settled(system, b, x):
+            break
+        shadow, p = r.copy(), r.copy()
+        rho = dot(shadow, r)
+        goal = rho * 1e-28
+        for _ in range(500):
+            if rho == 0 or dot(r, r) <= goal:
+                break
+            v = system @ p
+            alpha = rho / dot(shadow, v)
+            s = r - alpha * v
+            t = system @ s
+            tt = dot(t, t)
+            omega = dot(t, s) / tt if tt > 0 else 0.0
+            x = x + alpha * p + omega * s
+            r = s - omega * t
+            new = dot(shadow, r)
+            if omega == 0 or not np.isfinite(new):
+                break
+            p = r + (new / rho) * (alpha / omega) * (p - omega * v)
+            rho = new
+    return np.asarray(x)

@@ -1,0 +1,109 @@
+r"""Exact policy iteration over the decision points (the paper's Algorithm 1, lines 6 and on).
+
+    V = R̃_π + D_π V        evaluate, exactly (sparse)
+    q = R̃ + D V            look one decision ahead
+    π(p) ← argmax q        improve, where that is better by more than 1e-10
+
+Starts at argmax Q̂ over allowed actions (lowest index on ties) and stops when the policy is stable.
+Any policy made of allowed actions keeps the guarantee, so the planner may choose freely among them.
+
+Departures: the 1e-10 grows with values beyond 1 in size, or rounding could keep the loop going.
+With γ = 1 the starting policy may circle for ever although every trajectory ended (only first
+occurrences are counted): such points start with an allowed action that leads on towards an end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PlanError
+from dprl.linear import leaks, solve
+from dprl.smdp import SemiMDP
+
+__all__ = ["Plan", "evaluate", "look_ahead", "policy_iteration"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BETTER = 1e-10
+ROUNDS = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A settled plan.
+
+    Attributes:
+        rows: int64 (P,), the chosen row of the semi-MDP at each decision point.
+        V: float64 (P,), value of the plan at each decision point.
+        q: float64 (rows,), value of each allowed action now and the plan afterwards.
+        rounds: How many improvements it took.
+    """
+
+    rows: Ints
+    V: Floats
+    q: Floats
+    rounds: int
+
+
+def evaluate(semi: SemiMDP, rows: Ints) -> Floats:
+    """V = R̃_π + D_π V at the decision points, for the policy that chose `rows`."""
+    return solve(semi.D[rows], semi.R[rows])
+
+
+def look_ahead(semi: SemiMDP, V: Floats) -> Floats:
+    """q = R̃ + D V for every row."""
+    return np.asarray(semi.R + semi.D @ V)
+
+
+def _best(semi: SemiMDP, q: Floats) -> Ints:
+    """The row with the largest q of each decision point, the first of equals."""
+    if not len(semi.points):
+        return np.empty(0, np.int64)
+    top = np.maximum.reduceat(q, semi.first[:-1])
+    is_top = q == np.repeat(top, np.diff(semi.first))
+    place = np.where(is_top, np.arange(len(q)), len(q))
+    return np.asarray(np.minimum.reduceat(place, semi.first[:-1]))
+
+
+def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:
+    """`rows`, changed at points that would never reach an end to a row that leads towards one."""
+    rows = rows.copy()
+    ends = leaks(semi.D[rows])
+    leak = 1 - semi.D.sum(axis=1) > 1e-12
+    while not ends.all():
+        onward = leak | (semi.D @ ends.astype(np.float64) > 0)
+        first = _best(semi, onward.astype(np.float64))
+        moved = ~ends & onward[first]
+        if not moved.any():
+            stuck = np.flatnonzero(~ends)
+            raise PlanError(
+                f"no allowed choice ever leads to an end from {len(stuck):,} of "
+                f"{len(ends):,} decision points.",
+                f"state number {semi.points[stuck[0]]}",
+                "Use gamma < 1, or plan=False.",
+            )
+        rows[moved] = first[moved]
+        ends |= moved
+    return rows
+
+
+def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
+    """The best plan over allowed actions; Q (rows,) is Q̂ of each row, where it starts."""
+    rows = _able_to_end(semi, _best(semi, Q))
+    for rounds in range(ROUNDS):
+        V = evaluate(semi, rows)
+        q = look_ahead(semi, V)
+        best = _best(semi, q)
+        margin = BETTER * max(1.0, float(np.abs(V).max(initial=0)))
+        better = q[best] > q[rows] + margin
+        if not better.any():
+            return Plan(rows, V, q, rounds)
+        rows = np.where(better, best, rows)
+    raise PlanError(
+        f"policy iteration did not settle in {ROUNDS:,} rounds over {len(semi.points):,} points.",
+        do="Use a smaller gamma, or plan=False.",
+    )

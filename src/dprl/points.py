@@ -1,0 +1,58 @@
+r"""Decision points: where the log may speak (the paper's Eq. 1 = Eq. 6).
+
+    allowed(s,a) := n(s,a) >= n_min  and  Q̂(s,a) >= V̂(s) - 1e-9
+                    and (contrast)  n(s) - m(s,a) >= n_min
+
+A state is a decision point when some action is allowed; everywhere else the policy says DEFER.
+Raising n_min never adds an allowed pair.
+
+Departures from the paper:
+
+* `contrast` is ours, and on by default: enough trajectories must have done *otherwise* at s.
+  Without it the rule may recommend the usual action on the word of two or three rare alternatives.
+  It only shrinks the allowed set, so every guarantee survives. `contrast=False` is the paper's.
+* Q̂ >= V̂ is decided on integer sums (see `dprl.evidence`), so ties are ties; the 1e-9 is kept for
+  returns that are equal on paper and differ by rounding.
+* Actions that are not always available in a state are never allowed there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import ParameterError
+from dprl.evidence import Evidence
+
+__all__ = ["TOLERANCE", "allowed", "check_n_min"]
+
+TOLERANCE = 1e-9
+
+
+def check_n_min(n_min: float) -> float:
+    """n_min as given if it is a whole number >= 1 or infinity, else a ParameterError."""
+    good = isinstance(n_min, int | float | np.number) and not isinstance(n_min, bool)
+    if not good or not (n_min >= 1 and (math.isinf(n_min) or n_min == int(n_min))):
+        raise ParameterError(
+            f"n_min must be a whole number of episodes, at least 1 (or infinity); got {n_min!r}."
+        )
+    return float(n_min)
+
+
+def allowed(
+    evidence: Evidence,
+    n_min: float,
+    *,
+    contrast: bool = True,
+    available: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
+    """Eq. 1: the pairs (s, a) a policy may choose, bool (S, A)."""
+    n_min = check_n_min(n_min)
+    pairs = (evidence.n_pair >= n_min) & evidence.not_worse(TOLERANCE)
+    if contrast:
+        pairs &= evidence.n_others >= n_min
+    if available is not None:
+        pairs &= available
+    return np.asarray(pairs)

@@ -1,4 +1,4 @@
-"""Slow, literal DPRL for discrete states: the oracle of the test-suite (docs/ideas.md says it in words).
+"""Slow, literal DPRL for discrete states: the oracle of the test-suite.
 
 An episode is a list of (state, action, reward); a log is a list of episodes.
 States and actions are hashable, sortable labels. Nothing here is meant to be fast.
@@ -25,7 +25,7 @@ TOLERANCE_IMPROVE = 1e-10
 MAX_ROUNDS = 1000
 
 
-# ---------------------------------------------------------------- sections 1 and 2: evidence
+# ---------------------------------------------------------------- evidence
 
 
 def mean(values: Sequence[float]) -> float:
@@ -71,7 +71,7 @@ class Evidence:
 
 
 def evidence(episodes: Sequence[Episode], gamma: float, visits: str = "first") -> Evidence:
-    """Section 2, from the lists of returns at the visits that count."""
+    """Evidence, from the lists of returns at the visits that count."""
     at_state: dict[Label, list[tuple[Label, float]]] = {}  # (action taken, G) per counted visit
     q: dict[Pair, list[float]] = {}
     for episode in episodes:
@@ -99,11 +99,11 @@ def evidence(episodes: Sequence[Episode], gamma: float, visits: str = "first") -
     )
 
 
-# ---------------------------------------------------------------- section 3: decision points
+# ---------------------------------------------------------------- decision points
 
 
 def is_allowed(ev: Evidence, s: Label, a: Label, n_min: int, contrast: bool) -> bool:
-    """The rule of section 3 for a pair that occurs in the log."""
+    """The rule for a pair that occurs in the log."""
     enough = ev.n_pair[s, a] >= n_min
     no_worse = ev.Q[s, a] >= ev.V[s] - TOLERANCE_ALLOWED
     contrasted = ev.n_state[s] - ev.m[s, a] >= n_min
@@ -121,7 +121,7 @@ def allowed(
     return result
 
 
-# ---------------------------------------------------------------- section 4: semi-MDP, planning
+# ---------------------------------------------------------------- semi-MDP, planning
 
 
 def semi_mdp(
@@ -238,7 +238,7 @@ def fit(
     return choice, {s: ev.Q[s, a] for s, a in choice.items()}
 
 
-# ---------------------------------------------------------------- section 1: cut episodes
+# ---------------------------------------------------------------- cut episodes
 
 
 @dataclass

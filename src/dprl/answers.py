@@ -11,8 +11,8 @@ from typing import Any
 
 from dprl.disk import replacing
 from dprl.errors import LogError
+from dprl.files import TableFile
 from dprl.policy import DEFER, Policy
-from dprl.sources import TableFile
 
 __all__ = ["Answered", "answer"]
 
@@ -50,24 +50,31 @@ class Answered:
                 shutil.copyfileobj(stream, sys.stdout)
 
 
-def answer(policy: Policy, source: str, column: str | None) -> Answered:
-    """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-')."""
-    text = bool(policy.states) and isinstance(policy.states[0], str)
+def answer(policy: Policy, source: str, column: str | None, added: str) -> Answered:
+    """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
+
+    `column` holds the states (by default the one the policy was fitted on); `added` is what the
+    column of answers will be called.
+    """
     if column is None:
         named = policy.provenance.get("columns", {}).get("state")
         column = named if isinstance(named, str) else None
     if source != "-":
-        return _answer(policy, TableFile(source), column, text)
+        return _answer(policy, TableFile(source), column, added)
     handle, name = tempfile.mkstemp(suffix=".csv")
     try:
         with os.fdopen(handle, "wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
-        return _answer(policy, TableFile(name), column, text)
+        return _answer(policy, TableFile(name), column, added)
     finally:
         os.unlink(name)
 
 
-def _answer(policy: Policy, table: TableFile, column: str | None, text: bool) -> Answered:
+def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:
+    if added in (*table.types, "state"):
+        raise LogError(
+            f"the table has a column {added!r} already.", do="Choose another with --column."
+        )
     if column is None or (column not in table.types and len(table.types) == 1):
         if len(table.types) != 1:
             raise LogError(
@@ -76,5 +83,6 @@ def _answer(policy: Policy, table: TableFile, column: str | None, text: bool) ->
                 "Name it with --state.",
             )
         column = next(iter(table.types))
+    text = bool(policy.states) and isinstance(policy.states[0], str)
     states = table.states(column, text)
     return Answered(table, column, states, policy.act(states))

@@ -13,8 +13,8 @@ from dprl.columns import Coded, Columns
 from dprl.errors import LogError, ParameterError
 from dprl.findings import Finding, Report
 from dprl.log import Label, Log
+from dprl.log_rules import LOG_RULES
 from dprl.rules import (
-    LOG_RULES,
     ROW_RULES,
     ending,
     missing_rows,

@@ -23,7 +23,7 @@ from dprl.table import Table, plain
 from dprl.version import __version__
 
 if TYPE_CHECKING:
-    from dprl.sources import Progress
+    from dprl.files import Progress
 
 __all__ = ["app", "main"]
 
@@ -202,7 +202,7 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
 @app.command
 def act(
     policy: str,
-    states: str = "-",
+    states: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
     /,
     *,
     state: Annotated[str | None, Parameter(help="Column of states; by default the log's.")] = None,
@@ -226,7 +226,7 @@ def act(
     from dprl.policy import DEFER, load
 
     fitted = load(policy)
-    answered = answer(fitted, states, state)
+    answered = answer(fitted, states, state, column)
     counts = answered.counts(fitted)
     if out is not None:
         answered.write(out, column, defer)

@@ -169,7 +169,7 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
     index: dict[Any, int] = {}
     codes = np.full(len(array), -1, np.int64)
     for i, (value, gone) in enumerate(zip(array.tolist(), hidden.tolist(), strict=True)):
-        if gone or value is None or value != value:
+        if gone or value is None or value == "" or value != value:
             continue
         try:
             codes[i] = index.setdefault(value, len(index))
@@ -216,6 +216,8 @@ def encode_menus(values: Any, name: str, missing: NDArray[np.bool_] | None = Non
 
 
 def _menu(value: Any, name: str) -> tuple[Any, ...]:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, str):
         sep = "|" if "|" in value else ";"
         return tuple(sorted({part.strip() for part in value.split(sep) if part.strip()}))

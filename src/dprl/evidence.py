@@ -61,9 +61,8 @@ class Units:
 
 def unit_for(largest: float, times: int) -> float:
     """The smallest power of two u in which `times` values up to `largest` add to below 2^62."""
-    if not largest > 0:
-        return 1.0
-    return math.ldexp(1.0, math.frexp(largest)[1] + max(times, 1).bit_length() - 62)
+    exponent = math.frexp(largest)[1] + max(times, 1).bit_length() - 62 if largest > 0 else -1000
+    return math.ldexp(1.0, max(exponent, -1000))  # 1/u must be finite too
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import numpy as np
 from dprl.build import Missing, build, examine
 from dprl.disk import replacing
 from dprl.errors import LogError
+from dprl.files import Progress, read_columns
 from dprl.findings import Report
 from dprl.log import CUT, TERMINAL, Label, Log
-from dprl.sources import Progress, columns_of, frame_columns, read_columns
+from dprl.sources import columns_of, frame_columns, quoted
 
 __all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
 
@@ -162,7 +163,7 @@ def check(source: Any, **options: Any) -> Report:
         source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
         **options: Column names and options as for `read`.
     """
-    from dprl.rules import LOG_RULES
+    from dprl.log_rules import LOG_RULES
 
     if isinstance(source, Log):
         found = [f for rule in LOG_RULES if (f := rule(source)) is not None]
@@ -286,9 +287,7 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)
-        con.execute(
-            f"COPY (SELECT * FROM rows) TO '{str(part).replace(chr(39), chr(39) * 2)}' ({style})"
-        )
+        con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
 
 
 def _called(log: Log, part: str) -> str:

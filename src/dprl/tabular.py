@@ -60,11 +60,13 @@ def _add_up(
             s, a = np.int64(state[begin + t]), np.int64(action[begin + t])
             pair, here = s * n_actions + a, s * width
             there, bit = here + (a >> 5), np.int32(1) << np.int32(a & 31)
-            new = (seen[here, 0] != stamp) | every_visit
-            taken = seen[there, 1] if seen[there, 0] == stamp else np.int32(0)
+            came = seen[here, 0] == stamp
             seen[here, 0] = stamp
+            seen[here, 1] = seen[here, 1] if came else np.int32(0)
+            taken = seen[there, 1] if seen[there, 0] == stamp else np.int32(0)
             seen[there, 0] = stamp
             seen[there, 1] = taken | bit
+            new = every_visit | (not came)
             fresh = new | (taken & bit == 0)
             cell[t] = pair if new else (pair + later if fresh else waste)
             counts[begin + t] = fresh

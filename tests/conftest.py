@@ -1,0 +1,81 @@
+"""Small logs, in the two forms the tests need: lists of rows for the oracle, a Log for dprl."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import dprl
+
+Row = tuple[Any, Any, float]
+
+settings.register_profile(
+    "dprl", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+)  # fmt: skip
+settings.register_profile("long", parent=settings.get_profile("dprl"), max_examples=400)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dprl"))
+
+COLUMNS = {
+    "episode": "patient", "time": "day", "state": "stage", "action": "drug", "reward": "score",
+}  # fmt: skip
+
+
+def to_log(
+    episodes: Sequence[Sequence[Row]], cut: Sequence[bool] | None = None, **options: Any
+) -> dprl.Log:
+    """A Log of these episodes; `cut` marks those we stopped looking at."""
+    rows = [
+        (e, t, s, a, r, not cut[e] if cut else True)
+        for e, episode in enumerate(episodes)
+        for t, (s, a, r) in enumerate(episode)
+    ]
+    episode, time, state, action, reward, ended = map(list, zip(*rows, strict=True))
+    if cut is not None:
+        options["ended"] = ended
+    return dprl.from_arrays(
+        episode=episode, time=time, state=state, action=action, reward=reward, **options
+    )
+
+
+def random_episodes(seed: int, dyadic: bool = False) -> list[list[Row]]:
+    """A few dozen episodes with revisits, ties, one-step episodes, lone actions, gappy labels."""
+    rng = np.random.default_rng(seed)
+    n_states, n_actions = int(rng.integers(1, 9)), int(rng.integers(1, 5))
+    states = sorted(rng.choice(1000, n_states, replace=False).tolist())
+    actions = [f"a{i}" for i in sorted(rng.choice(40, n_actions, replace=False).tolist())]
+    lone = set(rng.choice(states, max(1, n_states // 4)).tolist())
+    levels = [0.0, 0.5, 1.0, -0.25]
+    episodes = []
+    for _ in range(int(rng.integers(2, 60))):
+        length = 1 if rng.random() < 0.2 else int(rng.integers(1, 13))
+        episode = []
+        for _ in range(length):
+            s = int(rng.choice(states))
+            a = actions[0] if s in lone else str(rng.choice(actions))
+            r = float(rng.choice(levels)) if dyadic else float(rng.normal())
+            episode.append((s, a, r))
+        episodes.append(episode)
+    return episodes
+
+
+@pytest.fixture
+def visits(tmp_path):
+    """A small CSV file of visits with a decision worth changing, and its columns."""
+    rng = np.random.default_rng(5)
+    lines = ["patient,day,stage,drug,score"]
+    for patient in range(300):
+        stage = "mild"
+        for day in range(3):
+            drug = "new" if rng.random() < 0.3 else "old"
+            good = rng.random() < (0.8 if (drug == "new") == (stage == "mild") else 0.3)
+            lines.append(f"{patient},{day},{stage},{drug},{int(good)}")
+            stage = "mild" if good else "severe"
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path, COLUMNS

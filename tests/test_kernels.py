@@ -1,0 +1,117 @@
+"""Compiled loops do what their Python source does, and do not feel threads or odd shapes."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+
+import dprl
+from conftest import random_episodes, to_log
+from dprl import cut, returns, smdp, tabular
+from dprl.compiled import in_parts, parts
+from dprl.envs import mdp
+from dprl.evidence import Units
+from dprl.points import allowed
+
+KERNELS = [
+    (returns, ("fill_returns", "_fill_all", "_largest")),
+    (tabular, ("_add_up",)),
+    (smdp, ("_scatter", "_count_ends", "_gather")),
+    (cut, ("_first_visits", "fill_returns")),
+    (mdp, ("_pick", "_roll_out")),
+]
+
+
+def everything(seed):
+    """What every kernel contributes to, as one list of arrays."""
+    episodes = random_episodes(seed)
+    log = to_log(episodes, [i % 3 == 0 for i in range(len(episodes))])
+    known, occurrences = tabular.tally(log, 0.9)
+    semi = smdp.elevate(log, known, occurrences, allowed(known, 1))
+    sample = dprl.envs.soft().sample(3, seed=seed)
+    out = [returns.returns(log, 0.9), known.words, semi.R, semi.D.toarray()]
+    out += [sample.codes(), sample.action, sample.reward, sample.ended]
+    with contextlib.suppress(dprl.LogError):
+        out.append(cut.settle(log, 0.9, "bootstrap").reward)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore::dprl.CutWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_python_and_machine_code_agree(seed, monkeypatch):
+    fast = everything(seed)
+    for module, names in KERNELS:
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name).py_func)
+    slow = everything(seed)
+    assert len(fast) == len(slow)
+    for a, b in zip(fast, slow, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("n_actions", [1, 31, 32, 33, 64, 65, 130])
+def test_any_number_of_actions(n_actions):
+    """Actions are remembered as bits, 32 to a word; compare with sets."""
+    rng = np.random.default_rng(n_actions)
+    episodes = [
+        [(int(rng.integers(3)), int(rng.integers(n_actions)), 1.0) for _ in range(40)]
+        for _ in range(30)
+    ]
+    log = to_log(episodes, actions=list(range(n_actions)), states=[0, 1, 2])
+    known = tabular.evidence(log, 1.0)
+    n, m = np.zeros((3, n_actions), int), np.zeros((3, n_actions), int)
+    for episode in episodes:
+        for s, a in {(s, a) for s, a, _ in episode}:
+            n[s, a] += 1
+        for s in {s for s, _, _ in episode}:
+            m[s, next(a for t, a, _ in episode if t == s)] += 1
+    assert np.array_equal(known.pair.n, n)
+    assert np.array_equal(known.took.n, m)
+
+
+def test_parts_cover_everything_once():
+    starts = np.array([0, 5, 6, 100, 101, 102, 500])
+    for threads in (1, 2, 3, 7, 50):
+        ranges = parts(starts, threads)
+        assert [a for a, _ in ranges] == [0, *(b for _, b in ranges[:-1])]
+        assert ranges[-1][1] == 6
+        assert all(a < b for a, b in ranges)
+        assert in_parts(lambda a, b: b - a, ranges) == [b - a for a, b in ranges]
+    assert parts(np.array([0]), 4) == [(0, 0)]
+    assert len(parts(np.array([0, 10, 20]))) == 1  # too little to be worth a thread
+
+
+def test_units_never_overflow():
+    units = Units.holding(1e9, 2**30)
+    assert 1e9 * 2**30 / units.sum < 2**62
+    assert 1e18 * 2**30 / units.square < 2**62
+    with pytest.raises(dprl.ParameterError, match="up to 2"):
+        Units.holding(1.0, 2**31)
+    log = to_log([[(0, 0, 1e9)]])
+    with pytest.raises(dprl.ParameterError, match="would overflow"):
+        tabular.evidence(log, 0.9, units=Units.holding(1.0, 1))
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-9, 1.0, 1e9, 1e90])
+def test_returns_of_any_size_keep_their_digits(size):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=200)
+    known = tabular.evidence(to_log([[(0, i % 2, size * v)] for i, v in enumerate(values)]), 0.9)
+    assert known.state.mean[0] == pytest.approx(size * values.mean(), rel=1e-9)
+    assert known.pair.mean[0] == pytest.approx(
+        [size * values[::2].mean(), size * values[1::2].mean()], rel=1e-9
+    )
+    if size > 1e-100:
+        assert known.state.variance[0] == pytest.approx(size**2 * values.var(ddof=1), rel=1e-9)
+
+
+def test_different_things_are_not_merged():
+    one = tabular.evidence(to_log([[(0, 0, 1.0)]]), 0.9)
+    two = tabular.evidence(to_log([[(1, 0, 1.0)]]), 0.9)
+    three = tabular.evidence(to_log([[(0, 0, 1.0)]]), 0.8)
+    four = tabular.evidence(to_log([[(0, 0, 1.0)]]), 0.9, visits="all")
+    for other, name in ((two, "states"), (three, "gamma"), (four, "visits")):
+        with pytest.raises(dprl.LogError, match=f"different {name} cannot be merged"):
+            one.merge(other)

@@ -1,0 +1,210 @@
+"""Laws that hold for every log, tried on many."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dprl
+from conftest import to_log
+from dprl.evidence import Units
+from dprl.points import allowed
+from dprl.returns import largest_return, returns
+from dprl.smdp import elevate
+from dprl.tabular import evidence, tally
+
+ROW = st.tuples(
+    st.integers(0, 5),
+    st.integers(0, 3),
+    st.floats(-100, 100, allow_nan=False, width=32),
+)
+EPISODES = st.lists(st.lists(ROW, min_size=1, max_size=10), min_size=2, max_size=30)
+GAMMA = st.sampled_from([0.3, 0.9, 0.99, 1.0])
+
+
+def same(a, b):
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name), equal_nan=True)
+        for name in ("choice", "allowed", "n", "m", "Q", "V", "planned", "took_variance")
+    )
+
+
+def try_fit(learner, log):
+    """The policy, or None where gamma = 1 leaves no way to an end."""
+    try:
+        return learner.fit(log)
+    except dprl.PlanError:
+        return None
+
+
+@given(EPISODES, GAMMA, st.data())
+def test_merge_of_parts_is_the_whole_to_the_last_bit(episodes, gamma, data):
+    log = to_log(episodes)
+    units = Units.holding(largest_return(log, gamma), log.n_episodes)
+    side = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(episodes),
+                                       max_size=len(episodes))))  # fmt: skip
+    parts = [
+        evidence(log.take(np.flatnonzero(side == k)), gamma, units=units)
+        for k in range(3)
+        if (side == k).any()
+    ]
+    order = data.draw(st.permutations(parts))
+    total = order[0]
+    for part in order[1:]:
+        total = total.merge(part)
+    whole = evidence(log, gamma)
+    assert whole.units == total.units
+    assert np.array_equal(whole.words, total.words)
+    assert total.n_episodes == whole.n_episodes
+
+
+@given(EPISODES, GAMMA)
+def test_merge_in_different_units_is_right_to_rounding(episodes, gamma):
+    log = to_log(episodes)
+    half = len(episodes) // 2
+    a = evidence(log.take(range(half)), gamma) if half else evidence(log, gamma)
+    b = evidence(log.take(range(half, len(episodes))), gamma)
+    merged = a.merge(b) if half else a
+    whole = evidence(log, gamma)
+    assert np.array_equal(merged.pair.n, whole.pair.n)
+    size = max(1.0, largest_return(log, gamma))
+    np.testing.assert_allclose(merged.pair.mean, whole.pair.mean, atol=1e-13 * size)
+    np.testing.assert_allclose(merged.state.mean, whole.state.mean, atol=1e-13 * size)
+
+
+@given(EPISODES, GAMMA, st.integers(1, 6), st.booleans())
+def test_raising_n_min_never_adds_a_pair(episodes, gamma, n_min, contrast):
+    known = evidence(to_log(episodes), gamma)
+    before = allowed(known, n_min, contrast=contrast)
+    after = allowed(known, n_min + 1, contrast=contrast)
+    assert not (after & ~before).any()
+    assert not (allowed(known, n_min) & ~allowed(known, n_min, contrast=False)).any()
+
+
+@given(EPISODES, GAMMA)
+def test_infinite_n_min_is_the_behaviour(episodes, gamma):
+    log = to_log(episodes)
+    policy = dprl.DPRLDiscrete(n_min=math.inf, gamma=gamma).fit(log)
+    assert all(answer is dprl.DEFER for answer in policy.act(log.states))
+    behavior = np.random.default_rng(0).dirichlet(np.ones(log.n_actions), log.n_states)
+    assert np.array_equal(policy.probabilities(behavior=behavior), behavior)
+    assert policy.summary()["steps_deferred"] == 1.0
+
+
+@given(EPISODES, GAMMA, st.integers(1, 3), st.randoms(use_true_random=False))
+def test_relabelling_relabels_the_answer(episodes, gamma, n_min, random):
+    # Rewards that are never alike, so that no tie is left to the order of labels.
+    rng = np.random.default_rng(random.randint(0, 2**31))
+    episodes = [[(s, a, float(rng.normal())) for s, a, _ in e] for e in episodes]
+    states, actions = list(range(6)), list(range(4))
+    random.shuffle(states)
+    random.shuffle(actions)
+    learner = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma)
+    one = try_fit(learner, to_log(episodes))
+    renamed = [[(states[s], f"x{actions[a]}", r) for s, a, r in e] for e in episodes]
+    two = try_fit(learner, to_log(renamed))
+    assert (one is None) == (two is None)
+    if one is None or two is None:
+        return
+    for s in one.states:
+        answer = one.act(s)
+        wanted = dprl.DEFER if answer is dprl.DEFER else f"x{actions[answer]}"
+        assert two.act(states[s]) == wanted
+    assert one.summary() == two.summary()
+
+
+@given(EPISODES, GAMMA, st.randoms(use_true_random=False))
+def test_order_of_rows_does_not_matter_with_a_time(episodes, gamma, random):
+    rows = [(e, t, *row) for e, episode in enumerate(episodes) for t, row in enumerate(episode)]
+    shuffled = rows[:]
+    random.shuffle(shuffled)
+
+    def log(rows):
+        names = ("episode", "time", "state", "action", "reward")
+        return dprl.from_arrays(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+    one, two = log(rows), log(shuffled)
+    assert one.digest() == two.digest()
+    assert np.array_equal(evidence(one, gamma).words, evidence(two, gamma).words)
+
+
+@given(EPISODES, st.sampled_from([0.3, 0.9]), st.integers(1, 3))
+def test_threads_do_not_matter(episodes, gamma, n_min):
+    log = to_log(episodes)
+    results = []
+    for threads in (1, 2, 5):
+        known, occurrences = tally(log, gamma, threads=threads)
+        semi = elevate(log, known, occurrences, allowed(known, n_min))
+        results.append((known.words, semi.R, semi.D.toarray()))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@given(EPISODES, GAMMA, st.integers(1, 3))
+def test_same_log_same_bytes(episodes, gamma, n_min):
+    learner = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma)
+    one, two = try_fit(learner, to_log(episodes)), try_fit(learner, to_log(episodes))
+    if one is None or two is None:
+        assert one is two
+        return
+    assert same(one, two)
+    assert one.digest() == two.digest()
+
+
+@given(EPISODES, st.sampled_from([0.3, 0.9, 0.99]), st.integers(1, 3))
+def test_planning_never_loses_to_one_step(episodes, gamma, n_min):
+    from dprl.planning import evaluate, policy_iteration
+
+    log = to_log(episodes)
+    known, occurrences = tally(log, gamma)
+    pairs = allowed(known, n_min)
+    semi = elevate(log, known, occurrences, pairs)
+    Q = known.pair.mean[pairs]
+    plan = policy_iteration(semi, Q)
+    greedy = [
+        range(a, b)[int(np.argmax(Q[a:b]))]
+        for a, b in zip(semi.first[:-1], semi.first[1:], strict=True)
+    ]
+    size = max(1.0, largest_return(log, gamma))
+    assert (evaluate(semi, np.array(greedy, np.int64)) - 1e-8 * size <= plan.V).all()
+
+
+@given(EPISODES, st.sampled_from([0.3, 0.9]), st.integers(1, 3), st.sampled_from([2.0, 0.25, 1024]))
+def test_scaling_rewards_scales_values(episodes, gamma, n_min, scale):
+    one = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma).fit(to_log(episodes))
+    bigger = [[(s, a, scale * r) for s, a, r in e] for e in episodes]
+    two = dprl.DPRLDiscrete(n_min=n_min, gamma=gamma).fit(to_log(bigger))
+    assert np.array_equal(one.Q * scale, two.Q, equal_nan=True)
+    assert np.array_equal(one.V * scale, two.V, equal_nan=True)
+
+
+@pytest.mark.parametrize("length", [1, 100_000])
+def test_returns_of_long_episodes_stay_finite(length):
+    log = dprl.from_arrays(
+        episode=[0] * length, state=[0] * length, action=[0] * length, reward=np.ones(length)
+    )
+    G = returns(log, 0.99)
+    assert G[0] == pytest.approx((1 - 0.99**length) / 0.01, rel=1e-12)
+    assert G[-1] == 1.0
+
+
+@given(EPISODES)
+def test_equal_returns_are_a_tie_everywhere(episodes):
+    """All returns equal: every action is as good as usual practice, exactly."""
+    tied = [[(s, a, 0.0) for s, a, _ in e[:-1]] + [(*e[-1][:2], 0.1)] for e in episodes]
+    known = evidence(to_log(tied), 1.0)
+    assert np.array_equal(allowed(known, 1, contrast=False), known.pair.n >= 1)
+    assert known.not_worse(0.0)[known.pair.n > 0].all()
+
+
+def test_ties_hold_for_returns_of_any_size():
+    """Means of many equal returns: no tolerance could save a float sum at this size."""
+    reward = 0.1 * 3**40
+    episodes = [[(0, i % 3, reward)] for i in range(1000)]
+    known = evidence(to_log(episodes), 0.9)
+    assert allowed(known, 10).all()
+    assert (known.took.variance == 0).all()

@@ -1,0 +1,65 @@
+"""The architecture: a module imports only from rows above its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SRC = Path(__file__).parent.parent / "src" / "dprl"
+ROWS = [
+    "version errors table disk compiled",
+    "log",
+    "columns findings",
+    "rules log_rules",
+    "build",
+    "sources",
+    "files",
+    "io",
+    "returns evidence linear",
+    "tabular cut",
+    "points",
+    "smdp",
+    "planning",
+    "archive explanation",
+    "policy",
+    "learn",
+    "envs",
+    "answers demo",
+    "cli",
+    "__init__",
+]
+ROW = {name: i for i, row in enumerate(ROWS) for name in row.split()}
+PEERS = {("explanation", "policy")}  # for type checking only
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dprl":
+            parts = node.module.split(".")
+            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("dprl."))
+
+
+def name_of(path):
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
+
+
+def test_every_module_has_a_row():
+    assert {name_of(p) for p in SRC.rglob("*.py")} == set(ROW)
+
+
+def test_no_module_imports_upward():
+    found = [
+        f"{name_of(path)} imports {used}"
+        for path in SRC.rglob("*.py")
+        for used in imports(path)
+        if name_of(path) != "__init__" and used != name_of(path) and used in ROW
+        and ROW[used] >= ROW[name_of(path)] and (name_of(path), used) not in PEERS
+    ]  # fmt: skip
+    assert not found
+
+
+def test_modules_stay_readable():
+    long = {p.name: n for p in SRC.rglob("*.py") if (n := len(p.read_text().splitlines())) > 420}
+    assert not long

@@ -272,14 +272,15 @@ def test_findings_that_are_no_errors():
     assert report.to_dict()["log"]["digest"] == report.log.digest()
 
 
-def test_interleaved_rows_without_a_time_are_pointed_out():
+def test_rows_apart_without_a_time_are_refused():
     rows = {k: v for k, v in GOOD.items() if k != "day"}
     rows["patient"] = ["p", "q", "p", "q"]
     columns = {k: v for k, v in COLUMNS.items() if k != "time"}
-    report = dprl.check(pd.DataFrame(rows), **columns)
-    finding = next(f for f in report.findings if f.rule == "order_of_rows")
-    assert finding.level == "warning"
-    assert "interleaved" in finding.what
+    message = (
+        r"do not stand together \(4 runs of rows, 2 episodes\).*\n  first: row 3 \(patient=p\)"
+    )
+    with pytest.raises(dprl.LogError, match=message):
+        dprl.from_frame(pd.DataFrame(rows), **columns)
 
 
 def test_drop_episodes_drops_whole_episodes():

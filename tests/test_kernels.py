@@ -16,7 +16,7 @@ from dprl.evidence import Units
 from dprl.points import allowed
 
 KERNELS = [
-    (returns, ("fill_returns", "_fill_all", "_largest")),
+    (returns, ("fill_returns", "_fill_all", "_span")),
     (tabular, ("_add_up",)),
     (smdp, ("_scatter", "_count_ends", "_gather")),
     (cut, ("_first_visits", "fill_returns")),
@@ -84,14 +84,16 @@ def test_parts_cover_everything_once():
 
 
 def test_units_never_overflow():
-    units = Units.holding(1e9, 2**30)
+    units = Units.holding((-2e8, 1e9), 2**30)
     assert 1e9 * 2**30 / units.sum < 2**62
-    assert 1e18 * 2**30 / units.square < 2**62
+    assert 0.36e18 * 2**30 / units.square < 2**62
     with pytest.raises(dprl.ParameterError, match="up to 2"):
-        Units.holding(1.0, 2**31)
+        Units.holding((0.0, 1.0), 2**31)
+    with pytest.raises(dprl.ParameterError, match="low to its high end"):
+        Units.holding((1.0, 0.0), 1)
     log = to_log([[(0, 0, 1e9)]])
     with pytest.raises(dprl.ParameterError, match="would overflow"):
-        tabular.evidence(log, 0.9, units=Units.holding(1.0, 1))
+        tabular.evidence(log, 0.9, units=Units.holding((0.0, 1.0), 1))
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-9, 1.0, 1e9, 1e90])
@@ -105,6 +107,26 @@ def test_returns_of_any_size_keep_their_digits(size):
     )
     if size > 1e-100:
         assert known.state.variance[0] == pytest.approx(size**2 * values.var(ddof=1), rel=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8, -1e12])
+def test_returns_far_from_zero_keep_their_variance(offset):
+    values = np.array([-2.0, 1.0, 0.5, 2.0, -0.25, 3.0]) + offset
+    log = to_log([[(0, i % 2, v)] for i, v in enumerate(values)])
+    known = tabular.evidence(log, 0.9)
+    assert known.state.variance[0] == pytest.approx(values.var(ddof=1), rel=1e-3)
+    halves = [tabular.evidence(log.take(part), 0.9) for part in ([0, 1, 2], [3, 4, 5])]
+    merged = halves[0].merge(halves[1])
+    assert merged.state.variance[0] == pytest.approx(values.var(ddof=1), rel=1e-3)
+
+
+def test_many_small_parts_merge_without_overflow():
+    log = to_log([[(0, 0, 0.999999)]] * 40)
+    total = tabular.evidence(log.take([0]), 0.9)
+    for i in range(1, 40):
+        total = total.merge(tabular.evidence(log.take([i]), 0.9))
+    assert total.state.n[0] == 40
+    assert total.state.mean[0] == pytest.approx(0.999999, rel=1e-12)
 
 
 def test_different_things_are_not_merged():

@@ -13,7 +13,7 @@ import dprl
 from conftest import to_log
 from dprl.evidence import Units
 from dprl.points import allowed
-from dprl.returns import largest_return, returns
+from dprl.returns import returns, span
 from dprl.smdp import elevate
 from dprl.tabular import evidence, tally
 
@@ -44,7 +44,7 @@ def try_fit(learner, log):
 @given(EPISODES, GAMMA, st.data())
 def test_merge_of_parts_is_the_whole_to_the_last_bit(episodes, gamma, data):
     log = to_log(episodes)
-    units = Units.holding(largest_return(log, gamma), log.n_episodes)
+    units = Units.holding(span(log, gamma), log.n_episodes)
     side = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(episodes),
                                        max_size=len(episodes))))  # fmt: skip
     parts = [
@@ -71,7 +71,7 @@ def test_merge_in_different_units_is_right_to_rounding(episodes, gamma):
     merged = a.merge(b) if half else a
     whole = evidence(log, gamma)
     assert np.array_equal(merged.pair.n, whole.pair.n)
-    size = max(1.0, largest_return(log, gamma))
+    size = max(1.0, *map(abs, span(log, gamma)))
     np.testing.assert_allclose(merged.pair.mean, whole.pair.mean, atol=1e-13 * size)
     np.testing.assert_allclose(merged.state.mean, whole.state.mean, atol=1e-13 * size)
 
@@ -169,7 +169,7 @@ def test_planning_never_loses_to_one_step(episodes, gamma, n_min):
         range(a, b)[int(np.argmax(Q[a:b]))]
         for a, b in zip(semi.first[:-1], semi.first[1:], strict=True)
     ]
-    size = max(1.0, largest_return(log, gamma))
+    size = max(1.0, *map(abs, span(log, gamma)))
     assert (evaluate(semi, np.array(greedy, np.int64)) - 1e-8 * size <= plan.V).all()
 
 

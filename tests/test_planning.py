@@ -23,6 +23,7 @@ def semi_mdp(seed, points=4, most=3, gamma=0.95):
     D[rng.random(D.shape) < 0.4] = 0
     return SemiMDP(
         points=np.arange(points),
+        labels=tuple(range(points)),
         first=np.concatenate(([0], np.cumsum(counts))),
         action=np.concatenate([np.arange(c) for c in counts]),
         R=rng.normal(size=rows),
@@ -44,7 +45,7 @@ def test_no_deterministic_policy_does_better(seed):
 
 def test_ties_keep_the_first_action():
     semi = SemiMDP(
-        points=np.array([0]), first=np.array([0, 3]), action=np.arange(3),
+        points=np.array([0]), labels=(0,), first=np.array([0, 3]), action=np.arange(3),
         R=np.array([1.0, 1.0, 1.0 + 1e-12]), D=sparse.csr_array((3, 1)), n=np.ones(3, np.int64),
     )  # fmt: skip
     assert policy_iteration(semi, np.array([0.5, 0.5, 0.5])).rows.tolist() == [0]
@@ -53,7 +54,7 @@ def test_ties_keep_the_first_action():
 
 def test_nothing_to_plan():
     semi = SemiMDP(
-        points=np.zeros(0, np.int64), first=np.zeros(1, np.int64), action=np.zeros(0, np.int64),
+        points=np.zeros(0, np.int64), labels=(), first=np.zeros(1, np.int64), action=np.zeros(0, np.int64),
         R=np.zeros(0), D=sparse.csr_array((0, 0)), n=np.zeros(0, np.int64),
     )  # fmt: skip
     assert not len(policy_iteration(semi, np.zeros(0)).rows)

@@ -184,8 +184,8 @@ def test_hostile_labels_show_as_text():
     [
         ({"choice": np.array([0, 5, -1, 0], np.int32)}, "actions that do not exist"),
         ({"choice": np.array([1, 1, 1, 1], np.int32)}, "an action that is not allowed"),
-        ({"choice": np.zeros(3, np.int32)}, r"'choice' has shape \(3,\), not \(4,\)"),
-        ({"n": np.zeros((4, 2), np.int64)}, r"'n' has shape"),
+        ({"choice": np.zeros(3, np.int32)}, r"'choice' is int32\(3,\), not int32\(4,\)"),
+        ({"n": np.zeros((4, 2), np.int64)}, "'n' is int64"),
         ({"states": ("a", "a", "b", "c")}, "repeats a label"),
         ({"states": ("a", 1, "b", "c")}, "mixes text and numbers"),
     ],

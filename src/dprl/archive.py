@@ -28,6 +28,7 @@ __all__ = ["VERSION", "document", "pack", "unpack"]
 FORMAT, VERSION = "dprl-policy", 1
 LARGEST = 4 << 30
 """Bytes a policy file may unpack to; more is refused before anything is unpacked."""
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DTYPES = {"bool": "|b1", "int32": "<i4", "int64": "<i8", "float64": "<f8"}
 
 
@@ -65,11 +66,12 @@ def pack(
     """Write a policy file: wholly, or not at all."""
     head, portable = document(kind, words, arrays)
     target = Path(path)
-    if not target.parent.is_dir():
+    if not target.parent.is_dir() or target.is_dir():
+        why = "it is a folder" if target.is_dir() else "its folder does not exist"
         raise PolicyError(
-            f"cannot write {target.name!r}: its folder does not exist.",
-            str(target.parent),
-            "Make the folder first.",
+            f"cannot write {target.name!r}: {why}.",
+            str(target),
+            "Name a file in a folder that exists.",
         )
     with replacing(target) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, True, 6) as z:
 
@@ -78,7 +80,7 @@ def pack(
             info.compress_type = zipfile.ZIP_DEFLATED
             z.writestr(info, data)
 
-        put("policy.json", json.dumps(head, ensure_ascii=False).encode())
+        put("policy.json", json.dumps(head).encode())
         for name, a in portable.items():
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, a, allow_pickle=False)
@@ -98,10 +100,10 @@ def unpack(
             arrays = {
                 name: _array(z, name, spec, source.name) for name, spec in head["arrays"].items()
             }
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+    except PolicyError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise _broken(source.name, f"it is not a whole zip archive ({error})") from error
-    except RuntimeError as error:  # zipfile says this of encrypted members
-        raise _broken(source.name, str(error)) from error
     if _digest(head, arrays) != head.get("digest"):
         raise _broken(source.name, "its content does not match its digest")
     words = {
@@ -125,11 +127,14 @@ def _head(z: zipfile.ZipFile, name: str) -> dict[str, Any]:
     if len(set(members)) != len(members):
         raise _broken(name, "it holds two members of one name")
     size = sum(info.file_size for info in z.infolist())
-    if size > LARGEST:
-        raise _broken(name, f"it would unpack to {size:,} bytes, more than {LARGEST:,}")
+    words = z.getinfo("policy.json")
+    if size > LARGEST or words.file_size > max(1 << 20, 100 * words.compress_size):
+        raise _broken(name, f"it would unpack to {size:,} bytes, which no policy does")
+    if any(info.compress_type not in COMPRESSIONS for info in z.infolist()):
+        raise _broken(name, "it is compressed in a way dprl does not write")
     try:
         head = json.loads(z.read("policy.json"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(name, f"policy.json is not JSON ({error})") from error
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise _broken(name, f"policy.json does not say format {FORMAT!r}")
@@ -154,12 +159,12 @@ def _head(z: zipfile.ZipFile, name: str) -> dict[str, Any]:
 def _array(z: zipfile.ZipFile, array: str, spec: Any, name: str) -> NDArray[Any]:
     """One array, checked against what policy.json says before memory is taken for it."""
     try:
-        dtype, shape = np.dtype(str(spec["dtype"])), tuple(spec["shape"])
-        ok = dtype.str in DTYPES.values() and all(type(n) is int and n >= 0 for n in shape)
-    except (TypeError, KeyError, ValueError):
-        ok = False
-    if not ok:
+        plain, shape = spec["dtype"] in DTYPES.values(), tuple(spec["shape"])
+    except (TypeError, KeyError):
+        plain, shape = False, ()
+    if not plain or not all(type(n) is int and n >= 0 for n in shape):
         raise _broken(name, f"array {array!r} has no plain dtype and shape")
+    dtype = np.dtype(spec["dtype"])
     size = dtype.itemsize
     for n in shape:
         size *= n

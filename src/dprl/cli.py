@@ -7,7 +7,9 @@ was not understood · 130 stopped by hand.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 
-from dprl.errors import DprlError, LogError, ParameterError
+from dprl.errors import DprlError, ParameterError
 from dprl.table import Table, plain
 from dprl.version import __version__
 
@@ -360,28 +362,39 @@ def main(tokens: list[str] | None = None) -> None:
 
 def _run(tokens: list[str]) -> int:
     as_json = "--json" in tokens
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no '·' still gets words
     try:
-        settings = _settings()
+        helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
+        settings = None if helping else _settings()
+        if settings is not None and tokens:
+            as_json = as_json or bool(settings.data.get(tokens[0], {}).get("json"))
         app.config = () if settings is None else (settings,)
         result = app(tokens, exit_on_error=False, result_action="return_value")
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except CycloptsError:
-        return 2
+    except CycloptsError as error:  # already shown to people
+        return _refuse(error, "usage", as_json, 2, shown=True)
     except DprlError as error:
-        if as_json:
-            fields = {"kind": type(error).__name__, **{k: getattr(error, k) for k in _FIELDS}}
-            _print({"ok": False, "error": fields}, json=True)
-        _complain(f"{type(error).__name__}: {error}")
-        return 1
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; say nothing more
-        return 0
+        return _refuse(error, type(error).__name__, as_json, 1)
     except KeyboardInterrupt:
         _complain("stopped.")
         return 130
+    except BrokenPipeError:  # whoever read us has gone; there is nobody to tell
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        return 0
     except OSError as error:
-        _complain(str(LogError(f"{error.strerror or error}.", str(error.filename or ""))))
-        return 1
+        reason = DprlError(f"{error.strerror or error}.", str(error.filename or ""))
+        return _refuse(reason, type(error).__name__, as_json, 1)
 
 
-_FIELDS = ("what", "where", "do")
+def _refuse(error: Exception, kind: str, as_json: bool, code: int, shown: bool = False) -> int:
+    """Say what went wrong: to people on the error stream, to machines on the other."""
+    if as_json:
+        parts = {k: str(getattr(error, k, "")) for k in ("what", "where", "do")}
+        what = parts["what"] or str(error)
+        _print({"ok": False, "error": {"kind": kind, **parts, "what": what}}, json=True)
+    if not shown:
+        _complain(f"{kind}: {error}")
+    return code

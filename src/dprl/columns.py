@@ -26,6 +26,8 @@ __all__ = [
     "times",
 ]
 
+WHOLE = (2**63 - 1, 2**53)
+"""The largest whole number a label may be, as an integer and as a float."""
 MISSING_WORDS = ("", "NA", "NULL", "null", "NaN", "nan")
 """Text that stands for a missing value in a CSV file."""
 
@@ -90,10 +92,16 @@ def _one_label(value: Any, name: str) -> Label:
     """A Python label of one object, or a LogError."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, str | int):  # bool is an int
+    if isinstance(value, str):
         return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+    if isinstance(value, int | float) and abs(value) > WHOLE[isinstance(value, float)]:
+        raise LogError(
+            f"{name!r} holds a number too large to be told from its neighbours.",
+            f"{value!r}",
+            "Make such labels text.",
+        )
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return value if isinstance(value, bool) else int(value)
     if isinstance(value, datetime.date | datetime.timedelta | uuid.UUID):
         return str(value)
     if isinstance(value, float):
@@ -154,17 +162,22 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
     if array.dtype.kind == "f":
         gone = np.isnan(array) if missing is None else missing | np.isnan(array)
         kept = array[~gone]
-        odd = np.flatnonzero(kept != np.rint(kept))
+        odd = np.flatnonzero((kept != np.rint(kept)) | (np.abs(kept) > WHOLE[1]))
         if len(odd):
             _one_label(float(kept[odd[0]]), name)
         whole = np.zeros(len(array), np.int64)
         whole[~gone] = kept.astype(np.int64)
         return encode(whole, name, gone)
-    if array.dtype.kind in "iub":
+    if array.dtype == np.uint64 and len(array) and array.max() > WHOLE[0]:
+        array = array.astype(object)
+    if array.dtype.kind in "iu":
+        return _encode_integers(array.astype(np.int64), missing)
+    if array.dtype.kind == "b":
         return _encode_integers(array, missing)
     if array.dtype.kind in "mM":
         gone = np.isnat(array) if missing is None else missing | np.isnat(array)
-        return encode(array.astype("U").astype(object), name, gone)
+        finest = f"{'datetime64' if array.dtype.kind == 'M' else 'timedelta64'}[us]"
+        return encode(array.astype(finest).astype(object), name, gone)
     hidden = np.zeros(len(array), bool) if missing is None else missing
     index: dict[Any, int] = {}
     codes = np.full(len(array), -1, np.int64)
@@ -190,7 +203,7 @@ def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> 
     else:
         low, high = int(kept.min()), int(kept.max())
         if high - low < max(4 * len(kept), 1 << 20):
-            offset = (kept - kept.dtype.type(low)).astype(np.int64)
+            offset = kept - low
             seen = np.zeros(high - low + 1, bool)
             seen[offset] = True
             places = np.flatnonzero(seen)
@@ -222,7 +235,14 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
         sep = "|" if "|" in value else ";"
         return tuple(sorted({part.strip() for part in value.split(sep) if part.strip()}))
     if isinstance(value, list | tuple | set | frozenset | np.ndarray) or hasattr(value, "to_list"):
-        return tuple(_sorted({_one_label(v, name) for v in value}, name))
+        labels = {_one_label(v, name) for v in value}
+        if len(labels) < len(value) or any(isinstance(v, bool) for v in labels):
+            raise LogError(
+                f"{name!r} must list the labels of available actions, each once.",
+                f"{list(value)!r}"[:80],
+                "A list of true and false does not name them.",
+            )
+        return tuple(_sorted(labels, name))
     raise LogError(f"{name!r} must hold lists of actions, or text such as 'a|b|c'; got {value!r}.")
 
 

@@ -11,6 +11,15 @@ from pathlib import Path
 __all__ = ["replacing"]
 
 
+def _mode(target: Path) -> int:
+    """The permissions of the file that is replaced, or those a new file gets."""
+    if target.exists():
+        return target.stat().st_mode & 0o7777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path beside `path`; on a clean exit it takes `path`'s place.
@@ -25,9 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield part
         with part.open("rb+") as stream:
             os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        part.chmod(0o666 & ~mask)
+        part.chmod(_mode(target))
         part.replace(target)
     except BaseException:
         part.unlink(missing_ok=True)

@@ -46,17 +46,42 @@ HALF = 31
 
 @dataclass(frozen=True)
 class Units:
-    """What one count of a sum, and of a sum of squares, is worth: powers of two."""
+    """How returns become integers.
+
+    Attributes:
+        sum: What one count of a sum is worth, a power of two.
+        square: What one count of a sum of squares is worth, a power of two.
+        centre: Squares are of G - centre: returns far from 0 keep the digits of their variance.
+        low: No return may be smaller.
+        high: No return may be larger.
+        times: No more returns than this may be added up.
+    """
 
     sum: float
     square: float
+    centre: float
+    low: float
+    high: float
+    times: int
 
     @classmethod
-    def holding(cls, largest: float, trajectories: int) -> Units:
-        """The finest units in which so many returns, none larger, can be added up."""
-        if not 0 <= trajectories < 1 << HALF:
-            raise ParameterError(f"evidence holds up to 2^31 trajectories; got {trajectories:,}.")
-        return cls(unit_for(largest, trajectories), unit_for(largest * largest, trajectories))
+    def holding(cls, span: tuple[float, float], times: int) -> Units:
+        """The finest units in which so many returns, all within `span`, can be added up."""
+        low, high = map(float, span)
+        if not 0 <= times < 1 << HALF:
+            raise ParameterError(f"evidence holds up to 2^31 trajectories; got {times:,}.")
+        if not low <= high:
+            raise ParameterError(f"a span runs from its low to its high end; got {span!r}.")
+        centre = low + (high - low) / 2
+        far = max(high - centre, centre - low)
+        return cls(
+            unit_for(max(abs(low), abs(high)), times), unit_for(far * far, times),
+            centre, low, high, times,
+        )  # fmt: skip
+
+    def hold(self, other: Units) -> bool:
+        """Whether whatever fits `other` fits these too."""
+        return self.low <= other.low and self.high >= other.high and self.times >= other.times
 
 
 def unit_for(largest: float, times: int) -> float:
@@ -86,7 +111,7 @@ def _moments(words: Ints, units: Units) -> Moments:
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = words[..., SUM] * units.sum / n
         square = words[..., SQUARE] * units.square / n
-        spread = square - mean * mean
+        spread = square - (mean - units.centre) ** 2
         # Below what rounding can resolve: equal returns have no variance.
         blur = 4 * units.square + 2.0**-49 * square
         variance = np.where(spread <= blur, 0.0, spread) * n / (n - 1)
@@ -175,9 +200,9 @@ class Evidence:
     def merge(self, other: Evidence) -> Evidence:
         """The evidence of both parts of a log (split between episodes) together.
 
-        In the same units (pass `units=` to `dprl.tabular.evidence`) the result equals the evidence
-        of the whole to the last bit; in different ones the coarser is kept and the result is right
-        to rounding.
+        In the units of the whole (pass `units=` to `dprl.tabular.evidence`) the result equals the
+        evidence of the whole to the last bit; otherwise units that hold both are found, and the
+        result is right to rounding.
         """
         for name in ("states", "actions", "gamma", "visits"):
             if getattr(self, name) != getattr(other, name):
@@ -185,9 +210,12 @@ class Evidence:
                     f"evidence with different {name} cannot be merged.",
                     do="Read or split the parts from one log, and use one gamma and one counting.",
                 )
-        units = Units(
-            max(self.units.sum, other.units.sum), max(self.units.square, other.units.square)
-        )
+        a, b = self.units, other.units
+        counted = int(self._state[:, COUNT].max(initial=0) + other._state[:, COUNT].max(initial=0))
+        units = a
+        if a != b or counted > a.times:
+            times = max(counted, a.times, b.times)
+            units = Units.holding((min(a.low, b.low), max(a.high, b.high)), times)
         return replace(
             self,
             words=_in_units(self, units) + _in_units(other, units),
@@ -197,15 +225,14 @@ class Evidence:
 
 
 def _in_units(evidence: Evidence, units: Units) -> Ints:
-    """The accumulators, expressed in coarser units where these differ."""
-    if units == evidence.units:
+    """The accumulators, expressed in other units."""
+    old = evidence.units
+    if units == old:
         return evidence.words
     words = evidence.words.copy()
-    for word, ratio in (
-        (SUM, units.sum / evidence.units.sum),
-        (SQUARE, units.square / evidence.units.square),
-    ):
-        shift = min(round(math.log2(ratio)), 62)
-        if shift:
-            words[..., word] = (words[..., word] + (1 << (shift - 1))) >> shift
+    n, total = words[..., COUNT], words[..., SUM] * old.sum
+    moved = old.centre - units.centre
+    square = words[..., SQUARE] * old.square + moved * (2 * (total - n * old.centre) + n * moved)
+    words[..., SUM] = np.rint(total / units.sum)
+    words[..., SQUARE] = np.rint(np.maximum(square, 0.0) / units.square)
     return words

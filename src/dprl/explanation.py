@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.log import Label
+from dprl.points import TOLERANCE
 from dprl.table import Table, plain
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ __all__ = ["Explanation", "change_rows", "explain_state", "welch"]
 
 LEVEL = 0.95
 KINDS = ("defer", "confirmation", "change")
+NOTE = (
+    "difference = value - value_usual, what the rule looked at. advantage: the same at first "
+    "visits of the\nstate only, with an approximate "
+    f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for having\n"
+    "picked these rows."
+)
 
 
 def welch(
@@ -41,7 +48,7 @@ def welch(
 
 
 def advantage_interval(policy: Policy, s: Any, a: Any) -> tuple[Any, Any]:
-    """Interval of A(s,a) = (1 - p)(E x - E y), p the share that took a at first visits."""
+    """Interval of A(s,a) = E x - V = (1 - p)(E x - E y), p the share of first visits taking a."""
     total = policy.m[s].sum(axis=-1)
     others = total - policy.m[s, a]
     low, high = welch(
@@ -57,6 +64,20 @@ def advantage_interval(policy: Policy, s: Any, a: Any) -> tuple[Any, Any]:
     return weight * low, weight * high
 
 
+def usual_words(policy: Policy, s: int) -> Label:
+    """The usual action of a state; 'a or b' where several share the first place."""
+    first = np.flatnonzero(policy.m[s] == policy.m[s].max())
+    if len(first) == 1:
+        label: Label = policy.actions[first[0]]
+        return label
+    return " or ".join(str(policy.actions[a]) for a in first)
+
+
+def _counted(policy: Policy) -> str:
+    """What the counts are counts of."""
+    return "visits" if policy.parameters.get("visits") == "all" else "episodes"
+
+
 def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
     """The table of the decision points `rows`, largest difference first."""
     chosen = policy.choice[rows]
@@ -65,30 +86,26 @@ def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
     rows, chosen, difference = rows[order], chosen[order], difference[order]
     usual = policy.usual[rows]
     total = policy.m[rows].sum(axis=1)
+    advantage = policy.took_mean[rows, chosen] - policy.V[rows]
     low, high = advantage_interval(policy, rows, chosen)
-    unit = "visits" if policy.parameters.get("visits") == "all" else "episodes"
     return Table(
         {
             "state": [policy.states[s] for s in rows],
-            "usual": [policy.actions[a] for a in usual],
+            "usual": [usual_words(policy, s) for s in rows],
             "usual_share": (policy.m[rows, usual] / total).tolist(),
             "suggested": [policy.actions[a] for a in chosen],
-            unit: policy.n[rows, chosen].tolist(),
+            _counted(policy): policy.n[rows, chosen].tolist(),
             "others": (total - policy.m[rows, chosen]).tolist(),
             "value": policy.Q[rows, chosen].tolist(),
             "value_usual": policy.V[rows].tolist(),
             "difference": difference.tolist(),
+            "advantage": advantage.tolist(),
             "low": low.tolist(),
             "high": high.tolist(),
             "planned": policy.planned[rows, chosen].tolist(),
         },
         caption=f"{len(rows):,} {what}",
-        note=(
-            f"difference = value - value_usual; low..high: approximate {100 * LEVEL:.0f} % interval"
-            " of each row alone, not corrected for having picked these rows."
-            if len(rows)
-            else ""
-        ),
+        note=NOTE if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
     )
 
@@ -140,7 +157,7 @@ def _verdict(policy: Policy, s: int, a: int) -> str:
         return f"taken in {policy.n[s, a]:,}, fewer than n_min = {n_min:,.0f}"
     if policy.parameters.get("contrast") and others < n_min:
         return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
-    if not policy.Q[s, a] >= policy.V[s] - 1e-9:
+    if not policy.Q[s, a] >= policy.V[s] - TOLERANCE:
         return "worse than usual practice here"
     return "not always available here"
 
@@ -164,14 +181,14 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
         {
             "action": [policy.actions[a] for a in seen],
             "share": (policy.m[s, seen] / total).tolist(),
-            "episodes": policy.n[s, seen].tolist(),
+            _counted(policy): policy.n[s, seen].tolist(),
             "others": (total - policy.m[s, seen]).tolist(),
             "value": policy.Q[s, seen].tolist(),
             "difference": (policy.Q[s, seen] - policy.V[s]).tolist(),
             "planned": policy.planned[s, seen].tolist(),
             "verdict": [_verdict(policy, s, a) for a in seen],
         },
-        caption=f"{total:,} episodes came here; usual practice is worth {policy.V[s]:.3f}",
+        caption=f"{total:,} {_counted(policy)} came here; usual practice brings {policy.V[s]:.3f}",
         identifiers=frozenset({"action"}),
     )
     return Explanation(
@@ -186,26 +203,28 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
 
 
 def _reason(policy: Policy, s: int, chosen: int, kind: str) -> str:
-    n_min = policy.n_min
+    n_min, unit = policy.n_min, _counted(policy)
+    others = policy.m[s].sum() - policy.m[s]
     if chosen < 0:
         enough = policy.n[s] >= n_min
         if not enough.any():
-            return f"No action was taken here in at least n_min = {n_min:,.0f} episodes."
-        compared = policy.m[s].sum() - policy.m[s] >= n_min
-        if policy.parameters.get("contrast") and not (enough & compared).any():
-            return (
-                f"Fewer than n_min = {n_min:,.0f} episodes did anything but the usual here: "
-                "there is nothing to compare with."
-            )
+            return f"No action was taken here in at least n_min = {n_min:,.0f} {unit}."
+        if policy.parameters.get("contrast"):
+            enough &= others >= n_min
+            if not enough.any():
+                return (
+                    f"Fewer than n_min = {n_min:,.0f} {unit} did anything but the usual here: "
+                    "there is nothing to compare with."
+                )
+        if (enough & (policy.Q[s] >= policy.V[s] - TOLERANCE)).any():
+            return "What did better here was not always available."
         return "No action with enough evidence did better here than usual practice."
-    n, others = int(policy.n[s, chosen]), int(policy.m[s].sum() - policy.m[s, chosen])
-    gain = policy.Q[s, chosen] - policy.V[s]
-    usual = policy.usual[s]
     did = (
-        f"{policy.actions[chosen]} was taken in {n:,} episodes that came here and ended "
-        f"{gain:+.3f} against usual practice ({others:,} did otherwise)"
+        f"{policy.actions[chosen]} was taken in {policy.n[s, chosen]:,} {unit} that came here and "
+        f"ended {policy.Q[s, chosen] - policy.V[s]:+.3f} against usual practice "
+        f"({others[chosen]:,} did otherwise)"
     )
     if kind == "confirmation":
         return f"{did}; it is what is usually done."
-    share = policy.m[s, usual] / policy.m[s].sum()
-    return f"{did}; usually done is {policy.actions[usual]} ({100 * share:.0f} %)."
+    share = policy.m[s].max() / policy.m[s].sum()
+    return f"{did}; usually done is {usual_words(policy, s)} ({100 * share:.0f} %)."

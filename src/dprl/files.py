@@ -40,6 +40,12 @@ def open_files(paths: Any) -> tuple[list[str], str]:
         files += found
     if not files:
         raise LogError("no file was named.")
+    real = [os.path.realpath(f) for f in files]
+    for i, file in enumerate(real):
+        if file in real[:i]:
+            raise LogError(
+                f"{files[i]!r} is named twice.", do="Each file once, or its rows count double."
+            )
     kinds = {_kind(f) for f in files}
     if len(kinds) > 1:
         raise LogError("CSV and Parquet files cannot be read together.", files[0])
@@ -88,9 +94,9 @@ def _header(file: str) -> tuple[str, tuple[str, ...]]:
     return separator, tuple(names)
 
 
-def _scan_csv(files: list[str]) -> tuple[str, list[Any]]:
+def _scan_csv(files: list[str], missing: Iterable[str]) -> tuple[str, list[Any]]:
     """SQL, and its values, that reads CSV files as text, column by name."""
-    words = ", ".join(f"'{w}'" for w in MISSING_WORDS)
+    words = ", ".join(f"'{w}'" for w in missing)
     scans: list[str] = []
     values: list[list[str]] = []
     for (separator, names), some in itertools.groupby(files, _header):
@@ -100,33 +106,41 @@ def _scan_csv(files: list[str]) -> tuple[str, list[Any]]:
             f"delim={quoted(separator, chr(39))}, quote='\"', escape='\"', nullstr=[{words}], "
             f"columns={{{columns}}})"
         )
-        values.append(list(some))
+        values.append([_literal(file) for file in some])
     return " UNION ALL BY NAME ".join(scans), values
+
+
+def _literal(file: str) -> str:
+    """A path whose stars and brackets DuckDB takes as they are."""
+    return "".join(f"[{ch}]" if ch in "*?[" else ch for ch in file)
 
 
 class _Files:
     """A DuckDB connection over files, with the columns asked for in one table, as they came."""
 
-    def __init__(self, paths: Any, progress: Progress | None) -> None:
+    def __init__(
+        self, paths: Any, progress: Progress | None, missing: Iterable[str] = MISSING_WORDS
+    ) -> None:
         import duckdb
 
         self.files, self.kind = open_files(paths)
         self.error = duckdb.Error
         self.con = duckdb.connect()
-        self.con.execute("SET preserve_insertion_order = true")
+        self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         self.progress = progress
-        self.scan, self.values = (
-            _scan_csv(self.files)
-            if self.kind == "csv"
-            else ("SELECT * FROM read_parquet(?, union_by_name=true)", [self.files])
-        )
+        self.scan = "SELECT * FROM read_parquet(?, union_by_name=true)"
+        self.values: list[Any] = [[_literal(file) for file in self.files]]
+        if self.kind == "csv":
+            self.scan, self.values = _scan_csv(self.files, missing)
         rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
         self.types: dict[str, str] = {row[0]: str(row[1]) for row in rows}
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
         try:
             return self.con.execute(sql, list(values))
+        except RuntimeError as error:  # what DuckDB makes of Ctrl-C
+            raise KeyboardInterrupt from error
         except self.error as error:
             reason = str(error).splitlines()[0]
             raise LogError(
@@ -166,7 +180,7 @@ class _Files:
         """A column of labels, coded inside DuckDB: no Python object a row."""
         c, kind = self.place[name], self.types[name]
         if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
-                    "BOOLEAN", "FLOAT", "DOUBLE"):  # fmt: skip
+                    "UBIGINT", "BOOLEAN", "FLOAT", "DOUBLE"):  # fmt: skip
             return encode(self.fetch(c), name)
         if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
             raise LogError(
@@ -203,13 +217,15 @@ class _Files:
         c, kind = self.place[name], self.types[name]
         if kind != "VARCHAR":
             return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
+        moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
         row = self.run(
             f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
-            f"count(TRY_CAST({c} AS DOUBLE)), count(TRY_CAST({c} AS TIMESTAMP)) FROM raw"
+            f"count(TRY_CAST({c} AS DOUBLE)), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
         ).fetchone()
-        for count, as_type in zip(row[1:], ("BIGINT", "DOUBLE", "TIMESTAMP"), strict=True):
+        casts = (f"CAST({c} AS BIGINT)", f"CAST({c} AS DOUBLE)", moment)
+        for count, cast in zip(row[1:], casts, strict=True):
             if count == row[0]:
-                return self.fetch(f"CAST({c} AS {as_type})")
+                return self.fetch(cast)
         return self.fetch(c)
 
     def menus(self, name: str) -> Raw:
@@ -245,7 +261,7 @@ class TableFile(_Files):
     """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, None)
+        super().__init__(path, None, missing=[""])  # 'NA' is handed back as 'NA'
         self.load(self.types)
 
     def states(self, name: str, text: bool) -> list[Any]:

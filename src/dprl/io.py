@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dprl.build import Missing, build, examine
+from dprl.columns import MISSING_WORDS, tidy_labels
 from dprl.disk import replacing
 from dprl.errors import LogError
 from dprl.files import Progress, read_columns
@@ -157,7 +158,10 @@ def from_arrays(
 
 
 def check(source: Any, **options: Any) -> Report:
-    """Everything worth knowing about a log before it is used; changes nothing, raises nothing.
+    """Everything worth knowing about a log before it is used; changes nothing.
+
+    Raises only where there is nothing to look at: no such file, no such column, a column that
+    cannot be read as labels or numbers.
 
     Args:
         source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
@@ -261,6 +265,9 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     kind = Path(path).suffix.lower()
     if kind not in (".parquet", ".csv"):
         raise LogError(f"{os.fspath(path)!r} must end in .parquet or .csv.")
+    if kind == ".csv":
+        for labels in (log.states, log.actions, log.episodes, log.groups):
+            _survives_csv(labels)
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -288,6 +295,18 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+
+
+def _survives_csv(labels: Sequence[Label]) -> None:
+    """Refuse labels that would come back as others: CSV knows no types."""
+    words = [str(label) for label in labels]
+    back = tidy_labels(words)
+    for label, word in zip(labels, words, strict=True):
+        if word in MISSING_WORDS or type(back[word]) is not type(label):
+            raise LogError(
+                f"the label {label!r} would not come back from a CSV file as it is.",
+                do="Write a .parquet file: it keeps types.",
+            )
 
 
 def _called(log: Log, part: str) -> str:

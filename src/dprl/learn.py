@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from dprl.cut import check_cut, settle
-from dprl.errors import LogError
+from dprl.errors import LogError, ParameterError
 from dprl.evidence import Evidence, Visits
 from dprl.log import Cut, Log
-from dprl.planning import policy_iteration
+from dprl.planning import best_rows, policy_iteration
 from dprl.points import allowed, check_n_min
 from dprl.policy import Policy
 from dprl.smdp import elevate
-from dprl.tabular import availability, check_gamma, tally
+from dprl.tabular import availability, check_gamma, check_visits, tally
 from dprl.version import __version__
 
 __all__ = ["DPRLDiscrete"]
@@ -52,7 +52,11 @@ class DPRLDiscrete:
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
         check_gamma(self.gamma)
+        check_visits(self.visits)
         check_cut(self.cut)
+        for name in ("contrast", "plan"):
+            if not isinstance(getattr(self, name), bool):
+                raise ParameterError(f"{name} must be true or false; got {getattr(self, name)!r}.")
 
     def fit(self, log: Log) -> Policy:
         """The policy this log supports."""
@@ -61,7 +65,7 @@ class DPRLDiscrete:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
         settled = settle(log, self.gamma, self.cut)
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
-        pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(settled))
+        pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
         choice = np.full(log.n_states, -1, np.int32)
         planned = np.where(pairs, known.pair.mean, np.nan)
         if self.plan:
@@ -70,9 +74,10 @@ class DPRLDiscrete:
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
         else:
-            points = pairs.any(axis=1)
-            best = np.where(pairs, known.pair.mean, -np.inf).argmax(axis=1)
-            choice[points] = best[points]
+            points = np.flatnonzero(pairs.any(axis=1))
+            first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
+            rows = best_rows(known.pair.mean[pairs], first)
+            choice[points] = np.nonzero(pairs)[1][rows]
         return _policy(self, log, settled, known, pairs, choice, planned)
 
 

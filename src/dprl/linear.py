@@ -37,7 +37,7 @@ def solve(A: sparse.csr_array, b: Floats) -> Floats:
         raise PlanError(
             f"a value is not defined for {len(stuck):,} of {len(b):,} states: nothing ever ends.",
             f"unknown {stuck[0]}",
-            "With gamma = 1 every choice must lead to an end in the log; use gamma < 1.",
+            "With gamma = 1 every choice must lead to an end; use a gamma below 1 (0.999, say).",
         )
     x = _direct(system, b) if len(b) <= DIRECT else _iterative(system, b)
     if _settled(system, b, x):
@@ -46,7 +46,7 @@ def solve(A: sparse.csr_array, b: Floats) -> Floats:
     if not _settled(system, b, x):
         raise PlanError(
             f"a linear system of {len(b):,} unknowns could not be solved to rounding.",
-            do="Returns of very different sizes, or gamma too close to 1; use gamma < 1.",
+            do="Returns of very different sizes, or gamma too close to 1: use a smaller one.",
         )
     return x
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,13 +20,32 @@ from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
 
-__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Label", "Log"]
+__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log"]
 
 Label: TypeAlias = str | int | bool
 Cut: TypeAlias = Literal["drop", "bootstrap", "terminal"]
 
 UNKNOWN, TERMINAL, CUT = 0, 1, 2
 """How an episode ended: not said (taken as terminal), the process ended, we stopped looking."""
+
+
+class Facts(Mapping[str, Any]):
+    """A read-only mapping that can be copied and pickled."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = dict(facts)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __repr__(self) -> str:
+        return repr(self._facts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +115,7 @@ class Log:
         array("ended", np.uint8)
         if self.time is not None:
             put("time", _frozen(np.asarray(self.time)))
-        put("columns", MappingProxyType(dict(self.columns)))
+        put("columns", Facts(self.columns))
         _validate(self)
 
     @property

@@ -23,7 +23,7 @@ from dprl.errors import PlanError
 from dprl.linear import leaks, solve
 from dprl.smdp import SemiMDP
 
-__all__ = ["Plan", "evaluate", "look_ahead", "policy_iteration"]
+__all__ = ["Plan", "best_rows", "evaluate", "look_ahead", "policy_iteration"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,14 +59,17 @@ def look_ahead(semi: SemiMDP, V: Floats) -> Floats:
     return np.asarray(semi.R + semi.D @ V)
 
 
-def _best(semi: SemiMDP, q: Floats) -> Ints:
-    """The row with the largest q of each decision point, the first of equals."""
-    if not len(semi.points):
+def best_rows(q: Floats, first: Ints) -> Ints:
+    """The row with the largest q of each decision point, the first of those equal to rounding.
+
+    q (rows,); rows first[p]:first[p + 1] belong to point p.
+    """
+    if len(first) == 1:
         return np.empty(0, np.int64)
-    top = np.maximum.reduceat(q, semi.first[:-1])
-    is_top = q == np.repeat(top, np.diff(semi.first))
+    top = np.maximum.reduceat(q, first[:-1])
+    is_top = q >= np.repeat(top - 1e-14 * np.abs(top), np.diff(first))
     place = np.where(is_top, np.arange(len(q)), len(q))
-    return np.asarray(np.minimum.reduceat(place, semi.first[:-1]))
+    return np.asarray(np.minimum.reduceat(place, first[:-1]))
 
 
 def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:
@@ -76,15 +79,15 @@ def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:
     leak = 1 - semi.D.sum(axis=1) > 1e-12
     while not ends.all():
         onward = leak | (semi.D @ ends.astype(np.float64) > 0)
-        first = _best(semi, onward.astype(np.float64))
+        first = best_rows(onward.astype(np.float64), semi.first)
         moved = ~ends & onward[first]
         if not moved.any():
             stuck = np.flatnonzero(~ends)
             raise PlanError(
                 f"no allowed choice ever leads to an end from {len(stuck):,} of "
                 f"{len(ends):,} decision points.",
-                f"state number {semi.points[stuck[0]]}",
-                "Use gamma < 1, or plan=False.",
+                f"state {semi.labels[stuck[0]]!r}",
+                "Use a gamma below 1 (0.999, say), or plan=False.",
             )
         rows[moved] = first[moved]
         ends |= moved
@@ -93,11 +96,11 @@ def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:
 
 def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
     """The best plan over allowed actions; Q (rows,) is Q̂ of each row, where it starts."""
-    rows = _able_to_end(semi, _best(semi, Q))
+    rows = _able_to_end(semi, best_rows(Q, semi.first))
     for rounds in range(ROUNDS):
         V = evaluate(semi, rows)
         q = look_ahead(semi, V)
-        best = _best(semi, q)
+        best = best_rows(q, semi.first)
         margin = BETTER * max(1.0, float(np.abs(V).max(initial=0)))
         better = q[best] > q[rows] + margin
         if not better.any():

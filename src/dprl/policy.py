@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from dprl import archive
 from dprl.errors import PolicyError
 from dprl.explanation import Explanation, change_rows, explain_state
-from dprl.log import Label
+from dprl.log import Facts, Label
 from dprl.table import Table, plain
 
 __all__ = ["DEFER", "Answer", "Defer", "Policy", "load"]
@@ -86,7 +85,7 @@ class Policy:
                 value = value.view()
                 value.setflags(write=False)
             elif isinstance(value, Mapping):
-                value = MappingProxyType(dict(value))
+                value = Facts(value)
             object.__setattr__(self, field.name, value)
         _validate(self)
 
@@ -99,7 +98,7 @@ class Policy:
         in training, or is missing, is deferred. A label of another type than the training labels
         is refused: it would defer for ever without a word.
         """
-        if states is None or isinstance(states, str | int | np.generic):
+        if states is None or isinstance(states, str | int | float | np.generic):
             return self._answer(self._codes([states])[0])
         return [self._answer(code) for code in self._codes(states)]
 
@@ -112,24 +111,28 @@ class Policy:
         return {label: i for i, label in enumerate(self.states)}
 
     def _codes(self, states: Iterable[Any]) -> list[int]:
+        if isinstance(states, str | Mapping) or hasattr(states, "columns"):
+            raise PolicyError(
+                f"states must be a list or a column of labels; got a {type(states).__name__}.",
+                do="Pass one column: table['stage'], not the table.",
+            )
+        return [self._code(state) for state in states]
+
+    def _code(self, state: Any) -> int:
+        """The code of one label; -1 where it is missing or was never seen."""
+        if _missing(state):
+            return -1
         text = bool(self.states) and isinstance(self.states[0], str)
-        codes = []
-        for state in states:
-            if state is None or state != state:  # NaN, NaT
-                codes.append(-1)
-                continue
-            if isinstance(state, str) != text and self.states:
-                kind = "text" if text else "whole numbers"
-                raise PolicyError(
-                    f"this policy's states are {kind}; got {state!r}.",
-                    f"its states look like {', '.join(map(repr, self.states[:3]))}",
-                    "Give states in the type they had when the policy was fitted.",
-                )
-            try:
-                codes.append(self._index.get(state, -1))
-            except TypeError as error:
-                raise PolicyError(f"a state must be one label; got {state!r}.") from error
-        return codes
+        whole = isinstance(state, int | np.integer | np.bool_) or (
+            isinstance(state, float | np.floating) and float(state).is_integer()
+        )
+        if self.states and not (isinstance(state, str) if text else whole):
+            raise PolicyError(
+                f"this policy's states are {'text' if text else 'whole numbers'}; got {state!r}.",
+                f"its states look like {', '.join(map(repr, self.states[:3]))}",
+                "Give one label a state, in the type it had when the policy was fitted.",
+            )
+        return self._index.get(state, -1)
 
     def probabilities(
         self,
@@ -180,7 +183,7 @@ class Policy:
     @functools.cached_property
     def usual(self) -> NDArray[np.int64]:
         """int64 (S,): the most frequent action at first visits, -1 where never visited."""
-        return np.where(self.m.any(axis=1), self.m.argmax(axis=1), -1)
+        return _read_only(np.where(self.m.any(axis=1), self.m.argmax(axis=1), -1))
 
     @functools.cached_property
     def kind(self) -> NDArray[np.int8]:
@@ -188,10 +191,9 @@ class Policy:
 
         Where two actions share the first place, choosing either is a change.
         """
-        top = self.m.max(axis=1, initial=0)
-        shared = (self.m == top[:, None]).sum(axis=1) > 1
+        shared = (self.m == self.m.max(axis=1, initial=0)[:, None]).sum(axis=1) > 1
         change = (self.choice != self.usual) | shared
-        return np.where(self.choice < 0, 0, np.where(change, 2, 1)).astype(np.int8)
+        return _read_only(np.where(self.choice < 0, 0, np.where(change, 2, 1)).astype(np.int8))
 
     def changes(self) -> Table:
         """The decision points whose suggestion differs from the usual action, largest first."""
@@ -280,6 +282,24 @@ class Policy:
 
 KIND = "tabular"
 load = Policy.load
+PAIRS = {
+    "allowed": "bool", "n": "int64", "m": "int64", "Q": "float64", "took_mean": "float64",
+    "took_variance": "float64", "others_mean": "float64", "others_variance": "float64",
+    "planned": "float64",
+}  # fmt: skip
+STATES = {"choice": "int32", "steps": "int64", "V": "float64"}
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array
+
+
+def _missing(state: Any) -> bool:
+    """None, NaN, NaT and pandas' NA."""
+    if state is None or type(state).__name__ == "NAType":
+        return True
+    return isinstance(state, float | np.floating | np.datetime64) and bool(state != state)
 
 
 def _validate(policy: Policy) -> None:
@@ -288,13 +308,18 @@ def _validate(policy: Policy) -> None:
     def refuse(what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")
 
-    for name in ("choice", "steps", "V"):
-        if getattr(policy, name).shape != (S,):
-            refuse(f"{name!r} has shape {getattr(policy, name).shape}, not {(S,)}")
-    for name in ("allowed", "n", "m", "Q", "took_mean", "took_variance",
-                 "others_mean", "others_variance", "planned"):  # fmt: skip
-        if getattr(policy, name).shape != (S, A):
-            refuse(f"{name!r} has shape {getattr(policy, name).shape}, not {(S, A)}")
+    for parts, shape in ((STATES, (S,)), (PAIRS, (S, A))):
+        for name, dtype in parts.items():
+            array = getattr(policy, name)
+            if array.shape != shape or array.dtype != dtype:
+                refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
+    if any((getattr(policy, name) < 0).any() for name in ("n", "m", "steps")):
+        refuse("a count is below 0")
+    n_min = policy.parameters.get("n_min")
+    if n_min is not None and not (isinstance(n_min, int | float) and n_min >= 1):
+        refuse(f"its n_min is {n_min!r}")
+    if not isinstance(policy.provenance.get("columns", {}), Mapping):
+        refuse("its provenance names no columns")
     for name, labels in (("states", policy.states), ("actions", policy.actions)):
         if len(set(labels)) != len(labels):
             refuse(f"{name!r} repeats a label")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dprl.compiled import compiled, in_parts, parts
 from dprl.log import Log
 
-__all__ = ["fill_returns", "largest_return", "powers", "returns"]
+__all__ = ["fill_returns", "powers", "returns", "span"]
 
 
 @compiled
@@ -40,16 +40,16 @@ def _fill_all(
 
 
 @compiled
-def _largest(
+def _span(
     starts: NDArray[np.int64], reward: NDArray[np.float64], gamma: float
-) -> float:  # pragma: no cover - compiled
-    most = 0.0
+) -> tuple[float, float]:  # pragma: no cover - compiled
+    low, high = np.inf, -np.inf
     for e in range(len(starts) - 1):
         tail = 0.0
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
             tail = reward[t] + gamma * tail
-            most = max(most, abs(tail))
-    return most
+            low, high = min(low, tail), max(high, tail)
+    return low, high
 
 
 def returns(log: Log, gamma: float) -> NDArray[np.float64]:
@@ -59,13 +59,15 @@ def returns(log: Log, gamma: float) -> NDArray[np.float64]:
     return G
 
 
-def largest_return(log: Log, gamma: float) -> float:
-    """max |G_t| over the rows of the log."""
+def span(log: Log, gamma: float) -> tuple[float, float]:
+    """The smallest and the largest G_t of the log; (0, 0) where it is empty."""
+    if not log.n_steps:
+        return 0.0, 0.0
     found = in_parts(
-        lambda first, last: _largest(log.starts[first : last + 1], log.reward, float(gamma)),
+        lambda first, last: _span(log.starts[first : last + 1], log.reward, float(gamma)),
         parts(log.starts),
     )
-    return float(max(found, default=0.0))
+    return float(min(low for low, _ in found)), float(max(high for _, high in found))
 
 
 def powers(gamma: float, length: int) -> NDArray[np.float64]:

@@ -162,19 +162,23 @@ def action_unavailable(c: Columns) -> Finding | None:
 
 
 def order_of_rows(c: Columns) -> Finding | None:
-    """Rows are not sorted (harmless with a time column, a guess without)."""
+    """Rows are not sorted: harmless with a time column, a guess without."""
     e = c.episode.codes
     if c.time is None:
         back = np.flatnonzero(np.diff(e) != 0) + 1
         runs = len(back) + (c.n > 0)
         if runs == len(np.unique(e)):
             return None
+        first = np.zeros(c.n, bool)
+        first[np.unique(e, return_index=True)[1]] = True
+        again = np.append(False, e[1:] != e[:-1]) & ~first
         return Finding(
-            "warning",
+            "error",
             "order_of_rows",
-            f"rows of different episodes are interleaved ({runs:,} runs of rows, "
+            f"rows of an episode do not stand together ({runs:,} runs of rows, "
             f"{len(np.unique(e)):,} episodes), and no time column was named.",
-            do="Within an episode the rows' own order is taken as time; name a time column.",
+            c.place(_first(again)),
+            "Name a time column, sort the rows, or give episodes of different files different ids.",
         )
     same = e[1:] == e[:-1]
     rows = np.zeros(c.n, bool)

@@ -26,7 +26,7 @@ from scipy import sparse
 
 from dprl.compiled import compiled, in_parts, parts
 from dprl.evidence import Evidence
-from dprl.log import Log
+from dprl.log import Label, Log
 from dprl.returns import powers
 from dprl.tabular import Occurrences
 
@@ -39,6 +39,7 @@ class SemiMDP:
 
     Attributes:
         points: int64 (P,), codes of the decision points, rising.
+        labels: Their P labels.
         first: int64 (P + 1,), rows first[p]:first[p + 1] belong to point p.
         action: int64 (rows,), the action of each row, rising within a point.
         R: float64 (rows,), R̃(s,a).
@@ -47,6 +48,7 @@ class SemiMDP:
     """
 
     points: NDArray[np.int64]
+    labels: tuple[Label, ...]
     first: NDArray[np.int64]
     action: NDArray[np.int64]
     R: NDArray[np.float64]
@@ -196,6 +198,7 @@ def elevate(
     share = np.ldexp(total.astype(np.float64), -bits) / np.repeat(n, ends)
     return SemiMDP(
         points=points,
+        labels=tuple(log.states[p] for p in points),
         first=np.concatenate(([0], np.cumsum(allowed[points].sum(axis=1)))),
         action=pairs % allowed.shape[1] if allowed.size else pairs,
         R=R,

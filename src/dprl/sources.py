@@ -86,7 +86,8 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
         available = _in_words_of(action, encode_menus(values, str(names["available"]), gone))
     lengths = {len(reward), len(episode.codes), len(action.codes)}
     lengths |= {len(x) for x in (features, time) if x is not None}
-    lengths |= {len(x.codes) for x in (state, available) if x is not None}
+    group, ended = coded("group"), coded("ended")
+    lengths |= {len(x.codes) for x in (state, available, group, ended) if x is not None}
     if len(lengths) > 1:
         raise LogError(
             f"the columns have different lengths: {', '.join(map(str, sorted(lengths)))} rows."
@@ -94,7 +95,7 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
     return Columns(
         names, episode, action, reward,
         state=state, features=features, time=time, time_missing=time_missing,
-        group=coded("group"), available=available, ended=coded("ended"),
+        group=group, available=available, ended=ended,
         feature_names=feature_names,
     )  # fmt: skip
 
@@ -124,9 +125,11 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
     """Columns of a pandas, polars, Arrow, DuckDB or any other frame narwhals knows."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         names = choose(parts, frame.columns)
+        wanted = [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
+        rows = frame.project(", ".join(map(quoted, wanted))).fetchnumpy()  # once: rows must agree
 
         def from_relation(name: str) -> Raw:
-            values = frame.project(quoted(name)).fetchnumpy()[name]
+            values = rows[name]
             if isinstance(values, np.ma.MaskedArray):
                 return values.data, np.ma.getmaskarray(values)
             return values, None
@@ -136,6 +139,11 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
 
     try:
         table = nw.from_native(frame)
+        columns = table.collect_schema().names()
+    except nw.exceptions.DuplicateError as error:
+        raise LogError(
+            "the table has two columns of one name.", str(error)[:200], "Rename one of them."
+        ) from error
     except TypeError as error:
         raise LogError(
             f"a {type(frame).__name__} is not a dataframe.",
@@ -143,7 +151,7 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
         ) from error
     if isinstance(table, nw.LazyFrame):
         table = table.collect()
-    names = choose(parts, table.columns)
+    names = choose(parts, columns)
 
     def from_frame(name: str) -> Raw:
         series = table.get_column(name)

@@ -17,9 +17,9 @@ from dprl.compiled import compiled, in_parts, parts
 from dprl.errors import LogError, ParameterError
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS, Evidence, Units, Visits
 from dprl.log import Log
-from dprl.returns import largest_return
+from dprl.returns import span
 
-__all__ = ["Occurrences", "availability", "check_gamma", "evidence", "tally"]
+__all__ = ["Occurrences", "availability", "check_gamma", "check_visits", "evidence", "tally"]
 
 LARGEST_TABLE = 1 << 28
 """Pairs (s, a) above which a dense table of accumulators would not fit an ordinary machine."""
@@ -34,6 +34,7 @@ def _add_up(
     gamma: float,
     scale: float,
     square_scale: float,
+    centre: float,
     every_visit: bool,
     n_actions: int,
     seen: NDArray[np.int32],
@@ -76,14 +77,21 @@ def _add_up(
             c = cell[t]
             words[c, COUNT] += 1
             words[c, SUM] += np.int64(np.rint(G * scale))
-            words[c, SQUARE] += np.int64(np.rint(G * G * square_scale))
+            words[c, SQUARE] += np.int64(np.rint((G - centre) * (G - centre) * square_scale))
 
 
 def check_gamma(gamma: float) -> float:
     """The discount as a float, or a ParameterError."""
-    if not (isinstance(gamma, int | float | np.number) and 0 < gamma <= 1):
+    number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
+    if not (number and 0 < gamma <= 1):
         raise ParameterError(f"gamma must lie in (0, 1]; got {gamma!r}.")
     return float(gamma)
+
+
+def check_visits(visits: str) -> None:
+    """Refuse a way of counting that does not exist."""
+    if visits not in ("first", "all"):
+        raise ParameterError(f"visits must be 'first' or 'all'; got {visits!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +124,7 @@ def evidence(
         gamma: Discount in (0, 1].
         visits: "first" counts trajectories; "all" counts visits and carries no certificate.
         units: Of the sums; by default the finest this log allows. Parts to be merged share theirs:
-            Units.holding(largest return of all parts, trajectories of all parts).
+            Units.holding(span of the returns of all parts, trajectories of all parts).
         threads: How many; by default the cores at hand. The answer does not depend on it.
     """
     return tally(log, gamma, visits=visits, units=units, threads=threads)[0]
@@ -132,8 +140,7 @@ def tally(
 ) -> tuple[Evidence, Occurrences]:
     """`evidence`, and which rows it counted."""
     gamma = check_gamma(gamma)
-    if visits not in ("first", "all"):
-        raise ParameterError(f"visits must be 'first' or 'all'; got {visits!r}.")
+    check_visits(visits)
     state = log.codes()
     S, A = log.n_states, log.n_actions
     if S * A > LARGEST_TABLE:
@@ -149,7 +156,7 @@ def tally(
         seen = np.full((S * ((A + 31) // 32), 2), -1, np.int32)
         _add_up(
             log.starts[first : last + 1], state, log.action, log.reward, gamma, 1 / units.sum,
-            1 / units.square, visits == "all", A, seen, words, counted,
+            1 / units.square, units.centre, visits == "all", A, seen, words, counted,
         )  # fmt: skip
         return words[:-1].reshape(2, S, A, WORDS)
 
@@ -167,11 +174,11 @@ def tally(
 def _units(log: Log, gamma: float, visits: Visits, units: Units | None) -> Units:
     """The units asked for, if this log fits them; else the finest it allows."""
     times = log.n_episodes if visits == "first" else log.n_steps
-    finest = Units.holding(largest_return(log, gamma), times)
-    if units is not None and (units.sum < finest.sum or units.square < finest.square):
+    finest = Units.holding(span(log, gamma), times)
+    if units is not None and not units.hold(finest):
         raise ParameterError(
             f"{units} would overflow: this log needs {finest}.",
-            do="Use Units.holding(largest return, trajectories) of all parts together.",
+            do="Use Units.holding(span of returns, trajectories) of all parts together.",
         )
     return units or finest
 

@@ -66,13 +66,17 @@ class FiniteMDP:
         mass = self.P.sum(axis=1)
         problems = [
             (self.P.shape != (S * A, S), f"P must have shape {(S * A, S)}; got {self.P.shape}"),
-            (bool((mass > 1 + 1e-12).any() or (self.P.data < 0).any()), "a row of P is no chance"),
+            (
+                not ((mass <= 1 + 1e-12).all() and (self.P.data >= 0).all()),
+                "P has rows of no chance",
+            ),
+            (not 0 < self.gamma <= 1, f"gamma must lie in (0, 1]; got {self.gamma!r}"),
+            (not np.isfinite(self.low + self.high).all(), "rewards must be finite"),
             (self.low.shape != (S, A) or self.high.shape != (S, A), f"rewards must be {(S, A)}"),
             (bool((self.low > self.high).any()), "a smallest reward exceeds its largest"),
-            (self.start.shape != (S,) or abs(self.start.sum() - 1) > 1e-12, "start must sum to 1"),
+            (self.start.shape != (S,) or not _chances(self.start), "start must sum to 1"),
             (
-                self.behavior.shape != (S, A)
-                or bool((np.abs(self.behavior.sum(axis=1) - 1) > 1e-12).any()),
+                self.behavior.shape != (S, A) or not _chances(self.behavior),
                 "every row of behavior must sum to 1",
             ),
         ]
@@ -172,6 +176,11 @@ class FiniteMDP:
         from dprl.envs.gym import make
 
         return make(self, seed)
+
+
+def _chances(rows: Floats) -> bool:
+    """Whether each row is a distribution."""
+    return bool((rows >= 0).all() and (np.abs(rows.sum(axis=-1) - 1) <= 1e-12).all())
 
 
 def _first_best(Q: Floats) -> NDArray[np.int64]:

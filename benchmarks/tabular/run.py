@@ -165,6 +165,11 @@ def versions(methods) -> str:
     return ", ".join(out)
 
 
+def stamp() -> str:
+    """When and on what."""
+    return f"{datetime.date.today()}, {cpu_model()}, {os.cpu_count()} cores."
+
+
 def table(steps: int, runs: dict, sums: dict) -> str:
     """The table of one size, fastest first by CPU seconds."""
     middle = {
@@ -199,7 +204,7 @@ def main() -> None:
     if args.worker:
         return work(*args.worker)
     parts = [
-        f"{datetime.date.today()}, {cpu_model()}, {os.cpu_count()} cores. {versions(args.methods)}."
+        f"{stamp()} {versions(args.methods)}."
         f" Median of {args.repeats} interleaved runs, each in a fresh process; CPU seconds count"
         " all threads; peak MB is what the run adds to a process that holds the log."
     ]

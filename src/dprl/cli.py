@@ -35,6 +35,7 @@ app = App(
     name="dprl",
     version=f"dprl {__version__}",
     help_format="markdown",
+    suppress_keyboard_interrupt=False,
     help="""Safe policy improvement from logged decisions.
 
 A log is a table with one decision a row. Look at it, fit a policy, read what it would change:

@@ -28,9 +28,10 @@ def run(log: Log, gamma: float, n_min: int) -> Result:
     semi = elevate(log, known, occurrences, pairs)
     first, units = known.words[FIRST], known.units
     both = first + known.words[LATER]
-    sums = [
-        words[..., word] * unit
-        for words in (both, first)
-        for word, unit in ((SUM, units.sum), (SQUARE, units.square))
-    ]
-    return Result(both[..., COUNT], first[..., COUNT], *sums, semi.R, semi.D)
+
+    def sums(words):  # the others keep plain sums of squares; ours are about a centre
+        n, total = words[..., COUNT], words[..., SUM] * units.sum
+        about = words[..., SQUARE] * units.square
+        return total, about + units.centre * (2 * total - n * units.centre)
+
+    return Result(both[..., COUNT], first[..., COUNT], *sums(both), *sums(first), semi.R, semi.D)

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
     from dprl.learn import DPRLDiscrete
+    from dprl.loading import load
     from dprl.log import Log
-    from dprl.policy import DEFER, Policy, load
+    from dprl.policy import DEFER, Policy
+    from dprl.stochastic import StochasticPolicy
     from dprl.table import Table
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "PlanError",
     "Policy",
     "PolicyError",
+    "StochasticPolicy",
     "Table",
     "__version__",
     "check",
@@ -57,7 +60,9 @@ _HOME = {
                 "write"),
     "dprl.learn": ("DPRLDiscrete",),
     "dprl.log": ("Log",),
-    "dprl.policy": ("DEFER", "Policy", "load"),
+    "dprl.loading": ("load",),
+    "dprl.policy": ("DEFER", "Policy"),
+    "dprl.stochastic": ("StochasticPolicy",),
     "dprl.table": ("Table",),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _HOME.items() for name in names}

@@ -169,9 +169,9 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
         policy: A policy file.
         confirmations: List instead where it suggests what is usually done already.
     """
-    from dprl.policy import load
+    from dprl.policy import Policy
 
-    fitted = load(policy)
+    fitted = Policy.load(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
     _print(table.to_dicts() if json else f"{fitted}\n\n{table}", json)
     return 0
@@ -185,9 +185,9 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
         policy: A policy file.
         state: A state's label.
     """
-    from dprl.policy import load
+    from dprl.policy import Policy
 
-    fitted = load(policy)
+    fitted = Policy.load(policy)
     label: str | int = state
     if fitted.states and not isinstance(fitted.states[0], str):
         try:
@@ -226,9 +226,9 @@ def act(
             standard input.
     """
     from dprl.answers import answer
-    from dprl.policy import DEFER, load
+    from dprl.policy import DEFER, Policy
 
-    fitted = load(policy)
+    fitted = Policy.load(policy)
     answered = answer(fitted, states, state, column)
     counts = answered.counts(fitted)
     if out is not None:

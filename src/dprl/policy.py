@@ -5,21 +5,20 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl import archive
 from dprl.errors import PolicyError
 from dprl.explanation import Explanation, change_rows, explain_state
-from dprl.log import Facts, Label
-from dprl.table import Table, plain
+from dprl.log import Label
+from dprl.stored import Stored, is_one
+from dprl.table import Table
 
-__all__ = ["DEFER", "Answer", "Defer", "Policy", "load"]
+__all__ = ["DEFER", "Answer", "Defer", "Policy"]
 
 
 class Defer(enum.Enum):
@@ -38,12 +37,14 @@ Answer: TypeAlias = Label | Defer
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(Stored):
     """A deferring policy over labelled states; immutable.
 
     Attributes:
         states: State labels, S of them.
         actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
         choice: int32 (S,), the chosen action's code, -1 for DEFER.
         allowed: bool (S, A), the pairs that passed the rule (Eq. 1).
         steps: int64 (S,), rows of the training log in each state.
@@ -57,12 +58,10 @@ class Policy:
         others_variance: float64 (S, A), and its sample variance.
         planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
             allowed. Equal to Q̂ where the learner did not plan.
-        parameters: The learner and its settings.
-        provenance: Digest and size of the training log, version of dprl.
     """
 
-    states: tuple[Label, ...]
-    actions: tuple[Label, ...]
+    KIND: ClassVar[str] = "tabular"
+
     choice: NDArray[np.int32]
     allowed: NDArray[np.bool_]
     steps: NDArray[np.int64]
@@ -75,19 +74,18 @@ class Policy:
     others_mean: NDArray[np.float64]
     others_variance: NDArray[np.float64]
     planned: NDArray[np.float64]
-    parameters: Mapping[str, Any]
-    provenance: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                value = value.view()
-                value.setflags(write=False)
-            elif isinstance(value, Mapping):
-                value = Facts(value)
-            object.__setattr__(self, field.name, value)
-        _validate(self)
+        super().__post_init__()
+        self._check_arrays(STATES, (len(self.states),))
+        self._check_arrays(PAIRS, (len(self.states), len(self.actions)))
+        if any((getattr(self, name) < 0).any() for name in ("n", "m", "steps")):
+            self._refuse("a count is below 0")
+        if not ((self.choice >= -1) & (self.choice < max(len(self.actions), 1))).all():
+            self._refuse("'choice' names actions that do not exist")
+        speaks = np.flatnonzero(self.choice >= 0)
+        if not self.allowed[speaks, self.choice[speaks]].all():
+            self._refuse("it chooses an action that is not allowed")
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -98,41 +96,13 @@ class Policy:
         in training, or is missing, is deferred. A label of another type than the training labels
         is refused: it would defer for ever without a word.
         """
-        if states is None or isinstance(states, str | int | float | np.generic):
-            return self._answer(self._codes([states])[0])
-        return [self._answer(code) for code in self._codes(states)]
+        column: Any = [states] if is_one(states) else states
+        answers = [self._answer(code) for code in self._codes(column)]
+        return answers[0] if is_one(states) else answers
 
     def _answer(self, code: int) -> Answer:
         chosen = self.choice[code] if code >= 0 else -1
         return self.actions[chosen] if chosen >= 0 else DEFER
-
-    @functools.cached_property
-    def _index(self) -> dict[Label, int]:
-        return {label: i for i, label in enumerate(self.states)}
-
-    def _codes(self, states: Iterable[Any]) -> list[int]:
-        if isinstance(states, str | Mapping) or hasattr(states, "columns"):
-            raise PolicyError(
-                f"states must be a list or a column of labels; got a {type(states).__name__}.",
-                do="Pass one column: table['stage'], not the table.",
-            )
-        return [self._code(state) for state in states]
-
-    def _code(self, state: Any) -> int:
-        """The code of one label; -1 where it is missing or was never seen."""
-        if _missing(state):
-            return -1
-        text = bool(self.states) and isinstance(self.states[0], str)
-        whole = isinstance(state, int | np.integer | np.bool_) or (
-            isinstance(state, float | np.floating) and float(state).is_integer()
-        )
-        if self.states and not (isinstance(state, str) if text else whole):
-            raise PolicyError(
-                f"this policy's states are {'text' if text else 'whole numbers'}; got {state!r}.",
-                f"its states look like {', '.join(map(repr, self.states[:3]))}",
-                "Give one label a state, in the type it had when the policy was fitted.",
-            )
-        return self._index.get(state, -1)
 
     def probabilities(
         self,
@@ -232,56 +202,7 @@ class Policy:
     def __repr__(self) -> str:
         return f"<Policy: {self}>"
 
-    # -- on disk -----------------------------------------------------------------------------
 
-    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
-        arrays = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                arrays[field.name] = value
-            else:
-                words[field.name] = plain(value)
-        return words, arrays
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy file (a zip of JSON and npy; equal policies give equal bytes)."""
-        archive.pack(path, KIND, *self._parts())
-
-    def digest(self) -> str:
-        """SHA-256 of everything the policy holds."""
-        digest: str = archive.document(KIND, *self._parts())[0]["digest"]
-        return digest
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Policy:
-        """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
-        kind, words, arrays = archive.unpack(path)
-        names = {f.name for f in fields(cls)}
-        given: dict[str, Any] = {**{k: v for k, v in words.items() if k in names}, **arrays}
-        odd = sorted(names ^ set(given))
-        labels: list[Any] = [given.get("states"), given.get("actions")]
-        good = (
-            kind == KIND
-            and not odd
-            and all(
-                isinstance(x, list) and all(isinstance(v, str | int) for v in x) for x in labels
-            )
-            and all(isinstance(given[k], dict) for k in ("parameters", "provenance"))
-        )
-        if not good:
-            raise PolicyError(
-                f"{os.fspath(path)!r} holds no policy this version can read.",
-                f"kind {kind!r}" + (f", parts {', '.join(odd[:4])}" if odd else ""),
-                "Upgrade dprl, or fit the policy again.",
-            )
-        given["states"], given["actions"] = (tuple(x) for x in labels)
-        return cls(**given)
-
-
-KIND = "tabular"
-load = Policy.load
 PAIRS = {
     "allowed": "bool", "n": "int64", "m": "int64", "Q": "float64", "took_mean": "float64",
     "took_variance": "float64", "others_mean": "float64", "others_variance": "float64",
@@ -293,45 +214,3 @@ STATES = {"choice": "int32", "steps": "int64", "V": "float64"}
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array.setflags(write=False)
     return array
-
-
-def _missing(state: Any) -> bool:
-    """None, NaN, NaT and pandas' NA."""
-    if state is None or type(state).__name__ == "NAType":
-        return True
-    return isinstance(state, float | np.floating | np.datetime64) and bool(state != state)
-
-
-def _validate(policy: Policy) -> None:
-    S, A = len(policy.states), len(policy.actions)
-
-    def refuse(what: str) -> None:
-        raise PolicyError(f"a policy cannot be made of these parts: {what}.")
-
-    for parts, shape in ((STATES, (S,)), (PAIRS, (S, A))):
-        for name, dtype in parts.items():
-            array = getattr(policy, name)
-            if array.shape != shape or array.dtype != dtype:
-                refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
-    if any((getattr(policy, name) < 0).any() for name in ("n", "m", "steps")):
-        refuse("a count is below 0")
-    n_min = policy.parameters.get("n_min")
-    if n_min is not None and not (isinstance(n_min, int | float) and n_min >= 1):
-        refuse(f"its n_min is {n_min!r}")
-    if not isinstance(policy.provenance.get("columns", {}), Mapping):
-        refuse("its provenance names no columns")
-    for name, labels in (("states", policy.states), ("actions", policy.actions)):
-        if len(set(labels)) != len(labels):
-            refuse(f"{name!r} repeats a label")
-        if len({isinstance(label, str) for label in labels}) > 1:
-            refuse(f"{name!r} mixes text and numbers")
-    if (
-        policy.choice.dtype != np.int32
-        or not ((policy.choice >= -1) & (policy.choice < max(A, 1))).all()
-    ):
-        refuse("'choice' names actions that do not exist")
-    if policy.allowed.dtype != np.bool_:
-        refuse("'allowed' is not true or false")
-    speaks = np.flatnonzero(policy.choice >= 0)
-    if not policy.allowed[speaks, policy.choice[speaks]].all():
-        refuse("it chooses an action that is not allowed")

@@ -1,0 +1,26 @@
+r"""Behaviour cloning: do what was done, in the proportions it was done.
+
+    π(a|s) = π̂_b(a|s) = n(s,a) / n(s)
+
+Pomerleau: *Efficient training of artificial neural networks for autonomous navigation*, Neural
+Computation 3(1), 1991. Uniform in states that were never visited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dprl.baselines.model import estimate, policy_of
+from dprl.log import Log
+from dprl.stochastic import StochasticPolicy
+
+__all__ = ["BC"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BC:
+    """Behaviour cloning; nothing to set."""
+
+    def fit(self, log: Log) -> StochasticPolicy:
+        """The behaviour this log shows."""
+        return policy_of(self, {}, log, estimate(log, 1.0, "terminal").mdp.behavior)

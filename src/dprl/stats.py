@@ -1,0 +1,99 @@
+r"""Summaries of many values of one thing: mean, CVaR, IQM, and how sure they are.
+
+    CVaR_q = mean of the lowest ceil(q N) values        (what the unlucky datasets get)
+    IQM    = mean of the middle half                    (Agarwal et al., NeurIPS 2021)
+
+Bootstrap errors resample whole values, within strata where strata are given, and depend on the seed
+alone. Everything works along the last axis of arrays of any shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dprl.errors import ParameterError
+
+__all__ = ["bootstrap", "cvar", "interval", "iqm", "mean"]
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[ArrayLike], Floats]
+
+
+def _values(values: ArrayLike) -> Floats:
+    array = np.asarray(values, np.float64)
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise ParameterError("a statistic needs at least one value.")
+    return array
+
+
+def mean(values: ArrayLike) -> Floats:
+    """Mean along the last axis."""
+    return np.asarray(_values(values).mean(axis=-1))
+
+
+def cvar(values: ArrayLike, share: float = 0.05) -> Floats:
+    """Mean of the lowest ceil(share · N) values along the last axis."""
+    if not 0 < share <= 1:
+        raise ParameterError(f"share must lie in (0, 1]; got {share!r}.")
+    array = _values(values)
+    n = array.shape[-1]
+    count = math.ceil(round(share * n, 9))
+    return np.asarray(np.partition(array, count - 1, axis=-1)[..., :count].mean(axis=-1))
+
+
+def iqm(values: ArrayLike) -> Floats:
+    """Mean of the middle half along the last axis: a quarter, rounded down, goes off each end."""
+    array = np.sort(_values(values), axis=-1)
+    off = array.shape[-1] // 4
+    return np.asarray(array[..., off : array.shape[-1] - off].mean(axis=-1))
+
+
+def bootstrap(
+    values: ArrayLike,
+    statistic: Statistic,
+    *,
+    seed: int,
+    repeats: int = 1_000,
+    strata: ArrayLike | None = None,
+) -> Floats:
+    """The statistic of `repeats` resamples of values (N,), float64 (repeats,).
+
+    Values of one stratum are replaced by values of the same stratum.
+    """
+    array = _values(values)
+    if array.ndim != 1:
+        raise ParameterError(f"bootstrap takes values of one dimension; got {array.shape}.")
+    if repeats < 1:
+        raise ParameterError(f"repeats must be at least 1; got {repeats!r}.")
+    rng = np.random.default_rng(seed)
+    if strata is None:
+        return statistic(array[rng.integers(len(array), size=(repeats, len(array)))])
+    labels = np.asarray(strata)
+    if labels.shape != array.shape:
+        raise ParameterError(f"strata must be {array.shape}; got {labels.shape}.")
+    chosen = np.empty((repeats, len(array)), np.int64)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        chosen[:, rows] = rows[rng.integers(len(rows), size=(repeats, len(rows)))]
+    return statistic(array[chosen])
+
+
+def interval(
+    values: ArrayLike,
+    statistic: Statistic,
+    *,
+    seed: int,
+    level: float = 0.95,
+    repeats: int = 1_000,
+    strata: ArrayLike | None = None,
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the statistic of values (N,)."""
+    if not 0 < level < 1:
+        raise ParameterError(f"level must lie strictly between 0 and 1; got {level!r}.")
+    draws = bootstrap(values, statistic, seed=seed, repeats=repeats, strata=strata)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

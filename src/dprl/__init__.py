@@ -1,7 +1,7 @@
 """Safe policy improvement from logged decisions.
 
 Reads what people decided and what came of it, finds the few decisions worth changing, says DEFER
-everywhere else, and states how sure it is. Implements Decision-Point RL (AISTATS 2025).
+everywhere else, and states how sure it is. Implements Decision-Point RL (AISTATS 2025)::
 
     import dprl
     log = dprl.read("visits.parquet", episode="patient", time="day",

@@ -43,9 +43,9 @@ def read(
     """Read logged decisions from CSV or Parquet files.
 
     Args:
-        paths: A file, a pattern such as 'logs/*.parquet', or several of either.
+        paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either.
         episode: Column that names the trajectory a row belongs to.
-        state: Column of state labels; or a list of numeric columns, or a pattern such as 'x_*',
+        state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
             whose columns together are the state.
         action: Column of action labels.
         reward: Column of the reward of this row's state and action.

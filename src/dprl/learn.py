@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dprl.cut import check_cut, settle
 from dprl.errors import LogError, ParameterError
@@ -23,7 +24,7 @@ from dprl.planning import best_rows, policy_iteration
 from dprl.points import allowed, check_n_min
 from dprl.policy import Policy
 from dprl.smdp import elevate
-from dprl.tabular import availability, check_gamma, check_visits, tally
+from dprl.tabular import Occurrences, availability, check_gamma, check_visits, tally
 from dprl.version import __version__
 
 __all__ = ["DPRLDiscrete"]
@@ -66,10 +67,20 @@ class DPRLDiscrete:
         settled = settle(log, self.gamma, self.cut)
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
         pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
+        choice, planned = self.choose(settled, known, occurrences, pairs)
+        return _policy(self, log, settled, known, pairs, choice, planned)
+
+    def choose(
+        self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The chosen action of each state (S,), -1 for DEFER, and the planned values (S, A).
+
+        From the evidence of a settled log, which learners of one gamma can share.
+        """
         choice = np.full(log.n_states, -1, np.int32)
         planned = np.where(pairs, known.pair.mean, np.nan)
         if self.plan:
-            semi = elevate(settled, known, occurrences, pairs)
+            semi = elevate(log, known, occurrences, pairs)
             result = policy_iteration(semi, known.pair.mean[pairs])
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
@@ -78,7 +89,7 @@ class DPRLDiscrete:
             first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
             rows = best_rows(known.pair.mean[pairs], first)
             choice[points] = np.nonzero(pairs)[1][rows]
-        return _policy(self, log, settled, known, pairs, choice, planned)
+        return choice, planned
 
 
 def _policy(

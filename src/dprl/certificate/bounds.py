@@ -197,7 +197,7 @@ def count_morl_theorem_2(
 
 
 def count_errors(visits: Any, states: int, actions: int, delta: float) -> Floats:
-    """Count-MORL's min(1, √((2/n) ln(|S||A|/δ))) of each n = n(s,a) in `visits`; n = 0 gives 1."""
+    """``min(1, √((2/n) ln(|S||A|/δ)))`` of each n = n(s,a) in `visits`; n = 0 gives 1."""
     n = np.asarray(visits, np.float64)
     if not (n >= 0).all():
         raise ParameterError("visits must be counts; some are below 0 or missing.")
@@ -222,8 +222,8 @@ def sound_theorem_1(
     """Theorem 1 with a constant that can be proved.
 
     Args:
-        states: |S|.
-        actions: |A|.
+        states: How many states there are.
+        actions: How many actions there are.
         episodes: N, independent trajectories in the log.
         horizon: H, no trajectory is longer; may be infinite where gamma < 1.
         n_min: Trajectories an action needs behind it.

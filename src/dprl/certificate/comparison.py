@@ -52,7 +52,7 @@ def published(
     """What the published bounds say of a policy, a row each, the trivial bound beside it.
 
     Args:
-        log: The log the policy was learned from. |S| and |A| are its labels.
+        log: The log the policy was learned from; its labels are the states and actions counted.
         policy: A Policy (where it defers: the log's π̂_b), a StochasticPolicy, or an array (S, A).
         n_min: Threshold of DPRL and SPIBB.
         gamma: Discount.

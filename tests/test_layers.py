@@ -26,6 +26,7 @@ ROWS = [
     "loading",
     "envs",
     "learn baselines stats",
+    "certificate",
     "answers demo",
     "cli",
     "__init__",

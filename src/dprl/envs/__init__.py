@@ -3,7 +3,17 @@
 from dprl.envs.care import care_pathway
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import open_grid, rooms, soft
+from dprl.envs.icu_sepsis import icu_sepsis
 from dprl.envs.mdp import FiniteMDP
 from dprl.envs.risky_arms import risky_arms
 
-__all__ = ["FiniteMDP", "care_pathway", "forest", "open_grid", "risky_arms", "rooms", "soft"]
+__all__ = [
+    "FiniteMDP",
+    "care_pathway",
+    "forest",
+    "icu_sepsis",
+    "open_grid",
+    "risky_arms",
+    "rooms",
+    "soft",
+]

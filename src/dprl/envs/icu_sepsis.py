@@ -1,0 +1,82 @@
+"""ICU-Sepsis: a ward of 716 states and 25 treatments, estimated from MIMIC-III (an optional extra).
+
+Choudhary, Gupta, Thomas: *ICU-Sepsis: A Benchmark MDP Built from Real Medical Data*, RLC 2024. Its
+dynamics come in the package `icu-sepsis`. They are read from its data file and the package is not
+imported: its import would load the retired `gym` beside gymnasium.
+
+States keep the package's numbers: 0..712 a patient in care, 713 death, 714 survival, 715 the state
+after both. The package pays 1 on the way into survival. Here a reward belongs to (s, a), so the
+outcome is a row of its own: survival is entered and left again, which pays 1 (leaving death pays
+0) and ends the episode. Returns are 0 or 1 and values are the package's; episodes are one row
+longer, and 715 is never entered. In the outcome rows the behaviour always "takes" action 0.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from dprl.envs.mdp import FiniteMDP
+from dprl.errors import ParameterError
+
+__all__ = ["icu_sepsis"]
+
+DEATH, SURVIVAL, AFTER = 713, 714, 715
+ARRAYS = ("tx_mat", "r_mat", "d_0", "expert_policy")
+
+
+def icu_sepsis() -> FiniteMDP:
+    """The sepsis ward, γ = 1; the behaviour is the clinicians' policy (needs `icu-sepsis`).
+
+    Actions are 0..24, five levels of fluids times five of vasopressors. An action that was too rare
+    to be estimated in a state (not "admissible") acts there as the mean of those that were, which
+    is the package's default.
+    """
+    path = _data_file()
+    with np.load(path) as data:
+        moves, pays, start, expert = (data[name] for name in ARRAYS)
+    S, A = expert.shape
+    if S != AFTER + 1 or not (pays[:DEATH] == (np.arange(S) == SURVIVAL)).all():
+        raise ParameterError(
+            f"icu-sepsis holds {S:,} states, or pays otherwise than 1 for survival.",
+            str(path),
+            "This reads its version 2.0: pip install 'dprl[bench]'.",
+        )
+    P = sparse.csr_array(moves.reshape(S * A, S))
+    inside = np.repeat(np.arange(S) < DEATH, A)
+    P = (sparse.diags_array(inside / P.sum(axis=1)) @ P).tocsr()
+    P.eliminate_zeros()
+    reward = np.zeros((S, A))
+    reward[SURVIVAL] = 1.0
+    behavior = expert.copy()
+    behavior[DEATH:] = np.arange(A) == 0
+    return FiniteMDP(
+        name="icu sepsis",
+        states=tuple(range(S)),
+        actions=tuple(range(A)),
+        P=P,
+        low=reward,
+        high=reward,
+        start=start / start.sum(),
+        behavior=behavior / behavior.sum(axis=1, keepdims=True),
+        gamma=1.0,
+        max_steps=501,  # the package's 500, and the outcome's row
+        notes={"death": DEATH, "survival": SURVIVAL},
+    )
+
+
+def _data_file() -> Path:
+    """Where the installed package keeps its dynamics."""
+    found = find_spec("icu_sepsis")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        path = Path(folder) / "envs" / "assets" / "dynamics.npz"
+        if path.is_file():
+            return path
+    raise ParameterError(
+        "icu_sepsis needs the dynamics of the package icu-sepsis, which is not installed.",
+        "icu_sepsis/envs/assets/dynamics.npz",
+        "Install it: pip install 'dprl[bench]' (or pip install icu-sepsis).",
+    )

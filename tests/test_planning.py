@@ -85,6 +85,19 @@ def test_a_system_nothing_leaves_has_no_solution():
     assert not len(solve(sparse.csr_array((0, 0)), np.zeros(0)))
 
 
+def test_circling_that_earns_nothing_is_worth_nothing():
+    """0 and 1 circle, 2 may fall in with them, 3 ends, 4 reaches 3."""
+    A = np.zeros((5, 5))
+    A[0, 1] = A[1, 0] = 1
+    A[2, 0] = A[2, 3] = 0.5
+    A[4, 3] = 1
+    x = solve(sparse.csr_array(A), np.array([0.0, 0.0, 1.0, 2.0, 4.0]))
+    assert x == pytest.approx([0, 0, 2, 2, 6], abs=1e-12)
+    assert solve(sparse.csr_array(A[:2, :2]), np.zeros(2)).tolist() == [0, 0]
+    with pytest.raises(dprl.PlanError, match="not defined for 2 of 5 states"):
+        solve(sparse.csr_array(A), np.array([1e-300, 0.0, 1.0, 2.0, 4.0]))
+
+
 def test_without_discount_a_circling_start_is_led_to_an_end():
     """Only first occurrences count, so argmax Q may circle although every trajectory ended."""
     episodes = [

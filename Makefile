@@ -21,10 +21,10 @@ format: $(STAMP)-dev
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
 
-slow: $(STAMP)-dev
+slow: $(STAMP)-bench
 	@$(BIN)/python -m pytest -m slow
 
-bench: $(STAMP)-dev
+bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
 
@@ -52,4 +52,8 @@ $(STAMP)-dev: $(STAMP) pyproject.toml constraints.txt
 
 $(STAMP)-docs: $(STAMP) pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(STAMP)-bench: $(STAMP)-dev
+	@$(PIP) install -c constraints.txt -e '.[bench]'
 	@touch $@

@@ -27,7 +27,9 @@ ROWS = [
     "envs",
     "learn baselines stats",
     "certificate",
-    "answers demo",
+    "plot",
+    "experiments",
+    "answers demo console",
     "cli",
     "__init__",
 ]

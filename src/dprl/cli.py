@@ -1,4 +1,4 @@
-"""The command line: check, fit, changes, explain, act, demo.
+"""The command line: check, fit, changes, explain, act, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -6,26 +6,19 @@ was not understood · 130 stopped by hand.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import json
 import os
 import sys
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
 
+from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError
-from dprl.table import Table, plain
 from dprl.version import __version__
-
-if TYPE_CHECKING:
-    from dprl.files import Progress
 
 __all__ = ["app", "main"]
 
@@ -104,9 +97,9 @@ def check(files: list[str], /, log: LogOptions, *, json: Json = False) -> int:
     """
     import dprl
 
-    with _progress() as progress:
-        report = dprl.check(files, **log.options(), progress=progress)
-    _print(report.to_dict() if json else str(report), json)
+    with progress() as tell:
+        report = dprl.check(files, **log.options(), progress=tell)
+    show(report.to_dict() if json else str(report), json)
     return 0 if report.ok else 1
 
 
@@ -145,19 +138,19 @@ def fit(
     learner = dprl.DPRLDiscrete(
         n_min=n_min, gamma=gamma, contrast=contrast, plan=plan, visits=visits, cut=cut
     )
-    with _progress() as progress, _warnings() as said:
-        data = dprl.read(files, **log.options(), progress=progress)
-        progress("fitting (the first run compiles for some seconds)", 0.0)
+    with progress() as tell, warned() as said:
+        data = dprl.read(files, **log.options(), progress=tell)
+        tell("fitting (the first run compiles for some seconds)", 0.0)
         policy = learner.fit(data)
         policy.save(out)
     changes = policy.changes()
     if json:
         facts = {**policy.summary(), "policy": str(out), "digest": policy.digest()}
-        _print({**facts, "warnings": said, "changed": changes.to_dicts()}, json=True)
+        show({**facts, "warnings": said, "changed": changes.to_dicts()}, as_json=True)
         return 0
     for line in said:
-        _complain(f"warning: {line}")
-    _print(f"{data!r}\n{policy}\n\n{_head(changes)}\n\nSaved as {out}.", json=False)
+        complain(f"warning: {line}")
+    show(f"{data!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}.", as_json=False)
     return 0
 
 
@@ -173,7 +166,7 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
 
     fitted = Policy.load(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
-    _print(table.to_dicts() if json else f"{fitted}\n\n{table}", json)
+    show(table.to_dicts() if json else f"{fitted}\n\n{table}", json)
     return 0
 
 
@@ -198,7 +191,7 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
                 do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
             ) from None
     explanation = fitted.explain(label)
-    _print(explanation.to_dict() if json else str(explanation), json)
+    show(explanation.to_dict() if json else str(explanation), json)
     return 0
 
 
@@ -238,17 +231,67 @@ def act(
             {"state": s, column: None if a is DEFER else a}
             for s, a in zip(answered.states, answered.answers, strict=True)
         ]
-        _print({**counts, "rows_out": rows} if out is None else {**counts, "out": out}, json=True)
+        show({**counts, "rows_out": rows} if out is None else {**counts, "out": out}, as_json=True)
         return 0
     if out is None:
         answered.write(None, column, defer)
     if counts["unknown"]:
-        _complain(
+        complain(
             f"{counts['unknown']:,} of {counts['rows']:,} rows hold a state the policy never saw: "
             "deferred."
         )
     if out is not None:
-        _complain(f"{counts['rows']:,} rows, {counts['deferred']:,} deferred. Saved as {out}.")
+        complain(f"{counts['rows']:,} rows, {counts['deferred']:,} deferred. Saved as {out}.")
+    return 0
+
+
+@app.command
+def reproduce(
+    names: list[str],
+    /,
+    *,
+    quick: Annotated[
+        bool, Parameter(help="A small version, in about a minute.", negative="")
+    ] = False,
+    out: Annotated[Path, Parameter(help="A folder; each experiment gets one inside it.")] = Path(
+        "out"
+    ),
+    seed: Annotated[int, Parameter(help="Everything random follows from it.")] = 0,
+    workers: Annotated[int | None, Parameter(help="Processes; by default one a core.")] = None,
+    json: Json = False,
+) -> int:
+    """Run the paper's experiments: rows, a table and a figure each.
+
+    A run that was stopped goes on where it was; the rows do not depend on the workers.
+
+    Example: `dprl reproduce forest risky-arms --quick`
+
+    Args:
+        names: forest, risky-arms, gridworld, behavior, bounds, icu-sepsis, or all.
+    """
+    from dprl.experiments import NAMES, experiment
+    from dprl.experiments.harness import reproduce as run
+
+    chosen = [experiment(name) for name in (NAMES if names == ["all"] else names)]
+    results = []
+    for one in chosen:
+        with progress() as tell:
+            result = run(
+                one, out / (one.name + ("-quick" if quick else "")),
+                quick=quick, seed=seed, workers=workers, progress=tell,
+            )  # fmt: skip
+        results.append(result)
+        if not json:
+            lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
+            lines += [f"{result.rows:,} rows, table and figure in {result.folder}", ""]
+            show("\n".join(lines), as_json=False)
+    if json:
+        facts = [
+            {"name": r.name, "folder": str(r.folder), "rows": r.rows,
+             "summary": r.summary.to_dicts()}
+            for r in results
+        ]  # fmt: skip
+        show(facts, as_json=True)
     return 0
 
 
@@ -265,71 +308,15 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
 
     where = Path(tempfile.mkdtemp(prefix="dprl-demo-")) if folder is None else folder
     where.mkdir(parents=True, exist_ok=True)
-    with _progress() as progress:
-        progress("warming up (the first run compiles for some seconds)", 0.0)
+    with progress() as tell:
+        tell("warming up (the first run compiles for some seconds)", 0.0)
         lines: list[str] = []
         result = run(where, lines.append)
-    _print(result if json else "\n".join(lines), json)
+    show(result if json else "\n".join(lines), json)
     return 0
 
 
 # -- around the commands -------------------------------------------------------------------------
-
-
-def _print(what: Any, json: bool) -> None:
-    sys.stdout.write((_dumps(what) if json else str(what)) + "\n")
-
-
-def _dumps(what: Any) -> str:
-    return json.dumps(plain(what), ensure_ascii=False)
-
-
-def _complain(line: str) -> None:
-    sys.stderr.write(line + "\n")
-
-
-def _head(table: Table, rows: int = 20) -> str:
-    """The first rows of a long table, and how to see the rest."""
-    if len(table) <= rows:
-        return str(table)
-    cut = {name: list(values[:rows]) for name, values in table.columns.items()}
-    first = Table(cut, f"{table.caption}; the first {rows}", table.note, table.identifiers)
-    return f"{first}\nAll of them: dprl changes POLICY"
-
-
-@contextlib.contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """Collect what would be warned about, as plain lines."""
-    said: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield said
-        said += [str(w.message) for w in caught]
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on the error stream, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda stage, share: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*look, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(stage: str, share: float) -> None:
-            for name, task in tasks.items():
-                if name != stage:
-                    bar.update(task, completed=1.0, total=1.0)
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=1.0 if share > 0 else None)
-            if share > 0:
-                bar.update(tasks[stage], completed=share, total=1.0)
-
-        yield show
 
 
 def _settings() -> Dict | None:
@@ -343,7 +330,7 @@ def _settings() -> Dict | None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
-    commands = {"check", "fit", "changes", "explain", "act", "demo"}
+    commands = {"check", "fit", "changes", "explain", "act", "reproduce", "demo"}
     for name, table in tables.items():
         if name not in commands | {"log"} or not isinstance(table, dict):
             raise ParameterError(
@@ -376,26 +363,15 @@ def _run(tokens: list[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CycloptsError as error:  # already shown to people
-        return _refuse(error, "usage", as_json, 2, shown=True)
+        return refuse(error, "usage", as_json, 2, shown=True)
     except DprlError as error:
-        return _refuse(error, type(error).__name__, as_json, 1)
+        return refuse(error, type(error).__name__, as_json, 1)
     except KeyboardInterrupt:
-        _complain("stopped.")
+        complain("stopped.")
         return 130
     except BrokenPipeError:  # whoever read us has gone; there is nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
     except OSError as error:
         reason = DprlError(f"{error.strerror or error}.", str(error.filename or ""))
-        return _refuse(reason, type(error).__name__, as_json, 1)
-
-
-def _refuse(error: Exception, kind: str, as_json: bool, code: int, shown: bool = False) -> int:
-    """Say what went wrong: to people on the error stream, to machines on the other."""
-    if as_json:
-        parts = {k: str(getattr(error, k, "")) for k in ("what", "where", "do")}
-        what = parts["what"] or str(error)
-        _print({"ok": False, "error": {"kind": kind, **parts, "what": what}}, json=True)
-    if not shown:
-        _complain(f"{kind}: {error}")
-    return code
+        return refuse(reason, type(error).__name__, as_json, 1)

@@ -80,6 +80,10 @@ class Table:
         frame = nw.from_dict(data, backend=backend)  # type: ignore[arg-type]
         return frame.to_native()
 
+    def cells(self) -> list[list[str]]:
+        """The rows as people read them."""
+        return [list(row) for row in zip(*self._cells(), strict=True)]
+
     def _cells(self) -> list[list[str]]:
         return [
             [str(v) if name in self.identifiers else _text(v) for v in values]

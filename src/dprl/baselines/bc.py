@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dprl.baselines.model import estimate, policy_of
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.baselines.model import Model, estimate, policy_of
 from dprl.log import Log
 from dprl.stochastic import StochasticPolicy
 
@@ -23,4 +26,8 @@ class BC:
 
     def fit(self, log: Log) -> StochasticPolicy:
         """The behaviour this log shows."""
-        return policy_of(self, {}, log, estimate(log, 1.0, "terminal").mdp.behavior)
+        return policy_of(self, {}, log, self.plan(estimate(log, 1.0, "terminal")))
+
+    def plan(self, model: Model) -> NDArray[np.float64]:
+        """π (S, A) from a model of the log."""
+        return model.mdp.behavior

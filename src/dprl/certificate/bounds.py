@@ -28,10 +28,9 @@ Departures from the papers:
 * Theorem 1 of DPRL is taken from its statement. The last line of its proof has 1/(2 n_min), which
   is false for this estimator.
 * PQI leaves constants and logarithms open: here they are 1, and the iterations are infinitely many.
-* η̂ is the discounted occupancy of π in M̂, normalised to sum 1 over the pairs. Read instead as
-  (1-γ) ∑ γ^t P(s_t, a_t), the time after an episode's end counts as an exactly known state, and
-  Count-MORL's bound is smaller in size by the factor 1 - E γ^T, T the length of an episode. Read as
-  ∑ γ^t P(s_t, a_t) it is larger by E ∑ γ^t, up to 1/(1-γ).
+* η̂ = (1-γ) ∑ γ^t P(s_t, a_t) of π in M̂, a distribution over pairs and the time after an episode's
+  end, which counts as exactly known. Normalised over the pairs alone Count-MORL's bound would be
+  larger in size by the factor 1 / (1 - E γ^T), T the length of an episode.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ b meaning π̂_b. DPRL's Theorem 2 is about continuous states and is not among t
 
 E_η̂ f needs no occupancy: where f is paid as a reward the value of π is ∑ γ^t E f(s_t, a_t), so
 
-    E_η̂ f = ρ(π, M̂ with R = f) / ρ(π, M̂ with R = 1)
+    E_η̂ f = (1-γ) ρ(π, M̂ with R = f)
 """
 
 from __future__ import annotations
@@ -111,6 +111,4 @@ def _check(model: Model, policy: Any) -> None:
 
 def _expected(model: Model, f: Floats, policy: Any) -> float:
     """E_η̂ f of f (S, A) between 0 and 1, by paying f as a reward."""
-    one = np.ones_like(f)
-    paid = replace(model.mdp, low=f, high=f).value(policy)
-    return min(1.0, paid / replace(model.mdp, low=one, high=one).value(policy))
+    return min(1.0, (1 - model.mdp.gamma) * replace(model.mdp, low=f, high=f).value(policy))

@@ -1,0 +1,253 @@
+"""Running an experiment: tasks in processes, resumable, the same rows whatever the workers.
+
+An experiment is its settings (data), `run(setting)` → rows, a summary and a figure. Each task's
+rows go to a file of their own, named by the task's content, as soon as they exist: a run that was
+killed goes on where it was. At the end all rows are put together in the order of the settings.
+
+    OUT/rows.parquet      every row, with settings and seeds
+    OUT/summary.csv, .md  the table
+    OUT/figure.png, .svg  the picture
+    OUT/settings.json     what was asked for, and the versions that answered
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl import plot
+from dprl.disk import replacing
+from dprl.errors import ParameterError
+from dprl.files import Progress
+from dprl.sources import quoted
+from dprl.table import Table
+from dprl.version import __version__
+
+__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "read_rows", "reproduce", "write_rows"]
+
+Setting: TypeAlias = dict[str, Any]
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = dict[str, NDArray[Any]]
+"""Columns of equal length."""
+
+
+def _whole(table: Table) -> Table:
+    return table
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What `dprl reproduce NAME` does.
+
+    Attributes:
+        name: Its name.
+        question: What it asks, in one sentence.
+        settings: (quick, seed) → the tasks, each plain JSON-able data with its seeds.
+        run: A task → its rows. A function of the task alone.
+        summary: Rows → the table people read.
+        figure: Rows → a matplotlib figure.
+        brief: The summary → what fits a screen; the summary itself by default.
+    """
+
+    name: str
+    question: str
+    settings: Callable[[bool, int], Sequence[Setting]]
+    run: Callable[[Setting], list[Row]]
+    summary: Callable[[Rows], Table]
+    figure: Callable[[Rows], Any]
+    brief: Callable[[Table], Table] = _whole
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where an experiment's files are, and its table."""
+
+    name: str
+    folder: Path
+    rows: int
+    summary: Table
+    files: tuple[Path, ...]
+
+
+def write_rows(rows: Sequence[Row], path: Path) -> None:
+    """Write rows with the same keys as Parquet."""
+    import duckdb
+
+    names = list(rows[0])
+    data = {name: _column([row[name] for row in rows]) for name in names}
+    with replacing(path) as part, duckdb.connect() as con:
+        con.register("data", data)
+        con.execute(
+            f"COPY (SELECT * FROM data) TO {quoted(str(part), chr(39))} "
+            "(FORMAT parquet, COMPRESSION zstd)"
+        )
+
+
+def _column(values: list[Any]) -> NDArray[Any]:
+    """A column DuckDB takes as it is: numbers as numbers, text as objects."""
+    if any(isinstance(v, str) for v in values):
+        column = np.empty(len(values), object)
+        column[:] = values
+        return column
+    return np.asarray(values)
+
+
+def read_rows(paths: Sequence[Path]) -> Rows:
+    """Rows of Parquet files, in the files' order."""
+    import duckdb
+
+    with duckdb.connect() as con:
+        parts = [
+            con.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy() for path in paths
+        ]
+    # A NaN comes back as a masked 0.
+    return {
+        name: np.concatenate([np.ma.filled(p[name], np.nan) if np.ma.is_masked(p[name])
+                              else np.asarray(p[name]) for p in parts])
+        for name in parts[0]
+    }  # fmt: skip
+
+
+def _task_name(experiment: Experiment, setting: Setting) -> str:
+    """A name that changes with anything that could change the rows."""
+    words = json.dumps([experiment.name, __version__, setting], sort_keys=True)
+    return hashlib.sha256(words.encode()).hexdigest()[:24]
+
+
+def _work(experiment: Experiment, setting: Setting, path: Path) -> None:
+    """One task, in a process of its own kind."""
+    write_rows(experiment.run(setting), path)
+
+
+def reproduce(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run what is missing of an experiment, then write its rows, table and figure.
+
+    Args:
+        experiment: What to run.
+        folder: Where its files go; tasks finished there before are not run again.
+        quick: A small version of it, in about a minute.
+        seed: Everything random follows from it.
+        workers: Processes; by default the cores at hand. The rows do not depend on it.
+        progress: Called with the stage's name and the share of it that is done.
+    """
+    if workers is not None and workers < 1:
+        raise ParameterError(f"workers must be at least 1; got {workers!r}.")
+    settings = list(experiment.settings(quick, seed))
+    parts = folder / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    files = [parts / f"{_task_name(experiment, s)}.parquet" for s in settings]
+    todo = [(s, f) for s, f in zip(settings, files, strict=True) if not f.exists()]
+    say = progress or (lambda stage, share: None)
+    say(experiment.name, 1 - len(todo) / len(settings))
+    _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), say)
+
+    rows = read_rows(files)
+    table = experiment.summary(rows)
+    written = _write(experiment, folder, settings, rows, table, {"quick": quick, "seed": seed})
+    return Result(experiment.name, folder, len(next(iter(rows.values()))), table, written)
+
+
+def _run_all(
+    experiment: Experiment,
+    todo: list[tuple[Setting, Path]],
+    workers: int,
+    total: int,
+    say: Progress,
+) -> None:
+    done = total - len(todo)
+    if workers == 1 or len(todo) <= 1:
+        for setting, path in todo:
+            _work(experiment, setting, path)
+            done += 1
+            say(experiment.name, done / total)
+        return
+    # Fresh processes: a fork would inherit the threads and locks of this one.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(todo)), mp_context=context) as pool:
+        jobs = [pool.submit(_work, experiment, setting, path) for setting, path in todo]
+        try:
+            for job in as_completed(jobs):
+                job.result()
+                done += 1
+                say(experiment.name, done / total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _write(
+    experiment: Experiment,
+    folder: Path,
+    settings: Sequence[Setting],
+    rows: Rows,
+    table: Table,
+    asked: Mapping[str, Any],
+) -> tuple[Path, ...]:
+    names = (
+        "rows.parquet",
+        "summary.csv",
+        "summary.md",
+        "settings.json",
+        "figure.png",
+        "figure.svg",
+    )
+    paths = tuple(folder / name for name in names)
+    columns = list(rows)
+    write_rows(
+        [dict(zip(columns, row, strict=True)) for row in zip(*rows.values(), strict=True)], paths[0]
+    )
+    _write_text(paths[1], _csv(table))
+    _write_text(paths[2], _markdown(table))
+    facts = {"experiment": experiment.name, "question": experiment.question, **asked,
+             "dprl": __version__, "numpy": np.__version__, "tasks": settings}  # fmt: skip
+    _write_text(paths[3], json.dumps(facts, indent=1) + "\n")
+    with plot.look():
+        figure = experiment.figure(rows)
+        for path in paths[4:]:
+            kind = path.suffix[1:]
+            undated = {"Date": None} if kind == "svg" else None  # equal rows, equal bytes
+            with replacing(path) as part:
+                figure.savefig(part, format=kind, dpi=150, metadata=undated)
+    return paths
+
+
+def _write_text(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _csv(table: Table) -> str:
+    import csv
+    import io
+
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(zip(*table.columns.values(), strict=True))
+    return stream.getvalue()
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"{table.caption}\n"] if table.caption else []
+    lines.append("| " + " | ".join(table.columns) + " |")
+    lines.append("|" + "---|" * len(table.columns))
+    lines += ["| " + " | ".join(cells) + " |" for cells in table.cells()]
+    return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "") + "\n"

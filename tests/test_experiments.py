@@ -1,0 +1,134 @@
+"""Experiments: resumable, the same rows whatever the workers, and files people can open."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl import plot
+from dprl.experiments import NAMES, experiment
+from dprl.experiments.contest import blocks, label
+from dprl.experiments.harness import Experiment, read_rows, reproduce, write_rows
+from dprl.table import Table
+
+
+def toy_settings(quick, seed):
+    return [{"task": i, "seed": seed} for i in range(3 if quick else 6)]
+
+
+def toy_run(setting):
+    rng = np.random.default_rng([setting["seed"], setting["task"]])
+    return [
+        {"task": setting["task"], "word": f"w{i}", "value": float(rng.random())} for i in range(4)
+    ]
+
+
+def toy_summary(rows):
+    return Table(
+        {"tasks": [len(set(rows["task"].tolist()))], "mean": [float(rows["value"].mean())]}
+    )
+
+
+def toy_figure(rows):
+    figure, axes = plot.grid(1, 1)
+    axes[0, 0].plot(rows["value"])
+    return figure
+
+
+TOY = Experiment("toy", "Does it add up?", toy_settings, toy_run, toy_summary, toy_figure)
+
+
+def broken_run(setting):
+    if setting["task"] == 3:
+        raise OSError("the power went out")
+    return toy_run(setting)
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def test_files_and_rows(tmp_path):
+    result = reproduce(TOY, tmp_path / "a", workers=1)
+    assert result.rows == 24
+    assert sorted(contents(tmp_path / "a")) == [
+        "figure.png", "figure.svg", "rows.parquet", "settings.json", "summary.csv", "summary.md",
+    ]  # fmt: skip
+    rows = read_rows([tmp_path / "a" / "rows.parquet"])
+    assert rows["task"].tolist() == [t for t in range(6) for _ in range(4)]
+    facts = json.loads((tmp_path / "a" / "settings.json").read_text())
+    assert facts["dprl"] == dprl.__version__
+    assert facts["tasks"] == toy_settings(False, 0)
+    assert (tmp_path / "a" / "summary.csv").read_text().startswith("tasks,mean\n6,")
+
+
+def test_workers_do_not_matter(tmp_path):
+    reproduce(TOY, tmp_path / "one", workers=1)
+    reproduce(TOY, tmp_path / "two", workers=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path):
+    from dataclasses import replace
+
+    reproduce(TOY, tmp_path / "whole", workers=1)
+    with pytest.raises(OSError, match="power"):
+        reproduce(replace(TOY, run=broken_run), tmp_path / "part", workers=1)
+    done = {p: p.stat().st_mtime_ns for p in (tmp_path / "part" / "parts").iterdir()}
+    assert len(done) == 3
+    assert not contents(tmp_path / "part")
+    shares = []
+    reproduce(TOY, tmp_path / "part", workers=1, progress=lambda stage, share: shares.append(share))
+    assert shares[0] == pytest.approx(0.5)
+    assert shares[-1] == 1.0
+    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+    assert {p: p.stat().st_mtime_ns for p in done} == done
+
+
+def test_seed_and_quick_make_other_tasks(tmp_path):
+    one = reproduce(TOY, tmp_path, quick=True, workers=1)
+    assert one.rows == 12
+    two = reproduce(TOY, tmp_path, quick=True, seed=1, workers=1)
+    assert two.summary["mean"] != one.summary["mean"]
+    with pytest.raises(dprl.ParameterError, match="workers must be at least 1"):
+        reproduce(TOY, tmp_path, workers=0)
+
+
+def test_rows_round_trip(tmp_path):
+    rows = [{"a": 1, "b": "x", "c": 0.5}, {"a": 2, "b": "ü", "c": float("nan")}]
+    write_rows(rows, tmp_path / "r.parquet")
+    again = read_rows([tmp_path / "r.parquet"])
+    assert again["a"].tolist() == [1, 2]
+    assert again["b"].tolist() == ["x", "ü"]
+    assert np.isnan(again["c"][1])
+
+
+def test_blocks_cover_all_datasets_once():
+    tasks = blocks({"n": 10}, 60, seed=5)
+    found = [d for t in tasks for d in range(t["first"], t["last"])]
+    assert found == list(range(5, 65))
+
+
+def test_labels():
+    assert label({"learner": "DPRL", "n_min": 5, "contrast": True}) == "DPRL contrast, n_min 5"
+    assert label({"learner": "DPRL", "n_min": 5, "contrast": False}) == "DPRL paper, n_min 5"
+    assert label({"learner": "CQL", "alpha": 0.1}) == "CQL, alpha 0.1"
+    assert label({"learner": "BC"}) == "BC"
+
+
+def test_unknown_experiment():
+    with pytest.raises(dprl.ParameterError, match="there is no experiment 'fourest'"):
+        experiment("fourest")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_are_data(name):
+    one = experiment(name)
+    for quick in (True, False):
+        tasks = list(one.settings(quick, 3))
+        assert json.loads(json.dumps(tasks)) == tasks
+        assert len({json.dumps(t, sort_keys=True) for t in tasks}) == len(tasks)
+    assert one.question.endswith("?")

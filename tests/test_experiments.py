@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,7 +78,6 @@ def test_workers_do_not_matter(tmp_path):
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
-    from dataclasses import replace
 
     reproduce(TOY, tmp_path / "whole", workers=1)
     with pytest.raises(OSError, match="power"):
@@ -132,3 +137,75 @@ def test_settings_are_data(name):
         assert json.loads(json.dumps(tasks)) == tasks
         assert len({json.dumps(t, sort_keys=True) for t in tasks}) == len(tasks)
     assert one.question.endswith("?")
+
+
+def summary_of(name, tmp_path, tasks):
+    """An experiment's table from some of its own tasks."""
+    one = experiment(name)
+    result = reproduce(replace(one, settings=Some(tuple(tasks))), tmp_path, workers=1)
+    return {(r["n"], r["contestant"]): r for r in result.summary}
+
+
+class Some:
+    def __init__(self, tasks):
+        self.tasks = tasks
+
+    def __call__(self, quick, seed):
+        return self.tasks
+
+
+def test_forest_claims(tmp_path):
+    """PQI with b = .02 stays at its floor at any n; DPRL gets to .679 once eps·n >> n_min."""
+    found = summary_of("forest", tmp_path, [{"n": n, "first": 0, "last": 25} for n in (50, 1000)])
+    assert found[50, "PQI, b 0.02"]["mean"] == pytest.approx(0.99**3 * 0.55)
+    assert found[1000, "PQI, b 0.02"]["mean"] == pytest.approx(0.99**3 * 0.55)
+    for rule in ("contrast", "paper"):
+        assert found[1000, f"DPRL {rule}, n_min 20"]["cvar"] == pytest.approx(0.99**3 * 0.7)
+    assert found[50, "DPRL contrast, n_min 20"]["below"] == 0
+
+
+def test_risky_arms_claims(tmp_path):
+    """CQL and small thresholds fall below the behaviour in CVaR; n_min = 50 does not."""
+    found = summary_of("risky-arms", tmp_path, [{"n": 200, "first": 0, "last": 60}])
+    behavior = found[200, "RL"]["behavior"]
+    for name in ("CQL, alpha 0.01", "DPRL contrast, n_min 1", "RL"):
+        assert found[200, name]["cvar"] < behavior - 0.02
+    assert found[200, "DPRL contrast, n_min 50"]["cvar"] >= behavior - 1e-9
+
+
+@pytest.mark.slow
+def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
+    program = Path(sys.executable).parent / "dprl"
+
+    def command(out):
+        return [program, "reproduce", "gridworld", "--quick", "--out", tmp_path / out]
+
+    process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL)
+    parts = tmp_path / "killed" / "gridworld-quick" / "parts"
+    while len(list(parts.glob("*.parquet"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    time.sleep(1)  # its workers notice, and go
+    before = len(list(parts.glob("*.parquet")))
+    assert before < 9
+    subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([*command("whole"), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
+    rows = [
+        (tmp_path / o / "gridworld-quick" / "rows.parquet").read_bytes()
+        for o in ("killed", "whole")
+    ]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_quick_versions_are_quick_and_draw(name, tmp_path):
+    if name == "icu-sepsis" and find_spec("icu_sepsis") is None:
+        pytest.skip("icu-sepsis is not installed (pip install 'dprl[bench]')")
+    start = time.perf_counter()
+    result = reproduce(experiment(name), tmp_path, quick=True)
+    assert time.perf_counter() - start < 120
+    assert all(path.stat().st_size > 500 for path in result.files)
+    assert len(str(experiment(name).brief(result.summary)).splitlines()) < 90

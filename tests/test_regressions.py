@@ -397,3 +397,31 @@ def test_ctrl_c_while_reading(tmp_path):
     assert process.returncode == 130
     assert err.splitlines()[-1] == "stopped."
     assert "Traceback" not in err
+
+
+def test_cut_warnings_point_at_the_users_line():
+    log = to_log([[("s", "a", 1.0)], [("s", "b", 0.0)]], [True, False])
+    for learner in (
+        dprl.DPRLDiscrete(n_min=1, gamma=0.9),
+        dprl.baselines.RL(gamma=0.9),
+        dprl.baselines.SPIBB(n_min=1, gamma=0.9),
+    ):
+        with pytest.warns(dprl.CutWarning) as caught:
+            learner.fit(log)
+        assert caught[0].filename == __file__
+
+
+def test_optimal_actions_end_without_discount():
+    """A costless circle is as good as the way out in value, and no way out at all."""
+    from scipy import sparse
+
+    P = np.zeros((4, 2))
+    P[0, 0], P[1, 1], P[2, 0] = 1.0, 1.0, 1.0  # s: stay, go to t; t: back to s, or end with 1
+    reward = np.array([[0.0, 0.0], [0.0, 1.0]])
+    mdp = dprl.envs.FiniteMDP(
+        name="circle", states=("s", "t"), actions=("a", "b"), P=sparse.csr_array(P), low=reward,
+        high=reward, start=np.array([1.0, 0.0]), behavior=np.full((2, 2), 0.5), gamma=1.0,
+    )  # fmt: skip
+    V, best = mdp.optimal
+    assert V.tolist() == [1.0, 1.0]
+    assert mdp.value(np.eye(2)[best]) == 1.0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dprl.version import __version__
 
 if TYPE_CHECKING:
-    from dprl import envs
+    from dprl import baselines, certificate, envs, stats
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
     from dprl.learn import DPRLDiscrete
@@ -42,6 +42,8 @@ __all__ = [
     "StochasticPolicy",
     "Table",
     "__version__",
+    "baselines",
+    "certificate",
     "check",
     "envs",
     "from_arrays",
@@ -50,6 +52,7 @@ __all__ = [
     "from_minari",
     "load",
     "read",
+    "stats",
     "write",
 ]
 
@@ -65,13 +68,14 @@ _HOME = {
     "dprl.stochastic": ("StochasticPolicy",),
     "dprl.table": ("Table",),
 }  # fmt: skip
+_PACKAGES = ("baselines", "certificate", "envs", "stats")
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: `import dprl` itself loads nothing heavy."""
-    if name == "envs":
-        return importlib.import_module("dprl.envs")
+    if name in _PACKAGES:
+        return importlib.import_module(f"dprl.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module 'dprl' has no attribute {name!r}")
     value = getattr(importlib.import_module(_WHERE[name]), name)

@@ -15,6 +15,7 @@ may be read as finished, so nothing below has to know about cuts:
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import replace
 
@@ -57,9 +58,17 @@ def settle(log: Log, gamma: float, cut: Cut | None) -> Log:
             " were cut, and are treated as if nothing came after: their returns are too small "
             "in size. Choose cut='drop', 'bootstrap' or 'terminal'.",
             CutWarning,
-            stacklevel=3,
+            stacklevel=_outside(),
         )
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+def _outside() -> int:
+    """How far up the stack the user's own line is, as `warnings.warn` counts from our caller."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dprl."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
@@ -161,7 +170,7 @@ def _bootstrapped(log: Log, gamma: float) -> Log:
             f"{before - log.n_episodes:,} cut episodes could not be bootstrapped and were dropped: "
             "one row only, or a last state that no other episode says anything about.",
             CutWarning,
-            stacklevel=4,
+            stacklevel=_outside(),
         )
     visits = np.maximum(np.bincount(rows, minlength=n_states), 1)
     weight = powers(gamma, int(short.lengths.max()))[ahead] / visits[rows]

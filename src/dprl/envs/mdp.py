@@ -144,8 +144,8 @@ class FiniteMDP:
             best = Q.argmax(axis=1)
             rows = np.arange(len(choice))
             better = Q[rows, best] > Q[rows, choice] + 1e-12 * max(1.0, float(np.abs(V).max()))
-            if not better.any():
-                return V, _first_best(Q)
+            if not better.any():  # with γ = 1 the first of equals might circle for ever
+                return V, choice if self.gamma == 1 else _first_best(Q)
             choice = np.where(better, best, choice)
         raise PlanError(f"{self.name}: policy iteration did not settle.")
 

@@ -2,7 +2,8 @@
 
 An experiment is its settings (data), `run(setting)` → rows, a summary and a figure. Each task's
 rows go to a file of their own, named by the task's content, as soon as they exist: a run that was
-killed goes on where it was. At the end all rows are put together in the order of the settings.
+killed goes on where it was (with the same code; with other code it starts anew). At the end all
+rows are put together in the order of the settings.
 
     OUT/rows.parquet      every row, with settings and seeds
     OUT/summary.csv, .md  the table
@@ -12,6 +13,7 @@ killed goes on where it was. At the end all rows are put together in the order o
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -118,9 +120,20 @@ def read_rows(paths: Sequence[Path]) -> Rows:
     }  # fmt: skip
 
 
+@functools.cache
+def _code() -> str:
+    """A digest of this package's own source: rows of other code are not gone on with."""
+    home = Path(__file__).parent.parent
+    total = hashlib.sha256()
+    for path in sorted(home.rglob("*.py")):
+        total.update(path.relative_to(home).as_posix().encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
 def _task_name(experiment: Experiment, setting: Setting) -> str:
     """A name that changes with anything that could change the rows."""
-    words = json.dumps([experiment.name, __version__, setting], sort_keys=True)
+    words = json.dumps([experiment.name, _code(), setting], sort_keys=True)
     return hashlib.sha256(words.encode()).hexdigest()[:24]
 
 
@@ -217,7 +230,8 @@ def _write(
     _write_text(paths[1], _csv(table))
     _write_text(paths[2], _markdown(table))
     facts = {"experiment": experiment.name, "question": experiment.question, **asked,
-             "dprl": __version__, "numpy": np.__version__, "tasks": settings}  # fmt: skip
+             "dprl": __version__, "code": _code(), "numpy": np.__version__,
+             "tasks": settings}  # fmt: skip
     _write_text(paths[3], json.dumps(facts, indent=1) + "\n")
     with plot.look():
         figure = experiment.figure(rows)

@@ -1,6 +1,7 @@
 """ICU-Sepsis: 716 states, 25 actions, an expert hard to beat, and exact values.
 
 Needs the package `icu-sepsis` (extra `bench`). Undiscounted: the value is the chance to survive.
+CQL plans with γ = .99, since without discount its values need not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CONTESTANTS: tuple[Setting, ...] = (
     *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in (20, 100)),
     *({"learner": "SPIBB", "n_min": n} for n in (20, 100)),
     *({"learner": "PQI", "b": b} for b in (0.001, 0.0001)),
-    *({"learner": "CQL", "alpha": a} for a in (0.01, 0.1)),
+    *({"learner": "CQL", "alpha": a, "gamma": 0.99} for a in (0.01, 0.1)),
     {"learner": "BC"},
     {"learner": "RL"},
 )

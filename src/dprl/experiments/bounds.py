@@ -97,7 +97,7 @@ def figure(rows: Rows) -> Any:
         plot.reference(axis, 1.0, "trivial: below this line nothing is said")
         axis.set(yscale="log", xlabel="states", title=f"n_min = {n_min}")
         axis.invert_yaxis()
-    axes[0, 0].set_ylabel("guaranteed loss at most (log scale, lower loss up)")
+    axes[0, 0].set_ylabel("guaranteed loss (log scale, less is up)")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     return figure
 

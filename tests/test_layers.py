@@ -16,7 +16,7 @@ ROWS = [
     "files",
     "io",
     "returns evidence linear",
-    "tabular cut",
+    "tabular cut neighbors",
     "points",
     "smdp",
     "planning",

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["compiled", "in_parts", "parts"]
+__all__ = ["compiled", "fused", "in_parts", "parts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -28,6 +28,13 @@ WORTH_A_THREAD = 200_000
 def compiled(function: F) -> F:
     """Compile `function` on first call; keep the machine code for the next process."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+def fused(function: F) -> F:
+    """`compiled`, where a·b + c may be one instruction: for filters whose error bound allows it."""
+    return cast(
+        F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})(function)
+    )
 
 
 def parts(starts: NDArray[np.int64], threads: int | None = None) -> list[tuple[int, int]]:

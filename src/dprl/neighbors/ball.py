@@ -1,0 +1,257 @@
+"""Who lies in the balls around a block of queries, and what that adds up to.
+
+First every query goes down the tree by itself, and only notes which leaves it must look into, one
+bit a query. Then every leaf that anyone noted is scanned for all of them while it lies in the
+nearest cache. What is found goes one of two ways:
+
+* `neighbors="all"`: straight into sums by action (of a box wholly inside, its own sums).
+* otherwise rows are marked in a bitmap, one a query, and read back in the order of the log. Rows of
+  a trajectory are neighbours there, so its first row in the ball, and the first of every further
+  action, show themselves in one pass with one stamp an action: no sorting, no sets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.compiled import compiled
+from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS
+from dprl.neighbors.blocks import LANES, ONE, QUERIES, Bits, Blocks, bit, hits, within
+from dprl.neighbors.tree import FAN, Boxes, children
+
+__all__ = ["Cargo", "add_all", "add_first", "list_rows"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+SIX = np.uint64(6)
+LOW6 = 63
+
+
+class Cargo(NamedTuple):
+    """What the points carry.
+
+    Attributes:
+        action: int32 (N,).
+        amount: int64 (N, 2), the return and its centred square in their units.
+        episode: int64 (N,).
+        total: int64 (F, FAN, A, WORDS), sums over every box; (0, 0, 0, 0) where not needed.
+    """
+
+    action: NDArray[np.int32]
+    amount: Ints
+    episode: Ints
+    total: Ints
+
+
+@compiled
+def _mark(marks: Bits, pages: Bits, k: int, row: int) -> None:  # pragma: no cover - compiled
+    """Set the bit of a row in bitmap k, and that of its word in the summary."""
+    word = row >> 6
+    marks[k, word] |= ONE << np.uint64(row & LOW6)
+    pages[k, word >> 6] |= ONE << np.uint64(word & LOW6)
+
+
+@compiled
+def _add(out: Ints, cargo: Cargo, row: int, sign: int) -> None:  # pragma: no cover - compiled
+    """Add one row to out (A, WORDS), or take it away."""
+    a = cargo.action[row]
+    out[a, COUNT] += sign
+    out[a, SUM] += sign * cargo.amount[row, 0]
+    out[a, SQUARE] += sign * cargo.amount[row, 1]
+
+
+@compiled
+def _find(
+    blocks: Blocks,
+    boxes: Boxes,
+    cargo: Cargo,
+    z: Floats,
+    chosen: Ints,
+    radius: float,
+    adding: bool,
+    words: Ints,
+    marks: Bits,
+    pages: Bits,
+    want: Bits,
+) -> None:  # pragma: no cover - compiled
+    """Find the neighbours of queries z[chosen], at most QUERIES of them.
+
+    z (Q, D): padded with zeros. adding: into words (Q, A, WORDS) of the queries, else into marks
+    (n, N / 64) and pages. want (B,): scratch, zero before and after.
+    """
+    width, limit, d = z.shape[1], radius * radius, blocks.z.shape[1]
+    near, far = np.empty(FAN), np.empty(FAN)
+    todo = np.empty(16 * FAN, np.int64)
+    if len(boxes.size) == 0:
+        every = ~np.uint64(0) >> np.uint64(QUERIES - len(chosen))
+        for b in range(len(want)):
+            want[b] = every
+    else:
+        for k in range(len(chosen)):
+            q, mine = z[chosen[k]], ONE << np.uint64(k)
+            todo[0], top = len(boxes.size) - 1, 1
+            while top:
+                top -= 1
+                f = todo[top]
+                whole = boxes.half[f] <= radius
+                children(boxes, f, q, near, far, whole)
+                for c in range(boxes.size[f]):
+                    if near[c] > limit:
+                        continue
+                    if whole and far[c] <= limit:
+                        if adding:
+                            for a in range(words.shape[1]):
+                                for w in range(WORDS):
+                                    words[chosen[k], a, w] += cargo.total[f, c, a, w]
+                        else:
+                            for slot in range(boxes.slots[f, c, 0], boxes.slots[f, c, 1]):
+                                _mark(marks, pages, k, blocks.row[slot])
+                    elif f < boxes.n_lowest[0]:
+                        want[boxes.child[f] + c] |= mine
+                    else:
+                        todo[top] = boxes.child[f] + c
+                        top += 1
+    p, s = np.zeros(width, np.float32), np.empty(LANES, np.float32)
+    found = np.empty(LANES, np.int32)
+    for b in range(len(want)):
+        left = want[b]
+        want[b] = np.uint64(0)
+        while left:
+            k = bit(left)
+            left &= left - ONE
+            n = hits(blocks, b, z[chosen[k], :d], radius, p, s, found)
+            for i in range(n):
+                if adding:
+                    _add(words[chosen[k]], cargo, found[i], 1)
+                else:
+                    _mark(marks, pages, k, found[i])
+
+
+@compiled
+def _read(
+    marks: NDArray[np.uint64], pages: NDArray[np.uint64], rows: NDArray[np.int32]
+) -> int:  # pragma: no cover - compiled
+    """Write the marked rows of one bitmap in ascending order, and wipe it; returns how many."""
+    n = 0
+    for page in range(len(pages)):
+        words = pages[page]
+        pages[page] = np.uint64(0)
+        while words:
+            word = (page << 6) + bit(words)
+            words &= words - ONE
+            left = marks[word]
+            marks[word] = np.uint64(0)
+            while left:
+                rows[n] = (word << 6) + bit(left)
+                n += 1
+                left &= left - ONE
+    return n
+
+
+@compiled
+def add_all(
+    blocks: Blocks,
+    boxes: Boxes,
+    cargo: Cargo,
+    z: Floats,
+    order: Ints,
+    radius: float,
+    own: Ints,
+    words: Ints,
+) -> None:  # pragma: no cover - compiled
+    """Every neighbour of the queries z[order] counts: add them to words (Q, A, WORDS).
+
+    own (Q, 2): the rows of the trajectory each query leaves out. They were counted in sums, so
+    those within the radius are taken away again, exactly: sums are integers.
+    """
+    d, limit = blocks.z.shape[1], radius * radius
+    want = np.zeros(len(blocks.reach), np.uint64)
+    marks = np.zeros((0, 0), np.uint64)
+    for first in range(0, len(order), QUERIES):
+        chosen = order[first : first + QUERIES]
+        _find(blocks, boxes, cargo, z, chosen, radius, True, words, marks, marks, want)
+        for q in chosen:
+            for row in range(own[q, 0], own[q, 1]):
+                if within(blocks.z, row, z[q, :d], limit):
+                    _add(words[q], cargo, row, -1)
+
+
+@compiled
+def add_first(
+    blocks: Blocks,
+    boxes: Boxes,
+    cargo: Cargo,
+    z: Floats,
+    order: Ints,
+    radius: float,
+    own: Ints,
+    block: int,
+    words: Ints,
+) -> None:  # pragma: no cover - compiled
+    """The first neighbours of every trajectory count: add them to words (2, Q, A, WORDS).
+
+    Its first row in the ball goes to FIRST of its action, the first row of each further action to
+    LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
+    """
+    N, A = len(blocks.z), words.shape[2]
+    want = np.zeros(len(blocks.reach), np.uint64)
+    marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
+    pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
+    rows = np.empty(N, np.int32)
+    stamp = np.empty(A, np.int64)
+    for first in range(0, len(order), block):
+        chosen = order[first : first + block]
+        _find(blocks, boxes, cargo, z, chosen, radius, False, words[0], marks, pages, want)
+        for k in range(len(chosen)):
+            q = chosen[k]
+            stamp[:] = -1
+            last = np.int64(-1)
+            for i in range(_read(marks[k], pages[k], rows)):
+                row = rows[i]
+                if own[q, 0] <= row < own[q, 1]:
+                    continue
+                e, a = cargo.episode[row], cargo.action[row]
+                if e != last:
+                    _add(words[FIRST, q], cargo, row, 1)
+                elif stamp[a] != e:
+                    _add(words[LATER, q], cargo, row, 1)
+                last = stamp[a] = e
+
+
+@compiled
+def list_rows(
+    blocks: Blocks,
+    boxes: Boxes,
+    cargo: Cargo,
+    z: Floats,
+    order: Ints,
+    radius: float,
+    block: int,
+    count: Ints,
+) -> NDArray[np.int32]:  # pragma: no cover - compiled
+    """The neighbours of z[order], one query after the other, rows ascending.
+
+    count (len(order),) receives how many each has.
+    """
+    N = len(blocks.z)
+    want = np.zeros(len(blocks.reach), np.uint64)
+    marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
+    pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
+    words = np.zeros((0, 0, 0), np.int64)
+    rows = np.empty(max(N, 1024), np.int32)
+    n = 0
+    for first in range(0, len(order), block):
+        chosen = order[first : first + block]
+        _find(blocks, boxes, cargo, z, chosen, radius, False, words, marks, pages, want)
+        for k in range(len(chosen)):
+            if len(rows) - n < N:
+                longer = np.empty(2 * len(rows), np.int32)
+                longer[:n] = rows[:n]
+                rows = longer
+            count[first + k] = _read(marks[k], pages[k], rows[n:])
+            n += count[first + k]
+    return rows[:n].copy()

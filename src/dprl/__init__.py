@@ -19,11 +19,15 @@ from dprl.version import __version__
 
 if TYPE_CHECKING:
     from dprl import baselines, certificate, envs, stats
+    from dprl.compression import compress, prune
+    from dprl.continuous import DPRLContinuous
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
     from dprl.learn import DPRLDiscrete
     from dprl.loading import load
     from dprl.log import Log
+    from dprl.neighbor_policy import NeighborPolicy
+    from dprl.neighbors.metric import Metric
     from dprl.policy import DEFER, Policy
     from dprl.stochastic import StochasticPolicy
     from dprl.table import Table
@@ -31,10 +35,13 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFER",
     "CutWarning",
+    "DPRLContinuous",
     "DPRLDiscrete",
     "DprlError",
     "Log",
     "LogError",
+    "Metric",
+    "NeighborPolicy",
     "ParameterError",
     "PlanError",
     "Policy",
@@ -45,18 +52,22 @@ __all__ = [
     "baselines",
     "certificate",
     "check",
+    "compress",
     "envs",
     "from_arrays",
     "from_d3rlpy",
     "from_frame",
     "from_minari",
     "load",
+    "prune",
     "read",
     "stats",
     "write",
 ]
 
 _HOME = {
+    "dprl.compression": ("compress", "prune"),
+    "dprl.continuous": ("DPRLContinuous",),
     "dprl.errors": ("CutWarning", "DprlError", "LogError", "ParameterError", "PlanError",
                     "PolicyError"),
     "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
@@ -64,6 +75,8 @@ _HOME = {
     "dprl.learn": ("DPRLDiscrete",),
     "dprl.log": ("Log",),
     "dprl.loading": ("load",),
+    "dprl.neighbor_policy": ("NeighborPolicy",),
+    "dprl.neighbors.metric": ("Metric",),
     "dprl.policy": ("DEFER", "Policy"),
     "dprl.stochastic": ("StochasticPolicy",),
     "dprl.table": ("Table",),

@@ -12,6 +12,7 @@ from typing import Any
 from dprl.disk import replacing
 from dprl.errors import LogError
 from dprl.files import TableFile
+from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import DEFER, Policy
 
 __all__ = ["Answered", "answer"]
@@ -21,18 +22,14 @@ class Answered:
     """States read, answered, and ready to be written in the order they came."""
 
     def __init__(
-        self, table: TableFile, column: str, states: list[Any], answers: list[Any]
+        self, table: TableFile, states: list[Any], answers: list[Any], unknown: int
     ) -> None:
-        self.table, self.column, self.states, self.answers = table, column, states, answers
+        self.table, self.states, self.answers, self.unknown = table, states, answers, unknown
 
-    def counts(self, policy: Policy) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Rows, rows deferred, and rows whose state the policy never saw."""
-        known = set(policy.states)
-        return {
-            "rows": len(self.answers),
-            "deferred": sum(a is DEFER for a in self.answers),
-            "unknown": sum(s not in known for s in self.states),
-        }
+        deferred = sum(a is DEFER for a in self.answers)
+        return {"rows": len(self.answers), "deferred": deferred, "unknown": self.unknown}
 
     def write(self, out: str | None, name: str, defer: str) -> None:
         """Write the input's columns and one more; to standard output where `out` is None."""
@@ -50,7 +47,9 @@ class Answered:
                 shutil.copyfileobj(stream, sys.stdout)
 
 
-def answer(policy: Policy, source: str, column: str | None, added: str) -> Answered:
+def answer(
+    policy: Policy | NeighborPolicy, source: str, column: str | None, added: str
+) -> Answered:
     """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
 
     `column` holds the states (by default the one the policy was fitted on); `added` is what the
@@ -70,11 +69,17 @@ def answer(policy: Policy, source: str, column: str | None, added: str) -> Answe
         os.unlink(name)
 
 
-def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:
+def _answer(
+    policy: Policy | NeighborPolicy, table: TableFile, column: str | None, added: str
+) -> Answered:
     if added in (*table.types, "state"):
         raise LogError(
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )
+    if isinstance(policy, NeighborPolicy):
+        names, x = policy.feature_names, table.features(policy.feature_names)
+        rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
+        return Answered(table, rows, policy.act(x), 0)
     if column is None or (column not in table.types and len(table.types) == 1):
         if len(table.types) != 1:
             raise LogError(
@@ -84,5 +89,5 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
             )
         column = next(iter(table.types))
     text = bool(policy.states) and isinstance(policy.states[0], str)
-    states = table.states(column, text)
-    return Answered(table, column, states, policy.act(states))
+    states, known = table.states(column, text), set(policy.states)
+    return Answered(table, states, policy.act(states), sum(s not in known for s in states))

@@ -9,20 +9,21 @@ from __future__ import annotations
 import io
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Dict
 
 from dprl.console import complain, head, progress, refuse, show, warned
-from dprl.errors import DprlError, ParameterError
+from dprl.errors import DprlError, ParameterError, PolicyError
+from dprl.options import Json, LogOptions, numbers, settings, weights
 from dprl.version import __version__
 
-__all__ = ["app", "main"]
+if TYPE_CHECKING:
+    from dprl.neighbor_policy import NeighborPolicy
+    from dprl.policy import Policy
 
-SETTINGS = "dprl.toml"
+__all__ = ["app", "main"]
 
 app = App(
     name="dprl",
@@ -44,45 +45,6 @@ table a command, such as [fit].
 """,
     help_epilogue="Exit codes: 0 done · 1 refused, and why was said · 2 not understood.",
 )
-
-Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
-
-
-@Parameter(name="*")
-@dataclass(kw_only=True)
-class LogOptions:
-    """Which column is what."""
-
-    episode: Annotated[str, Parameter(help="Column naming the trajectory of a row.")]
-    state: Annotated[
-        list[str],
-        Parameter(
-            help="Column of state labels; give several, or a pattern like 'x_*', for features.",
-            negative="",
-        ),
-    ]
-    action: Annotated[str, Parameter(help="Column of action labels.")]
-    reward: Annotated[str, Parameter(help="Column of the reward for this row's state and action.")]
-    time: Annotated[
-        str | None, Parameter(help="Column ordering an episode's rows (else their own order).")
-    ] = None
-    group: Annotated[
-        str | None, Parameter(help="Column of what stays together, e.g. a patient's stays.")
-    ] = None
-    available: Annotated[
-        str | None, Parameter(help="Column of the actions on offer: a list, or text 'a|b|c'.")
-    ] = None
-    ended: Annotated[
-        str | None, Parameter(help="Column saying terminal or cut on an episode's last row.")
-    ] = None
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
-
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of `dprl.read`."""
-        one = len(self.state) == 1 and not any(ch in self.state[0] for ch in "*?[")
-        return {**vars(self), "state": self.state[0] if one else list(self.state)}
 
 
 @app.command
@@ -118,6 +80,15 @@ def fit(
     visits: Annotated[
         Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
     ] = "first",
+    radius: Annotated[
+        float | None, Parameter(help="For features: how far similar states may be, after scaling.")
+    ] = None,
+    scale: Annotated[
+        Literal["std", "robust", "none"], Parameter(help="For features: what to divide them by.")
+    ] = "std",
+    weight: Annotated[
+        list[str] | None, Parameter(help="For features: NAME=WEIGHT, repeatable.", negative="")
+    ] = None,
     cut: Annotated[
         Literal["drop", "bootstrap", "terminal"] | None,
         Parameter(help="What to do with episodes that were cut; by default warn."),
@@ -130,14 +101,23 @@ def fit(
     Example: `dprl fit visits.csv --episode patient --state stage --action treatment --reward score
     --n-min 20 --gamma 0.99`
 
+    Where states are numeric features, name them and a radius:
+    `dprl fit stays.parquet --state 'x_*' --radius 1.5 ...`
+
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
     import dprl
 
-    learner = dprl.DPRLDiscrete(
-        n_min=n_min, gamma=gamma, contrast=contrast, plan=plan, visits=visits, cut=cut
-    )
+    shared: dict[str, Any] = {
+        "n_min": n_min, "gamma": gamma, "contrast": contrast, "plan": plan, "cut": cut,
+    }  # fmt: skip
+    learner: Any
+    if radius is None:
+        learner = dprl.DPRLDiscrete(visits=visits, **shared)
+    else:
+        metric = dprl.Metric(scale=scale, weights=weights(weight or []))
+        learner = dprl.DPRLContinuous(radius=radius, metric=metric, neighbors=visits, **shared)
     with progress() as tell, warned() as said:
         data = dprl.read(files, **log.options(), progress=tell)
         tell("fitting (the first run compiles for some seconds)", 0.0)
@@ -162,9 +142,7 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
         policy: A policy file.
         confirmations: List instead where it suggests what is usually done already.
     """
-    from dprl.policy import Policy
-
-    fitted = Policy.load(policy)
+    fitted = _deferring(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
     show(table.to_dicts() if json else f"{fitted}\n\n{table}", json)
     return 0
@@ -176,13 +154,13 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
 
     Args:
         policy: A policy file.
-        state: A state's label.
+        state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
     """
-    from dprl.policy import Policy
-
-    fitted = Policy.load(policy)
-    label: str | int = state
-    if fitted.states and not isinstance(fitted.states[0], str):
+    fitted = _deferring(policy)
+    label: Any = state
+    if hasattr(fitted, "feature_names"):
+        label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
+    elif fitted.states and not isinstance(fitted.states[0], str):
         try:
             label = int(state)
         except ValueError:
@@ -219,11 +197,11 @@ def act(
             standard input.
     """
     from dprl.answers import answer
-    from dprl.policy import DEFER, Policy
+    from dprl.policy import DEFER
 
-    fitted = Policy.load(policy)
+    fitted = _deferring(policy)
     answered = answer(fitted, states, state, column)
-    counts = answered.counts(fitted)
+    counts = answered.counts()
     if out is not None:
         answered.write(out, column, defer)
     if json:
@@ -319,28 +297,17 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
 # -- around the commands -------------------------------------------------------------------------
 
 
-def _settings() -> Dict | None:
-    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command."""
-    path = Path(SETTINGS)
-    if not path.is_file():
-        return None
-    import tomllib
+def _deferring(path: str) -> Policy | NeighborPolicy:
+    """A policy of DPRL's from a file; the rivals' have no changes to list."""
+    from dprl.loading import load
 
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
-    commands = {"check", "fit", "changes", "explain", "act", "reproduce", "demo"}
-    for name, table in tables.items():
-        if name not in commands | {"log"} or not isinstance(table, dict):
-            raise ParameterError(
-                f"{SETTINGS} has {name!r}, which is no table dprl knows.",
-                do=f"Tables are [log] and {', '.join(f'[{c}]' for c in sorted(commands))}.",
-            )
-    shared = tables.pop("log", {})
-    for command in ("check", "fit"):
-        tables[command] = {**shared, **tables.get(command, {})}
-    return Dict(tables, source=SETTINGS)
+    fitted = load(path)
+    if not hasattr(fitted, "changes"):
+        raise PolicyError(
+            f"{path!r} holds a policy of {fitted.parameters.get('learner', 'another kind')}.",
+            do="Only DPRL's policies defer, explain and list changes.",
+        )
+    return fitted  # type: ignore[return-value]
 
 
 def main(tokens: list[str] | None = None) -> None:
@@ -355,10 +322,10 @@ def _run(tokens: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that knows no '·' still gets words
     try:
         helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
-        settings = None if helping else _settings()
-        if settings is not None and tokens:
-            as_json = as_json or bool(settings.data.get(tokens[0], {}).get("json"))
-        app.config = () if settings is None else (settings,)
+        kept = None if helping else settings()
+        if kept is not None and tokens:
+            as_json = as_json or bool(kept.data.get(tokens[0], {}).get("json"))
+        app.config = () if kept is None else (kept,)
         result = app(tokens, exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0

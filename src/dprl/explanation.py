@@ -110,6 +110,9 @@ def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
     )
 
 
+NONE = Table({})
+
+
 @dataclass(frozen=True)
 class Explanation:
     """One state's answer and the evidence for it.
@@ -122,6 +125,7 @@ class Explanation:
         episodes: n(s), training trajectories that visited the state.
         value: V̂(s), or None where it was never visited.
         actions: One row an action seen there: counts, values, whether allowed, and why not.
+        similar: The most similar episodes, where states are features; empty otherwise.
     """
 
     state: Label
@@ -131,19 +135,21 @@ class Explanation:
     episodes: int
     value: float | None
     actions: Table
+    similar: Table = NONE
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values."""
-        words = {k: v for k, v in vars(self).items() if k != "actions"}
-        result: dict[str, Any] = plain({**words, "actions": self.actions.to_dicts()})
+        tables = {k: v.to_dicts() for k, v in vars(self).items() if isinstance(v, Table)}
+        result: dict[str, Any] = plain({**vars(self), **tables})
         return result
 
     def __str__(self) -> str:
         answer = "DEFER" if self.suggested is None else f"suggests {self.suggested}"
         lines = [f"{self.state}: {answer} ({self.kind})" if self.suggested is not None else
                  f"{self.state}: {answer}", self.reason]  # fmt: skip
-        if len(self.actions):
-            lines += ["", str(self.actions)]
+        for table in (self.actions, self.similar):
+            if len(table):
+                lines += ["", str(table)]
         return "\n".join(lines)
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dprl.columns import MISSING_WORDS, Coded, Columns, encode, recode, tidy_labels
+from dprl.columns import MISSING_WORDS, Coded, Columns, encode, numbers, recode, tidy_labels
 from dprl.errors import LogError
 from dprl.sources import Raw, choose, columns_of, quoted
 
@@ -279,6 +280,20 @@ class TableFile(_Files):
             column = encode(self.fetch(f"CAST({self.place[name]} AS VARCHAR)"), name)
         labels = [*column.labels, None]
         return [labels[code] for code in column.codes.tolist()]
+
+    def features(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Numeric columns (N, d); a state with a missing feature is refused."""
+        found = [choose({"state": name}, list(self.types))["state"] for name in names]
+        x = np.column_stack([numbers(self.number(name), name) for name in found])
+        gone = np.flatnonzero(np.isnan(x).any(axis=1))
+        if len(gone):
+            name = names[int(np.argmax(np.isnan(x[gone[0]])))]
+            raise LogError(
+                f"a feature is missing on {len(gone):,} of {len(x):,} rows, such as {name!r}.",
+                f"row {gone[0] + 1:,}",
+                "A distance needs every feature: fill it, or leave these rows out.",
+            )
+        return x
 
     def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
         """Write every column as it came, and one more called `name`."""

@@ -20,8 +20,8 @@ from dprl.cut import check_cut, settle
 from dprl.errors import LogError, ParameterError
 from dprl.evidence import Evidence, Visits
 from dprl.log import Cut, Log
-from dprl.planning import best_rows, policy_iteration
-from dprl.points import allowed, check_n_min
+from dprl.planning import policy_iteration
+from dprl.points import allowed, best_rows, check_n_min
 from dprl.policy import Policy
 from dprl.smdp import elevate
 from dprl.tabular import Occurrences, availability, check_gamma, check_visits, tally

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 
 from dprl import archive
+from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
 from dprl.stochastic import StochasticPolicy
 
 __all__ = ["load"]
 
 
-def load(path: str | os.PathLike[str]) -> Policy | StochasticPolicy:
+KINDS = {kind.KIND: kind for kind in (Policy, StochasticPolicy, NeighborPolicy)}
+
+
+def load(path: str | os.PathLike[str]) -> Policy | StochasticPolicy | NeighborPolicy:
     """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
     kind, words, arrays = archive.unpack(path)
-    home = StochasticPolicy if kind == StochasticPolicy.KIND else Policy
+    home = KINDS.get(kind, Policy)  # which refuses a kind it does not know
     return home._from_parts(path, kind, words, arrays)

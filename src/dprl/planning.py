@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from dprl.errors import PlanError
 from dprl.linear import leaks, solve
+from dprl.points import best_rows
 from dprl.smdp import SemiMDP
 
-__all__ = ["Plan", "best_rows", "evaluate", "look_ahead", "policy_iteration"]
+__all__ = ["Plan", "evaluate", "look_ahead", "policy_iteration"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,19 +58,6 @@ def evaluate(semi: SemiMDP, rows: Ints) -> Floats:
 def look_ahead(semi: SemiMDP, V: Floats) -> Floats:
     """q = R̃ + D V for every row."""
     return np.asarray(semi.R + semi.D @ V)
-
-
-def best_rows(q: Floats, first: Ints) -> Ints:
-    """The row with the largest q of each decision point, the first of those equal to rounding.
-
-    q (rows,); rows first[p]:first[p + 1] belong to point p.
-    """
-    if len(first) == 1:
-        return np.empty(0, np.int64)
-    top = np.maximum.reduceat(q, first[:-1])
-    is_top = q >= np.repeat(top - 1e-14 * np.abs(top), np.diff(first))
-    place = np.where(is_top, np.arange(len(q)), len(q))
-    return np.asarray(np.minimum.reduceat(place, first[:-1]))
 
 
 def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:

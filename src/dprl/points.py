@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dprl.errors import ParameterError
 from dprl.evidence import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "check_n_min"]
+__all__ = ["TOLERANCE", "allowed", "best_rows", "check_n_min"]
 
 TOLERANCE = 1e-9
 
@@ -56,3 +56,16 @@ def allowed(
     if available is not None:
         pairs &= available
     return np.asarray(pairs)
+
+
+def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row with the largest q of each decision point, the first of those equal to rounding.
+
+    q (rows,); rows first[p]:first[p + 1] belong to point p.
+    """
+    if len(first) == 1:
+        return np.empty(0, np.int64)
+    top = np.maximum.reduceat(q, first[:-1])
+    is_top = q >= np.repeat(top - 1e-14 * np.abs(top), np.diff(first))
+    place = np.where(is_top, np.arange(len(q)), len(q))
+    return np.asarray(np.minimum.reduceat(place, first[:-1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
@@ -143,12 +142,6 @@ class Policy(Stored):
         return explain_state(self, state, self._codes([state])[0])
 
     # -- what it would change ----------------------------------------------------------------
-
-    @property
-    def n_min(self) -> float:
-        """Trajectories an action needed before it could be suggested."""
-        n_min = self.parameters.get("n_min")
-        return math.inf if n_min is None else float(n_min)
 
     @functools.cached_property
     def usual(self) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -17,6 +18,10 @@ from dprl.log import Facts, Label
 from dprl.table import plain
 
 __all__ = ["Stored", "is_one"]
+
+
+LISTS = ("states", "actions", "feature_names", "episodes")
+"""Fields that are tuples of labels; a file holds them as lists."""
 
 
 def is_one(states: Any) -> bool:
@@ -80,6 +85,12 @@ class Stored:
             if array.shape != shape or array.dtype != dtype:
                 self._refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
 
+    @property
+    def n_min(self) -> float:
+        """Trajectories an action needed before it could be suggested."""
+        n_min = self.parameters.get("n_min")
+        return math.inf if n_min is None else float(n_min)
+
     # -- on disk -----------------------------------------------------------------------------
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -118,7 +129,8 @@ class Stored:
         names = {f.name for f in fields(cls)}
         given: dict[str, Any] = {**{k: v for k, v in words.items() if k in names}, **arrays}
         odd = sorted(names ^ set(given))
-        labels: list[Any] = [given.get("states"), given.get("actions")]
+        lists = [f.name for f in fields(cls) if f.name in LISTS]
+        labels: list[Any] = [given.get(name) for name in lists]
         good = (
             kind == cls.KIND
             and not odd
@@ -133,8 +145,7 @@ class Stored:
                 f"kind {kind!r}" + (f", parts {', '.join(odd[:4])}" if odd else ""),
                 "Upgrade dprl, or fit the policy again.",
             )
-        given["states"], given["actions"] = (tuple(x) for x in labels)
-        return cls(**given)
+        return cls(**{**given, **{n: tuple(x) for n, x in zip(lists, labels, strict=True)}})
 
     # -- labels ------------------------------------------------------------------------------
 

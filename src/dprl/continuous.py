@@ -1,0 +1,143 @@
+r"""DPRL for continuous states (the paper's Algorithm 3), and planning beyond it.
+
+The state is what lies within `radius`: n(s,a), Q̂(s,a), n(s), V̂(s) over the ball, by trajectory
+(`neighbors="first"`: the first neighbour of each) or by neighbour (`"all"`: what the paper did in
+practice; lower variance, no certificate). The rule is the one of labelled states (Eq. 1 = Eq. 6).
+
+Departures from the paper: the test is n(s,a) >= n_min for some action (its `<=` on n(s) is a slip);
+neighbours share the action exactly, so there is no weight of 10,000 on it; training points leave
+their own trajectory out (a point that may vote for itself leaks); `contrast`, as for labels;
+`plan=True` plans over many decisions (see `dprl.neighbor_smdp`), which the paper leaves to others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.cut import check_cut, settle
+from dprl.errors import LogError, ParameterError
+from dprl.log import Cut, Log
+from dprl.neighbor_policy import NeighborPolicy
+from dprl.neighbor_smdp import elevate_neighbors, segments
+from dprl.neighbors.engine import Engine
+from dprl.neighbors.metric import Metric
+from dprl.neighbors.points import Points
+from dprl.planning import policy_iteration
+from dprl.points import allowed, check_n_min
+from dprl.tabular import check_gamma
+from dprl.version import __version__
+
+__all__ = ["DPRLContinuous"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPRLContinuous:
+    """DPRL for states of numeric features.
+
+    Attributes:
+        n_min: Trajectories an action needs near a state before it may be suggested.
+        radius: How far neighbours may be, in the metric.
+        gamma: Discount in (0, 1].
+        metric: How far apart two states are.
+        neighbors: "first" counts trajectories; "all" counts neighbours (no certificate).
+        contrast: Also require n_min that did otherwise; False is the paper's rule.
+        plan: Plan over many decisions; False takes the best single one.
+        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+    """
+
+    n_min: float
+    radius: float
+    gamma: float
+    metric: Metric = field(default_factory=Metric)
+    neighbors: Literal["first", "all"] = "first"
+    contrast: bool = True
+    plan: bool = False
+    cut: Cut | None = None
+
+    def __post_init__(self) -> None:
+        check_n_min(self.n_min)
+        check_gamma(self.gamma)
+        check_cut(self.cut)
+        number = isinstance(self.radius, int | float | np.number)
+        if not number or isinstance(self.radius, bool) or not 0 <= self.radius < math.inf:
+            raise ParameterError(f"radius must be a number >= 0; got {self.radius!r}.")
+        if self.neighbors not in ("first", "all"):
+            raise ParameterError(f"neighbors must be 'first' or 'all'; got {self.neighbors!r}.")
+        if self.cut == "bootstrap":
+            raise ParameterError(
+                "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
+            )
+        for name in ("contrast", "plan"):
+            if not isinstance(getattr(self, name), bool):
+                raise ParameterError(f"{name} must be true or false; got {getattr(self, name)!r}.")
+
+    def fit(self, log: Log) -> NeighborPolicy:
+        """The policy this log supports."""
+        if not log.n_episodes:
+            raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+        if log.available is not None:
+            raise LogError(
+                "availability of actions is not yet looked at where states are features.",
+                do="Read the log without available=, and leave out what cannot be done.",
+            )
+        metric = self.metric.fit(log)
+        settled = settle(log, self.gamma, self.cut)
+        points = Points.of(settled, metric, self.gamma)
+        worth = points.G
+        if self.plan:
+            worth = self._planned(settled, points)
+        return NeighborPolicy(
+            states=(),
+            actions=log.actions,
+            parameters=self._settings(),
+            provenance={
+                "made_by": f"dprl {__version__}",
+                "log": log.digest(),
+                "episodes": log.n_episodes,
+                "groups": len(log.groups),
+                "steps": log.n_steps,
+                "cut_episodes": len(log.cut_episodes),
+                "episodes_used": settled.n_episodes,
+                "columns": dict(log.columns),
+                "notes": list(metric.notes),
+            },
+            feature_names=log.feature_names,
+            episodes=settled.episodes,
+            scale=metric.scale,
+            weight=metric.weight,
+            z=points.z,
+            action=points.action,
+            G=points.G,
+            worth=worth,
+            episode=points.episode,
+        )
+
+    def _planned(self, log: Log, points: Points) -> NDArray[np.float64]:
+        """What each training point counts for a plan, (N,)."""
+        engine = Engine.build(points, log.n_actions)
+        known = engine.evidence(
+            points.z, self.radius, neighbors=self.neighbors, leave_out=points.episode
+        )
+        pairs = allowed(known, self.n_min, contrast=self.contrast)
+        at = np.flatnonzero(pairs.any(axis=1))
+        ahead = segments(log, self.gamma, at)
+        semi = elevate_neighbors(
+            engine, points, ahead, pairs, self.radius, self.neighbors == "first"
+        )
+        return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
+
+    def _settings(self) -> dict[str, Any]:
+        settings = asdict(self)
+        scale = self.metric.scale
+        settings["metric"] = {
+            "scale": scale if isinstance(scale, str) else "given",
+            "weights": dict(self.metric.weights or {}),
+        }
+        settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
+        settings["visits"] = self.neighbors
+        return {"learner": type(self).__name__, **settings}

@@ -1,0 +1,276 @@
+"""NeighborPolicy: DPRL for states of numeric features. It looks around, and speaks where it may.
+
+It keeps the training points; at a state it asks what happened within `radius` of it, applies the
+same rule as for labelled states (`dprl.points`), and answers as a `Policy` over the states asked
+about would: `at(states)` is that policy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.explanation import Explanation
+from dprl.log import Label
+from dprl.points import allowed, best_rows
+from dprl.policy import Policy
+from dprl.stored import Stored
+from dprl.table import Table
+
+if TYPE_CHECKING:
+    from dprl.neighbors.engine import Engine
+    from dprl.neighbors.metric import FittedMetric
+
+__all__ = ["NeighborPolicy"]
+
+SIMILAR = 8
+"""Similar episodes named in an explanation."""
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborPolicy(Stored):
+    """A deferring policy over numeric features; immutable.
+
+    Attributes:
+        states: Empty: states are features here.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        feature_names: The d features a state needs, in order.
+        episodes: Labels of the training episodes.
+        scale: float64 (d,), what each feature is divided by.
+        weight: float64 (d,), what each squared difference is multiplied by.
+        z: float64 (N, d'), the training points in coordinates where distance is Euclidean.
+        action: int32 (N,), what was done there.
+        G: float64 (N,), the return that followed.
+        worth: float64 (N,), what the point counts for a plan; G where the learner did not plan.
+        episode: int64 (N,), whose point it is.
+    """
+
+    KIND: ClassVar[str] = "neighbors"
+
+    feature_names: tuple[str, ...]
+    episodes: tuple[Label, ...]
+    scale: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    z: NDArray[np.float64]
+    action: NDArray[np.int32]
+    G: NDArray[np.float64]
+    worth: NDArray[np.float64]
+    episode: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        N, d = len(self.z), len(self.feature_names)
+        self._check_arrays({"scale": "float64", "weight": "float64"}, (d,))
+        self._check_arrays({"z": "float64"}, (N, int((self.weight > 0).sum())))
+        rows = {"action": "int32", "G": "float64", "worth": "float64", "episode": "int64"}
+        self._check_arrays(rows, (N,))
+        ok = (
+            N > 0
+            and d > 0
+            and bool(np.isfinite(self.z).all() and np.isfinite(self.G).all())
+            and bool(np.isfinite(self.worth).all() and (self.scale > 0).all())
+            and bool((self.weight >= 0).all() and (np.diff(self.episode) >= 0).all())
+            and 0 <= self.action.min() <= self.action.max() < len(self.actions)
+            and 0 <= self.episode[0] <= self.episode[-1] < len(self.episodes)
+        )
+        if not ok:
+            self._refuse("its training points are not points")
+        radius, neighbors = self.parameters.get("radius"), self.parameters.get("neighbors")
+        if not (isinstance(radius, int | float) and radius >= 0 and neighbors in ("first", "all")):
+            self._refuse(f"its radius is {radius!r}, counting {neighbors!r}")
+
+    # -- what it answers ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def _metric(self) -> FittedMetric:
+        from dprl.neighbors.metric import FittedMetric
+
+        return FittedMetric(self.feature_names, self.scale, self.weight)
+
+    def _engine(self, values: NDArray[np.float64]) -> Engine:
+        from dprl.neighbors.engine import Engine
+        from dprl.neighbors.points import Points
+
+        gamma = float(self.parameters["gamma"])
+        points = Points(self.z, self.action, values, self.episode, gamma, self.actions)
+        return Engine.build(points, len(self.actions))
+
+    @functools.cached_property
+    def _looks(self) -> Engine:
+        """What came of actions around here."""
+        return self._engine(self.G)
+
+    @functools.cached_property
+    def _plans(self) -> Engine:
+        """What they are worth if the plan follows."""
+        return self._looks if np.array_equal(self.G, self.worth) else self._engine(self.worth)
+
+    def _features(self, states: Any) -> tuple[NDArray[np.float64], bool]:
+        """States as an array (k, d), and whether it was a single one."""
+        names = self.feature_names
+        if isinstance(states, Mapping) or hasattr(states, "columns"):
+            columns = list(states) if isinstance(states, Mapping) else list(states.columns)
+            missing = [name for name in names if name not in columns]
+            if missing:
+                raise PolicyError(
+                    f"a state needs the feature {missing[0]!r}.",
+                    f"given: {', '.join(map(str, columns[:8]))}",
+                    f"Features: {', '.join(names)}.",
+                )
+            parts = [np.asarray(states[name]) for name in names]
+            single = parts[0].ndim == 0
+            states = np.column_stack([np.atleast_1d(p) for p in parts])
+        else:
+            states = np.asarray(states)
+            single = states.ndim == 1
+        try:
+            x = np.atleast_2d(np.asarray(states, np.float64))
+        except (TypeError, ValueError) as error:
+            raise PolicyError(
+                "states must be numbers.", do=f"Features: {', '.join(names)}."
+            ) from error
+        return x, single
+
+    def at(self, states: Any) -> Policy:
+        """The policy over just these states: labelled 0, 1, ... in their order.
+
+        Args:
+            states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
+                or one state as a sequence or a mapping.
+        """
+        x, _ = self._features(states)
+        return self._decide(self._metric.transform(x), None)
+
+    def _decide(self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None) -> Policy:
+        """The answers at coordinates z (k, d'), as a policy over 0..k-1."""
+        radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
+        known = self._looks.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
+        pairs = allowed(known, self.n_min, contrast=bool(self.parameters["contrast"]))
+        planned = known
+        if self._plans is not self._looks:
+            planned = self._plans.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
+        q = planned.pair.mean
+        choice = np.full(len(z), -1, np.int32)
+        points = np.flatnonzero(pairs.any(axis=1))
+        first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
+        choice[points] = np.nonzero(pairs)[1][best_rows(q[pairs], first)]
+        return Policy(
+            states=tuple(range(len(z))),
+            actions=self.actions,
+            parameters=self.parameters,
+            provenance=self.provenance,
+            choice=choice,
+            allowed=pairs,
+            steps=np.ones(len(z), np.int64),
+            n=known.pair.n,
+            m=known.took.n,
+            Q=known.pair.mean,
+            V=known.state.mean,
+            took_mean=known.took.mean,
+            took_variance=known.took.variance,
+            others_mean=known.others.mean,
+            others_variance=known.others.variance,
+            planned=np.where(pairs, q, np.nan),
+        )
+
+    def act(self, states: Any) -> Any:
+        """The action for each state, or DEFER; states as in `at`."""
+        _, single = self._features(states)
+        here = self.at(states)
+        answers = here.act(here.states)
+        return answers[0] if single else answers
+
+    def probabilities(
+        self, states: Any, *, behavior: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """π(a|s), float64 (k, A): 1 at the chosen action, the behaviour's where it defers.
+
+        Without `behavior` (k, A): the share of neighbouring trajectories that took each action
+        first; NaN where there are none.
+        """
+        return self.at(states).probabilities(behavior=behavior)
+
+    def explain(self, state: Any) -> Explanation:
+        """Why the policy answers as it does at one state, and the most similar episodes."""
+        x, single = self._features(state)
+        if not single and len(x) != 1:
+            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        here = self._decide(self._metric.transform(x), None).explain(0)
+        words = ", ".join(f"{n} = {v:g}" for n, v in zip(self.feature_names, x[0], strict=True))
+        reason = here.reason
+        if here.episodes == 0:
+            reason = f"Nothing in the training log lies within {self.parameters['radius']:g} of it."
+        return replace(here, state=words, reason=reason, similar=self._similar(x))
+
+    def _similar(self, x: NDArray[np.float64]) -> Table:
+        z = self._metric.transform(x)
+        rows = self._looks.nearest_rows(z[0], float(self.parameters["radius"]), 50 * SIMILAR)
+        _, first = np.unique(self.episode[rows], return_index=True)
+        rows = rows[np.sort(first)][:SIMILAR]
+        return Table(
+            {
+                "episode": [self.episodes[self.episode[r]] for r in rows],
+                "distance": np.sqrt(((self.z[rows] - z) ** 2).sum(axis=1)).tolist(),
+                "action": [self.actions[self.action[r]] for r in rows],
+                "return": self.G[rows].tolist(),
+            },
+            "The most similar episodes",
+            identifiers=frozenset({"episode", "action"}),
+        )
+
+    # -- what it would change ----------------------------------------------------------------
+
+    @functools.cached_property
+    def training(self) -> Policy:
+        """The policy at its own training points, each left out of its own neighbourhood."""
+        return self._decide(self.z, self.episode)
+
+    def changes(self) -> Table:
+        """The training points where its suggestion is not the usual action, largest first."""
+        return self._listed(self.training.changes())
+
+    def confirmations(self) -> Table:
+        """The training points where its suggestion is the usual action already."""
+        return self._listed(self.training.confirmations())
+
+    def _listed(self, table: Table) -> Table:
+        """A table by training point, with the episode and the features in place of a number."""
+        rows = np.array(table["state"], np.int64)
+        kept = np.flatnonzero(self.weight)
+        x = self.z[rows] / (np.sqrt(self.weight[kept]) / self.scale[kept])
+        columns: dict[str, Any] = {"episode": [self.episodes[e] for e in self.episode[rows]]}
+        columns |= {self.feature_names[i]: x[:, k].tolist() for k, i in enumerate(kept)}
+        columns |= {n: v for n, v in table.columns.items() if n != "state"}
+        return replace(
+            table,
+            columns=columns,
+            caption=table.caption.replace("changes", "training points would change").replace(
+                "confirmations", "training points are confirmed"
+            ),
+            identifiers=table.identifiers | {"episode"},
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """The counts that describe it, over its training points."""
+        s = self.training.summary()
+        s["points"] = s.pop("states")
+        return {**s, "features": len(self.feature_names)}
+
+    def __str__(self) -> str:
+        s = self.summary()
+        return (
+            f"{s['points']:,} points · {s['features']} features · "
+            f"{s['decision_points']:,} decision points · {s['changes']:,} changes · "
+            f"defers on {100 * s['steps_deferred']:.1f} % of steps"
+        )
+
+    def __repr__(self) -> str:
+        return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

@@ -1,0 +1,96 @@
+"""What commands are told: column names, settings files, NAME=VALUE pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.config import Dict
+
+from dprl.errors import ParameterError
+
+__all__ = ["SETTINGS", "Json", "LogOptions", "numbers", "settings", "weights"]
+
+SETTINGS = "dprl.toml"
+
+Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class LogOptions:
+    """Which column is what."""
+
+    episode: Annotated[str, Parameter(help="Column naming the trajectory of a row.")]
+    state: Annotated[
+        list[str],
+        Parameter(
+            help="Column of state labels; give several, or a pattern like 'x_*', for features.",
+            negative="",
+        ),
+    ]
+    action: Annotated[str, Parameter(help="Column of action labels.")]
+    reward: Annotated[str, Parameter(help="Column of the reward for this row's state and action.")]
+    time: Annotated[
+        str | None, Parameter(help="Column ordering an episode's rows (else their own order).")
+    ] = None
+    group: Annotated[
+        str | None, Parameter(help="Column of what stays together, e.g. a patient's stays.")
+    ] = None
+    available: Annotated[
+        str | None, Parameter(help="Column of the actions on offer: a list, or text 'a|b|c'.")
+    ] = None
+    ended: Annotated[
+        str | None, Parameter(help="Column saying terminal or cut on an episode's last row.")
+    ] = None
+    missing: Annotated[
+        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
+    ] = "error"
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `dprl.read`."""
+        one = len(self.state) == 1 and not any(ch in self.state[0] for ch in "*?[")
+        return {**vars(self), "state": self.state[0] if one else list(self.state)}
+
+
+def numbers(pairs: list[str], how: str) -> dict[str, float]:
+    """NAME=VALUE pairs as a dict."""
+    found = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise ParameterError(f"{how}; got {pair!r}.") from None
+    return found
+
+
+def weights(pairs: list[str]) -> dict[str, float]:
+    """NAME=WEIGHT pairs as a dict."""
+    return numbers(pairs, "a weight is written NAME=WEIGHT")
+
+
+def settings() -> Dict | None:
+    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command."""
+    path = Path(SETTINGS)
+    if not path.is_file():
+        return None
+    import tomllib
+
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
+    commands = {"check", "fit", "changes", "explain", "act", "reproduce", "demo"}
+    for name, table in tables.items():
+        if name not in commands | {"log"} or not isinstance(table, dict):
+            raise ParameterError(
+                f"{SETTINGS} has {name!r}, which is no table dprl knows.",
+                do=f"Tables are [log] and {', '.join(f'[{c}]' for c in sorted(commands))}.",
+            )
+    shared = tables.pop("log", {})
+    for command in ("check", "fit"):
+        tables[command] = {**shared, **tables.get(command, {})}
+    return Dict(tables, source=SETTINGS)

@@ -171,3 +171,32 @@ def test_policy_with_foreign_actions():
     policy = dprl.DPRLDiscrete(n_min=1, gamma=0.9).fit(to_log([[("r0c0", "fly", 1.0)]] * 2))
     with pytest.raises(dprl.ParameterError, match="knows actions that rooms does not have"):
         envs.rooms().value(policy)
+
+
+def test_point_mass():
+    world = envs.PointMass()
+    log = world.sample(200, seed=2)
+    assert log.digest() == world.sample(200, seed=2).digest()
+    assert log.features.shape == (log.n_steps, 2)
+    assert set(np.unique(log.ended)) <= {1, 2}
+    assert log.reward.sum() > 5
+    assert set(np.unique(log.reward)) == {0.0, 1.0}
+    value, error = world.value(n=4000, seed=1)
+    G = returns(log, world.gamma)[log.starts[:-1]]
+    assert G.mean() == pytest.approx(value, abs=4 * (error + G.std() / np.sqrt(200)))
+    pi = world.behavior(log.features)
+    assert pi.sum(axis=1) == pytest.approx(1)
+    with pytest.raises(dprl.ParameterError, match="at least 1 episode"):
+        world.sample(0, seed=0)
+
+
+def test_gallery_example(tmp_path):
+    import runpy
+    from pathlib import Path
+
+    script = Path(__file__).parent.parent / "examples" / "plot_point_mass.py"
+    values = runpy.run_path(str(script))["main"](str(tmp_path / "p.png"))
+    assert values["usual practice"] == pytest.approx(0.160, abs=0.005)
+    assert values["one step"] > 0.55
+    assert values["planned"] > values["one step"]
+    assert (tmp_path / "p.png").stat().st_size > 50_000

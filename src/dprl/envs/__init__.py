@@ -5,10 +5,12 @@ from dprl.envs.forest import forest
 from dprl.envs.gridworld import open_grid, rooms, soft
 from dprl.envs.icu_sepsis import icu_sepsis
 from dprl.envs.mdp import FiniteMDP
+from dprl.envs.point_mass import PointMass
 from dprl.envs.risky_arms import risky_arms
 
 __all__ = [
     "FiniteMDP",
+    "PointMass",
     "care_pathway",
     "forest",
     "icu_sepsis",

@@ -1,0 +1,92 @@
+"""Where the policy speaks, and where it stays silent: a noisy point mass.
+
+An expert walks a point mass around a pit to a goal, but in one strip of the square takes the wrong
+way four times out of five. From 400 logged walks DPRL should change the strip and leave the rest
+alone. One step looks at what followed each action under usual practice; planning looks at what
+would follow if the strip's other points were changed too.
+
+    python examples/plot_point_mass.py docs/gallery/point_mass.png
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import dprl
+from dprl import plot
+from dprl.envs.point_mass import (
+    GOAL,
+    GOAL_RADIUS,
+    MOVES,
+    PIT,
+    PIT_RADIUS,
+    STRIP,
+    PointMass,
+)
+
+EPISODES, N_MIN, RADIUS, SEED = 400, 10, 0.06, 1
+
+
+def draw_world(axis):
+    """The square, its pit, its goal and the careless strip."""
+    from matplotlib.patches import Circle, Rectangle
+
+    axis.add_patch(Rectangle((STRIP[0], 0), STRIP[1] - STRIP[0], 1, color="#fbe6d8", lw=0))
+    axis.add_patch(Circle(PIT, PIT_RADIUS, color="#555555", lw=0))
+    axis.add_patch(Circle(GOAL, GOAL_RADIUS, color="#cfe8cf", lw=0))
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    axis.grid(visible=False)
+
+
+def arrows(axis, places, actions, color):
+    """A short arrow for each action."""
+    u, v = MOVES[actions].T
+    x, y = places.T
+    axis.quiver(x, y, u, v, color=color, pivot="mid", scale=38, width=0.004, headwidth=5)
+
+
+def main(path: str) -> dict[str, float]:
+    """Fit, judge by play, draw."""
+    world = PointMass()
+    log = world.sample(EPISODES, seed=SEED)
+    learner = {
+        "n_min": N_MIN, "radius": RADIUS, "gamma": world.gamma, "cut": "terminal",
+        "metric": dprl.Metric(scale="none"),
+    }  # fmt: skip
+    policies = {
+        "one step": dprl.DPRLContinuous(**learner).fit(log),
+        "planned": dprl.DPRLContinuous(plan=True, **learner).fit(log),
+    }
+    values = {"usual practice": world.value(n=20_000)}
+    values |= {name: world.value(policy) for name, policy in policies.items()}
+
+    steps = (np.arange(30) + 0.5) / 30
+    places = np.array([(x, y) for x in steps for y in steps])
+    outside = ((places - PIT) ** 2).sum(axis=1) > PIT_RADIUS**2
+    places = places[outside]
+    with plot.look():
+        figure, axes = plot.grid(1, 3, width=4.2, height=4.4)
+        draw_world(axes[0, 0])
+        axes[0, 0].plot(*log.features[::5].T, ".", ms=1.5, color="#888888")
+        arrows(axes[0, 0], places[::3], world.behavior(places[::3]).argmax(axis=1), "#b35806")
+        for axis, policy in zip(axes[0, 1:], policies.values(), strict=True):
+            draw_world(axis)
+            here = policy.at(places)
+            silent = here.choice < 0
+            axis.plot(*places[silent].T, ".", ms=2.5, color="#c8c8c8")
+            for kind, color in ((2, "#0072b2"), (1, "#7fbf7b")):
+                some = here.kind == kind
+                arrows(axis, places[some], here.choice[some], color)
+        for axis, (name, (value, error)) in zip(axes[0], values.items(), strict=True):
+            axis.set_title(f"{name}: {value:.3f} ± {2 * error:.3f}")
+        axes[0, 0].set_xlabel(f"{log.n_episodes} walks; arrows: the expert's usual move")
+        axes[0, 1].set_xlabel("blue: a change · green: confirmed · dots: DEFER")
+        axes[0, 2].set_xlabel("the same, planned over many steps")
+        figure.savefig(path, dpi=150)
+    return {name: value for name, (value, _) in values.items()}
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1] if len(sys.argv) > 1 else "point_mass.png"))

@@ -26,6 +26,7 @@ slow: $(STAMP)-bench
 
 bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md
+	@$(BIN)/python benchmarks/continuous.py --out docs/benchmarks/continuous.md
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
 
 docs: $(STAMP)-docs

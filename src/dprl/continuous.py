@@ -29,8 +29,8 @@ from dprl.neighbors.metric import Metric
 from dprl.neighbors.points import Points
 from dprl.planning import policy_iteration
 from dprl.points import allowed, check_n_min
+from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
-from dprl.version import __version__
 
 __all__ = ["DPRLContinuous"]
 
@@ -95,17 +95,7 @@ class DPRLContinuous:
             states=(),
             actions=log.actions,
             parameters=self._settings(),
-            provenance={
-                "made_by": f"dprl {__version__}",
-                "log": log.digest(),
-                "episodes": log.n_episodes,
-                "groups": len(log.groups),
-                "steps": log.n_steps,
-                "cut_episodes": len(log.cut_episodes),
-                "episodes_used": settled.n_episodes,
-                "columns": dict(log.columns),
-                "notes": list(metric.notes),
-            },
+            provenance=provenance_of(log, settled, notes=list(metric.notes)),
             feature_names=log.feature_names,
             episodes=settled.episodes,
             scale=metric.scale,

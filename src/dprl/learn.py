@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,11 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence import Evidence, Visits
 from dprl.log import Cut, Log
 from dprl.planning import policy_iteration
-from dprl.points import allowed, best_rows, check_n_min
+from dprl.points import allowed, best_choice, check_n_min
 from dprl.policy import Policy
 from dprl.smdp import elevate
+from dprl.stored import provenance_of
 from dprl.tabular import Occurrences, availability, check_gamma, check_visits, tally
-from dprl.version import __version__
 
 __all__ = ["DPRLDiscrete"]
 
@@ -68,7 +67,17 @@ class DPRLDiscrete:
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
         pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
         choice, planned = self.choose(settled, known, occurrences, pairs)
-        return _policy(self, log, settled, known, pairs, choice, planned)
+        settings = asdict(self)
+        settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
+        return Policy.of(
+            known,
+            choice=choice,
+            allowed=pairs,
+            planned=planned,
+            steps=np.bincount(settled.codes(), minlength=log.n_states),
+            parameters={"learner": type(self).__name__, **settings},
+            provenance=provenance_of(log, settled),
+        )
 
     def choose(
         self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]
@@ -77,56 +86,11 @@ class DPRLDiscrete:
 
         From the evidence of a settled log, which learners of one gamma can share.
         """
-        choice = np.full(log.n_states, -1, np.int32)
+        choice = best_choice(known.pair.mean, pairs)
         planned = np.where(pairs, known.pair.mean, np.nan)
         if self.plan:
             semi = elevate(log, known, occurrences, pairs)
             result = policy_iteration(semi, known.pair.mean[pairs])
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
-        else:
-            points = np.flatnonzero(pairs.any(axis=1))
-            first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
-            rows = best_rows(known.pair.mean[pairs], first)
-            choice[points] = np.nonzero(pairs)[1][rows]
         return choice, planned
-
-
-def _policy(
-    learner: DPRLDiscrete,
-    log: Log,
-    settled: Log,
-    known: Evidence,
-    pairs: Any,
-    choice: Any,
-    planned: Any,
-) -> Policy:
-    settings = asdict(learner)
-    settings["n_min"] = None if math.isinf(learner.n_min) else int(learner.n_min)
-    return Policy(
-        states=log.states,
-        actions=log.actions,
-        choice=choice,
-        allowed=pairs,
-        steps=np.bincount(settled.codes(), minlength=log.n_states),
-        n=known.pair.n,
-        m=known.took.n,
-        Q=known.pair.mean,
-        V=known.state.mean,
-        took_mean=known.took.mean,
-        took_variance=known.took.variance,
-        others_mean=known.others.mean,
-        others_variance=known.others.variance,
-        planned=planned,
-        parameters={"learner": type(learner).__name__, **settings},
-        provenance={
-            "made_by": f"dprl {__version__}",
-            "log": log.digest(),
-            "episodes": log.n_episodes,
-            "groups": len(log.groups),
-            "steps": log.n_steps,
-            "cut_episodes": len(log.cut_episodes),
-            "episodes_used": settled.n_episodes,
-            "columns": dict(log.columns),
-        },
-    )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dprl.errors import PolicyError
 from dprl.explanation import Explanation
 from dprl.log import Label
-from dprl.points import allowed, best_rows
+from dprl.points import allowed, best_choice
 from dprl.policy import Policy
 from dprl.stored import Stored
 from dprl.table import Table
@@ -158,27 +158,14 @@ class NeighborPolicy(Stored):
         if self._plans is not self._looks:
             planned = self._plans.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
         q = planned.pair.mean
-        choice = np.full(len(z), -1, np.int32)
-        points = np.flatnonzero(pairs.any(axis=1))
-        first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
-        choice[points] = np.nonzero(pairs)[1][best_rows(q[pairs], first)]
-        return Policy(
-            states=tuple(range(len(z))),
-            actions=self.actions,
+        return Policy.of(
+            known,
+            choice=best_choice(q, pairs),
+            allowed=pairs,
+            planned=np.where(pairs, q, np.nan),
+            steps=np.ones(len(z), np.int64),
             parameters=self.parameters,
             provenance=self.provenance,
-            choice=choice,
-            allowed=pairs,
-            steps=np.ones(len(z), np.int64),
-            n=known.pair.n,
-            m=known.took.n,
-            Q=known.pair.mean,
-            V=known.state.mean,
-            took_mean=known.took.mean,
-            took_variance=known.took.variance,
-            others_mean=known.others.mean,
-            others_variance=known.others.variance,
-            planned=np.where(pairs, q, np.nan),
         )
 
     def act(self, states: Any) -> Any:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dprl.errors import ParameterError
 from dprl.evidence import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "best_rows", "check_n_min"]
+__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min"]
 
 TOLERANCE = 1e-9
 
@@ -69,3 +69,12 @@ def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.in
     is_top = q >= np.repeat(top - 1e-14 * np.abs(top), np.diff(first))
     place = np.where(is_top, np.arange(len(q)), len(q))
     return np.asarray(np.minimum.reduceat(place, first[:-1]))
+
+
+def best_choice(q: NDArray[np.float64], pairs: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 where none is."""
+    choice = np.full(len(q), -1, np.int32)
+    points = np.flatnonzero(pairs.any(axis=1))
+    first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
+    choice[points] = np.nonzero(pairs)[1][best_rows(q[pairs], first)]
+    return choice

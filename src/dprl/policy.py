@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
+from dprl.evidence import Evidence
 from dprl.explanation import Explanation, change_rows, explain_state
 from dprl.log import Label
 from dprl.stored import Stored, is_one
@@ -85,6 +86,38 @@ class Policy(Stored):
         speaks = np.flatnonzero(self.choice >= 0)
         if not self.allowed[speaks, self.choice[speaks]].all():
             self._refuse("it chooses an action that is not allowed")
+
+    @classmethod
+    def of(
+        cls,
+        known: Evidence,
+        *,
+        choice: NDArray[np.int32],
+        allowed: NDArray[np.bool_],
+        planned: NDArray[np.float64],
+        steps: NDArray[np.int64],
+        parameters: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+    ) -> Policy:
+        """The policy that makes these choices on this evidence."""
+        return cls(
+            states=known.states,
+            actions=known.actions,
+            parameters=parameters,
+            provenance=provenance,
+            choice=choice,
+            allowed=allowed,
+            steps=steps,
+            n=known.pair.n,
+            m=known.took.n,
+            Q=known.pair.mean,
+            V=known.state.mean,
+            took_mean=known.took.mean,
+            took_variance=known.took.variance,
+            others_mean=known.others.mean,
+            others_variance=known.others.variance,
+            planned=planned,
+        )
 
     # -- what it answers ---------------------------------------------------------------------
 

@@ -14,10 +14,26 @@ from numpy.typing import NDArray
 
 from dprl import archive
 from dprl.errors import PolicyError
-from dprl.log import Facts, Label
+from dprl.log import Facts, Label, Log
 from dprl.table import plain
+from dprl.version import __version__
 
-__all__ = ["Stored", "is_one"]
+__all__ = ["Stored", "is_one", "provenance_of"]
+
+
+def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, Any]:
+    """Where a policy comes from: the log it was fitted to, what was left of it, and by whom."""
+    return {
+        "made_by": f"dprl {__version__}",
+        "log": log.digest(),
+        "episodes": log.n_episodes,
+        "groups": len(log.groups),
+        "steps": log.n_steps,
+        "cut_episodes": len(log.cut_episodes),
+        "episodes_used": (used or log).n_episodes,
+        "columns": dict(log.columns),
+        **more,
+    }
 
 
 LISTS = ("states", "actions", "feature_names", "episodes")

@@ -22,8 +22,8 @@ from dprl.envs.mdp import FiniteMDP
 from dprl.errors import LogError, ParameterError
 from dprl.log import Cut, Log
 from dprl.stochastic import StochasticPolicy
+from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
-from dprl.version import __version__
 
 __all__ = ["Model", "behavior_of", "estimate", "policy_of"]
 
@@ -110,13 +110,6 @@ def policy_of(learner: Any, settings: dict[str, Any], log: Log, pi: Floats) -> S
         states=log.states,
         actions=log.actions,
         parameters={"learner": type(learner).__name__, **settings},
-        provenance={
-            "made_by": f"dprl {__version__}",
-            "log": log.digest(),
-            "episodes": log.n_episodes,
-            "groups": len(log.groups),
-            "steps": log.n_steps,
-            "columns": dict(log.columns),
-        },
+        provenance=provenance_of(log),
         pi=pi,
     )

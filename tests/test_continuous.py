@@ -302,3 +302,21 @@ def test_settings(settings, message):
 def test_labelled_logs_are_refused():
     with pytest.raises(dprl.LogError, match="labels, not numeric features"):
         DPRLContinuous(n_min=5, radius=1.0, gamma=0.9).fit(to_log([[("s", "a", 1.0)]]))
+
+
+@pytest.mark.parametrize("plan", [False, True])
+def test_what_is_not_always_on_offer_near_by_is_never_suggested(plan):
+    rng = np.random.default_rng(0)
+    n = 200
+    x = rng.uniform(0, 10, n)
+    action = np.where(rng.random(n) < 0.5, "a", "b")
+    offer = np.where((x > 6) & (action == "b"), "b", "a|b")
+    log = dprl.from_arrays(
+        episode=np.arange(n), state=x[:, None], action=action, reward=(action == "a") * 1.0,
+        available=offer.tolist(),
+    )  # fmt: skip
+    policy = DPRLContinuous(n_min=3, radius=0.5, gamma=1.0, metric=RAW, plan=plan).fit(log)
+    assert policy.act([[3.0], [8.0]]) == ["a", dprl.DEFER]
+    assert "not always available" in policy.explain([8.0]).reason
+    assert dprl.prune(policy).policy.act([[3.0], [8.0]]) == ["a", dprl.DEFER]
+    assert dprl.compress(policy, 0.2).policy.act([[8.0]]) == [dprl.DEFER]

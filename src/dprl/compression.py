@@ -63,7 +63,7 @@ def _kept(
 ) -> NeighborPolicy:
     return replace(
         policy, z=z[rows], action=policy.action[rows], G=policy.G[rows],
-        worth=policy.worth[rows], episode=policy.episode[rows],
+        worth=policy.worth[rows], episode=policy.episode[rows], menu=policy.menu[rows],
     )  # fmt: skip
 
 
@@ -91,6 +91,6 @@ def compress(policy: NeighborPolicy, tol: float = 0.1) -> Compression:
     centre = greedy_net(small._looks, rho)
     rows = np.arange(len(small.z))
     if policy.parameters["neighbors"] == "first":
-        key = np.stack([small.episode, centre, small.action.astype(np.int64)])
+        key = np.stack([small.episode, centre, small.action, small.menu])
         rows = np.sort(np.unique(key, axis=1, return_index=True)[1])
     return _report(policy, _kept(small, rows, small.z[centre]))

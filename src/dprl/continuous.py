@@ -13,7 +13,7 @@ their own trajectory out (a point that may vote for itself leaks); `contrast`, a
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,11 +24,10 @@ from dprl.errors import LogError, ParameterError
 from dprl.log import Cut, Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbor_smdp import elevate_neighbors, segments
-from dprl.neighbors.engine import Engine
 from dprl.neighbors.metric import Metric
 from dprl.neighbors.points import Points
 from dprl.planning import policy_iteration
-from dprl.points import allowed, check_n_min
+from dprl.points import check_n_min
 from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
 
@@ -80,18 +79,13 @@ class DPRLContinuous:
         """The policy this log supports."""
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
-        if log.available is not None:
-            raise LogError(
-                "availability of actions is not yet looked at where states are features.",
-                do="Read the log without available=, and leave out what cannot be done.",
-            )
         metric = self.metric.fit(log)
         settled = settle(log, self.gamma, self.cut)
         points = Points.of(settled, metric, self.gamma)
-        worth = points.G
-        if self.plan:
-            worth = self._planned(settled, points)
-        return NeighborPolicy(
+        menu, menus = settled.available, settled.menus
+        if menu is None or menus is None:  # everything was always on offer
+            menu, menus = np.zeros(len(points), np.int32), np.ones((1, log.n_actions), bool)
+        policy = NeighborPolicy(
             states=(),
             actions=log.actions,
             parameters=self._settings(),
@@ -103,21 +97,23 @@ class DPRLContinuous:
             z=points.z,
             action=points.action,
             G=points.G,
-            worth=worth,
+            worth=points.G,
             episode=points.episode,
+            menu=np.zeros(len(points), np.int32)
+            if settled.available is None
+            else settled.available,
+            menus=np.ones((1, log.n_actions), bool) if settled.menus is None else settled.menus,
+        )
+        return (
+            replace(policy, worth=self._planned(settled, policy, points)) if self.plan else policy
         )
 
-    def _planned(self, log: Log, points: Points) -> NDArray[np.float64]:
+    def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
         """What each training point counts for a plan, (N,)."""
-        engine = Engine.build(points, log.n_actions)
-        known = engine.evidence(
-            points.z, self.radius, neighbors=self.neighbors, leave_out=points.episode
-        )
-        pairs = allowed(known, self.n_min, contrast=self.contrast)
-        at = np.flatnonzero(pairs.any(axis=1))
-        ahead = segments(log, self.gamma, at)
+        known, pairs = policy.allowed_at(points.z, points.episode)
+        ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
         semi = elevate_neighbors(
-            engine, points, ahead, pairs, self.radius, self.neighbors == "first"
+            policy._looks, points, ahead, pairs, self.radius, self.neighbors == "first"
         )
         return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
+from dprl.evidence import Evidence
 from dprl.explanation import Explanation
 from dprl.log import Label
 from dprl.points import allowed, best_choice
@@ -51,6 +52,8 @@ class NeighborPolicy(Stored):
         G: float64 (N,), the return that followed.
         worth: float64 (N,), what the point counts for a plan; G where the learner did not plan.
         episode: int64 (N,), whose point it is.
+        menu: int32 (N,), what was on offer there: a row of `menus`.
+        menus: bool (M, A), the different sets of available actions.
     """
 
     KIND: ClassVar[str] = "neighbors"
@@ -64,14 +67,18 @@ class NeighborPolicy(Stored):
     G: NDArray[np.float64]
     worth: NDArray[np.float64]
     episode: NDArray[np.int64]
+    menu: NDArray[np.int32]
+    menus: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         N, d = len(self.z), len(self.feature_names)
         self._check_arrays({"scale": "float64", "weight": "float64"}, (d,))
         self._check_arrays({"z": "float64"}, (N, int((self.weight > 0).sum())))
-        rows = {"action": "int32", "G": "float64", "worth": "float64", "episode": "int64"}
+        rows = {"action": "int32", "G": "float64", "worth": "float64", "episode": "int64",
+                "menu": "int32"}  # fmt: skip
         self._check_arrays(rows, (N,))
+        self._check_arrays({"menus": "bool"}, (len(self.menus), len(self.actions)))
         ok = (
             N > 0
             and d > 0
@@ -80,6 +87,7 @@ class NeighborPolicy(Stored):
             and bool((self.weight >= 0).all() and (np.diff(self.episode) >= 0).all())
             and 0 <= self.action.min() <= self.action.max() < len(self.actions)
             and 0 <= self.episode[0] <= self.episode[-1] < len(self.episodes)
+            and 0 <= self.menu.min() <= self.menu.max() < len(self.menus)
         )
         if not ok:
             self._refuse("its training points are not points")
@@ -102,6 +110,32 @@ class NeighborPolicy(Stored):
         gamma = float(self.parameters["gamma"])
         points = Points(self.z, self.action, values, self.episode, gamma, self.actions)
         return Engine.build(points, len(self.actions))
+
+    @functools.cached_property
+    def _offers(self) -> Engine:
+        """What was on offer around here: menus in place of actions."""
+        from dprl.neighbors.engine import Engine
+        from dprl.neighbors.points import Points
+
+        return Engine.build(Points(self.z, self.menu, self.G, self.episode), len(self.menus))
+
+    def available(self, z: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        """bool (k, A): actions on offer at all neighbours of z (k, d'); None if all always were."""
+        if self.menus.all():
+            return None
+        radius = float(self.parameters["radius"])
+        seen = self._offers.evidence(z, radius, neighbors="all").n_pair > 0
+        refused = seen.astype(np.float32) @ (~self.menus).astype(np.float32)
+        return np.asarray(refused == 0)
+
+    def allowed_at(
+        self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None
+    ) -> tuple[Evidence, NDArray[np.bool_]]:
+        """The evidence at coordinates z (k, d'), and the pairs that pass the rule, (k, A)."""
+        radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
+        known = self._looks.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
+        contrast = bool(self.parameters["contrast"])
+        return known, allowed(known, self.n_min, contrast=contrast, available=self.available(z))
 
     @functools.cached_property
     def _looks(self) -> Engine:
@@ -151,11 +185,10 @@ class NeighborPolicy(Stored):
 
     def _decide(self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None) -> Policy:
         """The answers at coordinates z (k, d'), as a policy over 0..k-1."""
-        radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
-        known = self._looks.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
-        pairs = allowed(known, self.n_min, contrast=bool(self.parameters["contrast"]))
+        known, pairs = self.allowed_at(z, leave_out)
         planned = known
         if self._plans is not self._looks:
+            radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
             planned = self._plans.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
         q = planned.pair.mean
         return Policy.of(

@@ -65,6 +65,18 @@ def chain(n=500, seed=0):
     return feature_log(rows)
 
 
+def wandering(seed=0):
+    """Long walks in the plane."""
+    rng = np.random.default_rng(seed)
+    return feature_log(
+        [
+            (e, t, x, "ab"[int(rng.integers(2))], float(np.sin(3 * x[0]) + 0.1 * rng.normal()))
+            for e in range(20)
+            for t, x in enumerate(np.cumsum(rng.normal(size=(20, 2)) * 0.3, axis=0))
+        ]
+    )
+
+
 SPOTS = np.array([(-0.6, 0.1), (-0.4, -0.5), (0.5, 0.4), (0.7, -0.3)])
 BEST = ["left", "left", "right", "right"]
 
@@ -239,6 +251,18 @@ def test_points_do_not_vote_for_themselves_in_the_behaviour():
     np.testing.assert_allclose(forest.probabilities(z), forest.forest.predict_proba(x), atol=1e-12)
 
 
+def test_values_are_those_of_scikit_learn_and_new_targets_move_the_leaves():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)).round(1).astype(np.float32)
+    y, elsewhere = rng.normal(size=200), rng.normal(size=(40, 3)).astype(np.float32)
+    grown = forests.Regression.grow(x, y, 20, 0)
+    leaves = grown.leaves(elsewhere)
+    np.testing.assert_allclose(grown.at(leaves), grown.forest.predict(elsewhere), atol=1e-12)
+    np.testing.assert_allclose(
+        grown.with_targets(2 * y + 1).at(leaves), 2 * grown.at(leaves) + 1, atol=1e-12
+    )
+
+
 # -- seeds, threads, offsets -----------------------------------------------------------------
 
 
@@ -275,17 +299,21 @@ def test_offsets_do_not_drown_the_features():
 
 
 def test_fewer_iterations_are_obeyed_and_said(monkeypatch):
-    log = chain(100)
+    log = wandering()
     grown = []
     grow = fitted.Regression.grow
     monkeypatch.setattr(fitted.Regression, "grow", lambda *args: grown.append(1) or grow(*args))
-    for iterations in (1, 2):
+    changes = {}
+    for iterations in (1, 6, 26, 40):
+        grown.clear()
         policy = FittedPQI(
             b=0.01, radius=0.4, gamma=0.9, metric=RAW, trees=5, iterations=iterations
         ).fit(log)
-        assert policy.provenance["backups"] == iterations
-        assert policy.parameters["iterations"] == iterations
-    assert len(grown) == 4  # one to iterate, one on the last targets
+        assert policy.provenance["backups"] == policy.parameters["iterations"] == iterations
+        assert len(grown) == min(5, -(-iterations // 5))
+        changes[iterations] = policy.provenance["last_change"]
+    # the trees are kept from backup 21 on: a contraction
+    assert 0 < changes[40] <= 0.9**14 * changes[26]
 
 
 # -- as users meet them ----------------------------------------------------------------------
@@ -355,6 +383,10 @@ def test_logs_that_cannot_be_used_are_refused(learner):
         learner.fit(to_log([[("s", "a", 1.0)]]))
     with pytest.raises(dprl.LogError, match="no episodes"):
         learner.fit(bandit(20).take([]))
+    log = bandit(20)
+    menus = replace(log, available=np.zeros(log.n_steps, np.int32), menus=np.ones((1, 3), bool))
+    with pytest.raises(dprl.LogError, match="availability"):
+        learner.fit(menus)
 
 
 def test_cut_episodes_are_warned_of_and_dropped():

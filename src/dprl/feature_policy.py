@@ -9,15 +9,17 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.featured import features_of
-from dprl.neighbors.metric import FittedMetric
 from dprl.stored import Stored
+
+if TYPE_CHECKING:
+    from dprl.neighbors.metric import FittedMetric
 
 __all__ = ["FeaturePolicy", "ForestPolicy", "NetworkPolicy", "Rule"]
 
@@ -64,9 +66,12 @@ class FeaturePolicy(Stored):
 
     @functools.cached_property
     def _metric(self) -> FittedMetric:
+        from dprl.neighbors.metric import FittedMetric
+
         return FittedMetric(self.feature_names, self.scale, self.weight)
 
     def _pi(self, z: Floats) -> Floats:
+        """π (k, A) at coordinates z (k, d')."""
         raise NotImplementedError
 
     def act(self, states: Any) -> Any:

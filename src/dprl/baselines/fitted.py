@@ -19,9 +19,10 @@ to the end average equal inputs. PQI is uniform where nothing is supported; the 
 Departures from the paper (Ernst et al.):
 
 * V_0 is not 0 but the return that followed (what the behaviour is worth): fewer backups do.
-* Trees are grown anew every 5 backups; between, only the means in their leaves move (their section
-  on convergence: with the trees kept, the backup is a contraction). `iterations` counts backups. It
-  stops before where a backup with trees just grown changes nothing beyond 1e-9.
+* Trees are grown anew every 5 backups up to the 25th, and then kept (as they do, to converge: while
+  trees are kept only the means in their leaves move, and a backup is a contraction by γ; trees
+  grown for ever would jitter for ever). `iterations` counts backups. It stops before where one with
+  trees just grown, or kept for good, changes nothing beyond 1e-9.
 * Only pairs that V looks at are valued.
 * Trees see the coordinates of the metric (features of weight 0 are left out) less their mean, in
   scikit-learn's float32. Coordinates that float32 cannot tell apart are one state to them.
@@ -62,8 +63,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-KEPT = 5
-"""Backups that share one growth of the trees."""
+KEPT, GROWN = 5, 5
+"""Backups that share one growth of the trees, and growths; the last one is kept to the end."""
 
 SETTLED = 1e-9
 """A change of targets, relative to their size, that is none."""
@@ -126,20 +127,20 @@ def fitted_q(
     rows, action = np.nonzero(asked & ~_first(data)[:, None])  # nothing leads to a first step
     x = pairs_of(points.z, data.centre, np.arange(len(data)), points.action, A)
     x_ahead = pairs_of(points.z, data.centre, rows, action, A)
-    y, backups, change, settled = points.G, 0, math.inf, False
-    while backups < iterations and not settled:
-        grown = Regression.grow(x, y, trees, seed)
-        ahead = grown.leaves(x_ahead)
-        for k in range(min(KEPT, iterations - backups)):
-            Q = np.full(asked.shape, np.nan)
-            Q[rows, action] = grown.with_targets(y).at(ahead)
-            new = data.targets(value(Q))
-            change, y, backups = float(np.abs(new - y).max()), new, backups + 1
-            if change <= SETTLED * max(1.0, float(np.abs(y).max())):
-                settled = k == 0
-                break
-    final = grown.with_targets(y) if settled else Regression.grow(x, y, trees, seed)
-    return FittedQ(final, data.centre, A, margin(y), backups, change)
+    y, change, k = points.G, math.inf, 0
+    for k in range(iterations):
+        grows = k % KEPT == 0 and k < KEPT * GROWN
+        if grows:
+            grown = Regression.grow(x, y, trees, seed)
+            ahead = grown.leaves(x_ahead)
+        Q = np.full(asked.shape, np.nan)
+        Q[rows, action] = grown.with_targets(y).at(ahead)
+        new = data.targets(value(Q))
+        change, y = float(np.abs(new - y).max()), new
+        still = change <= SETTLED * max(1.0, float(np.abs(y).max()))
+        if still and (grows or k >= KEPT * (GROWN - 1)):
+            break
+    return FittedQ(grown.with_targets(y), data.centre, A, margin(y), k + 1, change)
 
 
 def _first(data: Transitions) -> Bools:

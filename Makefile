@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := .venv/.installed
 
-.PHONY: demo test check format slow bench docs clean
+.PHONY: demo test check format slow deep bench docs clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
@@ -23,6 +23,10 @@ format: $(STAMP)-dev
 
 slow: $(STAMP)-bench
 	@$(BIN)/python -m pytest -m slow
+
+deep: $(STAMP)-dev
+	@$(PIP) install -c constraints.txt -e '.[deep]'
+	@$(BIN)/python -m pytest tests/test_fitted.py
 
 bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md

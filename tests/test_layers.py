@@ -9,7 +9,7 @@ SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
     "version errors table disk compiled",
     "log",
-    "columns findings",
+    "columns findings featured",
     "rules log_rules",
     "build",
     "sources",
@@ -24,7 +24,7 @@ ROWS = [
     "archive explanation",
     "stored",
     "policy stochastic",
-    "neighbor_policy",
+    "neighbor_policy feature_policy",
     "loading",
     "envs",
     "learn continuous compression baselines stats",

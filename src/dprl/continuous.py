@@ -99,14 +99,12 @@ class DPRLContinuous:
             G=points.G,
             worth=points.G,
             episode=points.episode,
-            menu=np.zeros(len(points), np.int32)
-            if settled.available is None
-            else settled.available,
-            menus=np.ones((1, log.n_actions), bool) if settled.menus is None else settled.menus,
+            menu=menu,
+            menus=menus,
         )
-        return (
-            replace(policy, worth=self._planned(settled, policy, points)) if self.plan else policy
-        )
+        if self.plan:
+            policy = replace(policy, worth=self._planned(settled, policy, points))
+        return policy
 
     def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
         """What each training point counts for a plan, (N,)."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TypeAlias
 
 from dprl import archive
+from dprl.feature_policy import NetworkPolicy
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
 from dprl.stochastic import StochasticPolicy
@@ -12,10 +14,11 @@ from dprl.stochastic import StochasticPolicy
 __all__ = ["load"]
 
 
-KINDS = {kind.KIND: kind for kind in (Policy, StochasticPolicy, NeighborPolicy)}
+Loaded: TypeAlias = Policy | StochasticPolicy | NeighborPolicy | NetworkPolicy
+KINDS = {kind.KIND: kind for kind in (Policy, StochasticPolicy, NeighborPolicy, NetworkPolicy)}
 
 
-def load(path: str | os.PathLike[str]) -> Policy | StochasticPolicy | NeighborPolicy:
+def load(path: str | os.PathLike[str]) -> Loaded:
     """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
     kind, words, arrays = archive.unpack(path)
     home = KINDS.get(kind, Policy)  # which refuses a kind it does not know

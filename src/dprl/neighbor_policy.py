@@ -8,7 +8,6 @@ about would: `at(states)` is that policy.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from dprl.errors import PolicyError
 from dprl.evidence import Evidence
 from dprl.explanation import Explanation
+from dprl.featured import features_of
 from dprl.log import Label
 from dprl.points import allowed, best_choice
 from dprl.policy import Policy
@@ -147,32 +147,6 @@ class NeighborPolicy(Stored):
         """What they are worth if the plan follows."""
         return self._looks if np.array_equal(self.G, self.worth) else self._engine(self.worth)
 
-    def _features(self, states: Any) -> tuple[NDArray[np.float64], bool]:
-        """States as an array (k, d), and whether it was a single one."""
-        names = self.feature_names
-        if isinstance(states, Mapping) or hasattr(states, "columns"):
-            columns = list(states) if isinstance(states, Mapping) else list(states.columns)
-            missing = [name for name in names if name not in columns]
-            if missing:
-                raise PolicyError(
-                    f"a state needs the feature {missing[0]!r}.",
-                    f"given: {', '.join(map(str, columns[:8]))}",
-                    f"Features: {', '.join(names)}.",
-                )
-            parts = [np.asarray(states[name]) for name in names]
-            single = parts[0].ndim == 0
-            states = np.column_stack([np.atleast_1d(p) for p in parts])
-        else:
-            states = np.asarray(states)
-            single = states.ndim == 1
-        try:
-            x = np.atleast_2d(np.asarray(states, np.float64))
-        except (TypeError, ValueError) as error:
-            raise PolicyError(
-                "states must be numbers.", do=f"Features: {', '.join(names)}."
-            ) from error
-        return x, single
-
     def at(self, states: Any) -> Policy:
         """The policy over just these states: labelled 0, 1, ... in their order.
 
@@ -180,7 +154,7 @@ class NeighborPolicy(Stored):
             states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
                 or one state as a sequence or a mapping.
         """
-        x, _ = self._features(states)
+        x, _ = features_of(states, self.feature_names)
         return self._decide(self._metric.transform(x), None)
 
     def _decide(self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None) -> Policy:
@@ -203,7 +177,7 @@ class NeighborPolicy(Stored):
 
     def act(self, states: Any) -> Any:
         """The action for each state, or DEFER; states as in `at`."""
-        _, single = self._features(states)
+        _, single = features_of(states, self.feature_names)
         here = self.at(states)
         answers = here.act(here.states)
         return answers[0] if single else answers
@@ -220,7 +194,7 @@ class NeighborPolicy(Stored):
 
     def explain(self, state: Any) -> Explanation:
         """Why the policy answers as it does at one state, and the most similar episodes."""
-        x, single = self._features(state)
+        x, single = features_of(state, self.feature_names)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
         here = self._decide(self._metric.transform(x), None).explain(0)

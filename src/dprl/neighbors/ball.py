@@ -19,7 +19,18 @@ from numpy.typing import NDArray
 
 from dprl.compiled import compiled
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS
-from dprl.neighbors.blocks import LANES, ONE, QUERIES, Bits, Blocks, bit, hits, within
+from dprl.neighbors.blocks import (
+    ONE,
+    QUERIES,
+    Bits,
+    Blocks,
+    Desk,
+    bit,
+    new_desk,
+    scan,
+    within,
+)
+from dprl.neighbors.sketch import Asked
 from dprl.neighbors.tree import FAN, Boxes, children
 
 __all__ = ["Cargo", "add_all", "add_first", "list_rows"]
@@ -69,21 +80,20 @@ def _find(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     chosen: Ints,
-    radius: float,
     adding: bool,
     words: Ints,
     marks: Bits,
     pages: Bits,
     want: Bits,
+    desk: Desk,
 ) -> None:  # pragma: no cover - compiled
-    """Find the neighbours of queries z[chosen], at most QUERIES of them.
+    """Find the neighbours of the queries `chosen`, at most QUERIES of them.
 
-    z (Q, D): padded with zeros. adding: into words (Q, A, WORDS) of the queries, else into marks
-    (n, N / 64) and pages. want (B,): scratch, zero before and after.
+    adding: into words (Q, A, WORDS) of the queries, else into marks (n, N / 64) and pages.
+    want (B,): which queries must look into which block; zero before and after.
     """
-    width, limit, d = z.shape[1], radius * radius, blocks.z.shape[1]
     near, far = np.empty(FAN), np.empty(FAN)
     todo = np.empty(16 * FAN, np.int64)
     if len(boxes.size) == 0:
@@ -92,17 +102,18 @@ def _find(
             want[b] = every
     else:
         for k in range(len(chosen)):
-            q, mine = z[chosen[k]], ONE << np.uint64(k)
+            q, mine = asked.w[chosen[k]], ONE << np.uint64(k)
+            skip, inside = asked.skip[chosen[k]], asked.whole[chosen[k]]
             todo[0], top = len(boxes.size) - 1, 1
             while top:
                 top -= 1
                 f = todo[top]
-                whole = boxes.half[f] <= radius
+                whole = boxes.half[f] <= asked.radius
                 children(boxes, f, q, near, far, whole)
                 for c in range(boxes.size[f]):
-                    if near[c] > limit:
+                    if near[c] > skip:
                         continue
-                    if whole and far[c] <= limit:
+                    if whole and far[c] <= inside:
                         if adding:
                             for a in range(words.shape[1]):
                                 for w in range(WORDS):
@@ -115,20 +126,20 @@ def _find(
                     else:
                         todo[top] = boxes.child[f] + c
                         top += 1
-    p, s = np.zeros(width, np.float32), np.empty(LANES, np.float32)
-    found = np.empty(LANES, np.int32)
     for b in range(len(want)):
         left = want[b]
         want[b] = np.uint64(0)
-        while left:
-            k = bit(left)
-            left &= left - ONE
-            n = hits(blocks, b, z[chosen[k], :d], radius, p, s, found)
-            for i in range(n):
-                if adding:
-                    _add(words[chosen[k]], cargo, found[i], 1)
-                else:
-                    _mark(marks, pages, k, found[i])
+        if left and scan(blocks, b, asked, chosen, left, desk):
+            i = 0
+            while left:
+                k = bit(left)
+                left &= left - ONE
+                for _ in range(desk.n_found[k]):
+                    if adding:
+                        _add(words[chosen[k]], cargo, desk.found[i], 1)
+                    else:
+                        _mark(marks, pages, k, desk.found[i])
+                    i += 1
 
 
 @compiled
@@ -157,26 +168,25 @@ def add_all(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     order: Ints,
-    radius: float,
     own: Ints,
     words: Ints,
 ) -> None:  # pragma: no cover - compiled
-    """Every neighbour of the queries z[order] counts: add them to words (Q, A, WORDS).
+    """Every neighbour of the queries `order` counts: add them to words (Q, A, WORDS).
 
     own (Q, 2): the rows of the trajectory each query leaves out. They were counted in sums, so
     those within the radius are taken away again, exactly: sums are integers.
     """
-    d, limit = blocks.z.shape[1], radius * radius
-    want = np.zeros(len(blocks.reach), np.uint64)
+    limit = asked.radius * asked.radius
+    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((0, 0), np.uint64)
     for first in range(0, len(order), QUERIES):
         chosen = order[first : first + QUERIES]
-        _find(blocks, boxes, cargo, z, chosen, radius, True, words, marks, marks, want)
+        _find(blocks, boxes, cargo, asked, chosen, True, words, marks, marks, want, desk)
         for q in chosen:
             for row in range(own[q, 0], own[q, 1]):
-                if within(blocks.z, row, z[q, :d], limit):
+                if within(blocks.z, row, asked.z, q, limit):
                     _add(words[q], cargo, row, -1)
 
 
@@ -185,9 +195,8 @@ def add_first(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     order: Ints,
-    radius: float,
     own: Ints,
     block: int,
     words: Ints,
@@ -198,14 +207,14 @@ def add_first(
     LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
     """
     N, A = len(blocks.z), words.shape[2]
-    want = np.zeros(len(blocks.reach), np.uint64)
+    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     rows = np.empty(N, np.int32)
     stamp = np.empty(A, np.int64)
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, z, chosen, radius, False, words[0], marks, pages, want)
+        _find(blocks, boxes, cargo, asked, chosen, False, words[0], marks, pages, want, desk)
         for k in range(len(chosen)):
             q = chosen[k]
             stamp[:] = -1
@@ -227,18 +236,17 @@ def list_rows(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     order: Ints,
-    radius: float,
     block: int,
     count: Ints,
 ) -> NDArray[np.int32]:  # pragma: no cover - compiled
-    """The neighbours of z[order], one query after the other, rows ascending.
+    """The neighbours of the queries `order`, one query after the other, rows ascending.
 
     count (len(order),) receives how many each has.
     """
     N = len(blocks.z)
-    want = np.zeros(len(blocks.reach), np.uint64)
+    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     words = np.zeros((0, 0, 0), np.int64)
@@ -246,7 +254,7 @@ def list_rows(
     n = 0
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, z, chosen, radius, False, words, marks, pages, want)
+        _find(blocks, boxes, cargo, asked, chosen, False, words, marks, pages, want, desk)
         for k in range(len(chosen)):
             if len(rows) - n < N:
                 longer = np.empty(2 * len(rows), np.int32)

@@ -12,10 +12,9 @@ as far,
     near² = \sum_i max(low_i - q_i, q_i - high_i, 0)²
     far²  = \sum_i max(q_i - low_i, high_i - q_i)²
 
-and both are summed in the order of the rule (`dprl.neighbors.blocks`). Rounding is monotone, so
-near² <= distance² <= far² holds for the *rounded* numbers as well: decisions about whole boxes are
-exact and need no tolerance. near² > r²: skip the box. far² <= r²: all of it counts at once, by the
-sums it keeps. Otherwise look inside.
+near² > r²: skip the box. far² <= r²: all of it counts at once, by the sums it keeps. Otherwise look
+inside. Coordinates are those of `dprl.neighbors.sketch`, so r is widened, or narrowed, by the bound
+of their error: a box may be opened in vain, never skipped or counted wrongly.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from numpy.typing import NDArray
 
 from dprl.compiled import compiled
 from dprl.evidence import COUNT, SQUARE, SUM, WORDS
-from dprl.neighbors.blocks import LANES, STEP, Blocks, empty_blocks, fill_blocks
+from dprl.neighbors.blocks import LANES, Blocks, fill_blocks
+from dprl.neighbors.sketch import STEP
 
 __all__ = ["FAN", "Boxes", "add_up_boxes", "children", "grow", "leaf_of", "no_boxes"]
 
@@ -68,13 +68,13 @@ class Boxes(NamedTuple):
 
 
 @compiled
-def _widest(z: Floats, row: NDArray[np.int32], first: int, last: int) -> int:  # pragma: no cover
+def _widest(w: Floats, row: NDArray[np.int32], first: int, last: int) -> int:  # pragma: no cover
     """The dimension in which the points in these slots spread most, by a sample of them."""
     step, best, widest = max(1, (last - first) // SAMPLE), 0, -1.0
-    for i in range(z.shape[1]):
-        low = high = z[row[first], i]
+    for i in range(w.shape[1]):
+        low = high = w[row[first], i]
         for slot in range(first, last, step):
-            v = z[row[slot], i]
+            v = w[row[slot], i]
             low, high = min(low, v), max(high, v)
         if high - low > widest:
             best, widest = i, high - low
@@ -120,7 +120,7 @@ def _half(leaves: int) -> int:  # pragma: no cover - compiled
 
 @compiled
 def _arrange(
-    z: Floats, row: NDArray[np.int32], key: Floats, split: Ints, value: Floats
+    w: Floats, row: NDArray[np.int32], key: Floats, split: Ints, value: Floats
 ) -> None:  # pragma: no cover - compiled
     """Sort rows into leaves, in place."""
     todo = np.empty((128, 2), np.int64)
@@ -132,10 +132,10 @@ def _arrange(
         if b - a < 2:
             continue
         m = a + _half(b - a)
-        first, last, middle = a * LANES, min(b * LANES, len(z)), m * LANES
-        i = _widest(z, row, first, last)
+        first, last, middle = a * LANES, min(b * LANES, len(w)), m * LANES
+        i = _widest(w, row, first, last)
         for slot in range(first, last):
-            key[slot] = z[row[slot], i]
+            key[slot] = w[row[slot], i]
         _part(key, row, first, last, middle)
         split[m], value[m] = i, key[middle]
         todo[top, 0], todo[top, 1] = a, m
@@ -192,18 +192,13 @@ def _room(n_leaves: int, width: int) -> Boxes:
     )  # fmt: skip
 
 
-def grow(z: Floats) -> tuple[Blocks, Boxes]:
-    """The tree over points (N, d), its leaves as blocks."""
-    n, d = z.shape
-    n_leaves = -(-n // LANES)
-    boxes = _room(n_leaves, -(-d // STEP) * STEP)
-    row = np.arange(n, dtype=np.int32)
-    _arrange(z, row, np.empty(n), boxes.split, boxes.value)
-    blocks = empty_blocks(z, row)
-    low = np.empty_like(blocks.centre)
-    high = np.empty_like(low)
-    fill_blocks(blocks, low, high)
-    _enclose(boxes, low, high, n)
+def grow(z: Floats, w: Floats) -> tuple[Blocks, Boxes]:
+    """The tree over points z (N, d), in search coordinates w (N, D), its leaves as blocks."""
+    boxes = _room(-(-len(z) // LANES), w.shape[1])
+    row = np.arange(len(z), dtype=np.int32)
+    _arrange(w, row, np.empty(len(z)), boxes.split, boxes.value)
+    blocks, low, high = fill_blocks(z, w, row)
+    _enclose(boxes, low, high, len(z))
     return blocks, boxes
 
 
@@ -242,13 +237,13 @@ def add_up_boxes(
 
 
 @compiled
-def leaf_of(boxes: Boxes, z: Floats, leaf: Ints) -> None:  # pragma: no cover - compiled
-    """Fill leaf (Q,) with the leaf in whose region each query (Q, d) lies."""
-    for q in range(len(z)):
+def leaf_of(boxes: Boxes, w: Floats, leaf: Ints) -> None:  # pragma: no cover - compiled
+    """Fill leaf (Q,) with the leaf in whose region each query (Q, D) lies."""
+    for q in range(len(w)):
         a, b = 0, len(boxes.split)
         while b - a > 1:
             m = a + _half(b - a)
-            if z[q, boxes.split[m]] < boxes.value[m]:
+            if w[q, boxes.split[m]] < boxes.value[m]:
                 b = m
             else:
                 a = m
@@ -259,10 +254,7 @@ def leaf_of(boxes: Boxes, z: Floats, leaf: Ints) -> None:  # pragma: no cover - 
 def children(
     boxes: Boxes, f: int, q: Floats, near: Floats, far: Floats, farthest: bool
 ) -> None:  # pragma: no cover - compiled
-    """Fill near (FAN,), and far where asked, with the squared distances of f's children to q (D,).
-
-    Dimensions are taken four at a time, and still added one after the other.
-    """
+    """Fill near (FAN,), and far where asked: squared distances of f's children to q (D,)."""
     low, high = boxes.low[f], boxes.high[f]
     for c in range(FAN):
         near[c] = 0.0

@@ -67,12 +67,14 @@ def _mark(marks: Bits, pages: Bits, k: int, row: int) -> None:  # pragma: no cov
 
 
 @compiled
-def _add(out: Ints, cargo: Cargo, row: int, sign: int) -> None:  # pragma: no cover - compiled
-    """Add one row to out (A, WORDS), or take it away."""
-    a = cargo.action[row]
-    out[a, COUNT] += sign
-    out[a, SUM] += sign * cargo.amount[row, 0]
-    out[a, SQUARE] += sign * cargo.amount[row, 1]
+def _add(
+    out: Ints, q: int, action: NDArray[np.int32], amount: Ints, row: int, sign: int
+) -> None:  # pragma: no cover - compiled
+    """Add one row to out[q] (A, WORDS), or take it away."""
+    a = action[row]
+    out[q, a, COUNT] += sign
+    out[q, a, SUM] += sign * amount[row, 0]
+    out[q, a, SQUARE] += sign * amount[row, 1]
 
 
 @compiled
@@ -96,35 +98,39 @@ def _find(
     """
     near, far = np.empty(FAN), np.empty(FAN)
     todo = np.empty(16 * FAN, np.int64)
-    if len(boxes.size) == 0:
+    low, high, size, child, half, slots = boxes[0], boxes[1], boxes[2], boxes[3], boxes[5], boxes[6]
+    w, skips, wholes, row, total = asked.w, asked.skip, asked.whole, blocks.row, cargo.total
+    action, amount, found, n_found = cargo.action, cargo.amount, desk.found, desk.n_found
+    if len(size) == 0:
         every = ~np.uint64(0) >> np.uint64(QUERIES - len(chosen))
         for b in range(len(want)):
             want[b] = every
     else:
+        lowest = boxes.n_lowest[0]
         for k in range(len(chosen)):
-            q, mine = asked.w[chosen[k]], ONE << np.uint64(k)
-            skip, inside = asked.skip[chosen[k]], asked.whole[chosen[k]]
-            todo[0], top = len(boxes.size) - 1, 1
+            q, mine = chosen[k], ONE << np.uint64(k)
+            skip, whole = skips[q], wholes[q]
+            todo[0], top = len(size) - 1, 1
             while top:
                 top -= 1
                 f = todo[top]
-                whole = boxes.half[f] <= asked.radius
-                children(boxes, f, q, near, far, whole)
-                for c in range(boxes.size[f]):
+                may = half[f] <= asked.radius
+                children(low, high, f, w, q, near, far, may)
+                for c in range(size[f]):
                     if near[c] > skip:
                         continue
-                    if whole and far[c] <= inside:
+                    if may and far[c] <= whole:
                         if adding:
                             for a in range(words.shape[1]):
-                                for w in range(WORDS):
-                                    words[chosen[k], a, w] += cargo.total[f, c, a, w]
+                                for i in range(WORDS):
+                                    words[q, a, i] += total[f, c, a, i]
                         else:
-                            for slot in range(boxes.slots[f, c, 0], boxes.slots[f, c, 1]):
-                                _mark(marks, pages, k, blocks.row[slot])
-                    elif f < boxes.n_lowest[0]:
-                        want[boxes.child[f] + c] |= mine
+                            for slot in range(slots[f, c, 0], slots[f, c, 1]):
+                                _mark(marks, pages, k, row[slot])
+                    elif f < lowest:
+                        want[child[f] + c] |= mine
                     else:
-                        todo[top] = boxes.child[f] + c
+                        todo[top] = child[f] + c
                         top += 1
     for b in range(len(want)):
         left = want[b]
@@ -134,11 +140,11 @@ def _find(
             while left:
                 k = bit(left)
                 left &= left - ONE
-                for _ in range(desk.n_found[k]):
+                for _ in range(n_found[k]):
                     if adding:
-                        _add(words[chosen[k]], cargo, desk.found[i], 1)
+                        _add(words, chosen[k], action, amount, found[i], 1)
                     else:
-                        _mark(marks, pages, k, desk.found[i])
+                        _mark(marks, pages, k, found[i])
                     i += 1
 
 
@@ -178,7 +184,8 @@ def add_all(
     own (Q, 2): the rows of the trajectory each query leaves out. They were counted in sums, so
     those within the radius are taken away again, exactly: sums are integers.
     """
-    limit = asked.radius * asked.radius
+    limit, action, amount = asked.radius * asked.radius, cargo.action, cargo.amount
+    z, asked_z = blocks.z, asked.z
     want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((0, 0), np.uint64)
     for first in range(0, len(order), QUERIES):
@@ -186,8 +193,8 @@ def add_all(
         _find(blocks, boxes, cargo, asked, chosen, True, words, marks, marks, want, desk)
         for q in chosen:
             for row in range(own[q, 0], own[q, 1]):
-                if within(blocks.z, row, asked.z, q, limit):
-                    _add(words[q], cargo, row, -1)
+                if within(z, row, asked_z, q, limit):
+                    _add(words, q, action, amount, row, -1)
 
 
 @compiled
@@ -212,9 +219,11 @@ def add_first(
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     rows = np.empty(N, np.int32)
     stamp = np.empty(A, np.int64)
+    action, amount, episode = cargo.action, cargo.amount, cargo.episode
+    first_words, later_words = words[FIRST], words[LATER]
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, asked, chosen, False, words[0], marks, pages, want, desk)
+        _find(blocks, boxes, cargo, asked, chosen, False, first_words, marks, pages, want, desk)
         for k in range(len(chosen)):
             q = chosen[k]
             stamp[:] = -1
@@ -223,11 +232,11 @@ def add_first(
                 row = rows[i]
                 if own[q, 0] <= row < own[q, 1]:
                     continue
-                e, a = cargo.episode[row], cargo.action[row]
+                e, a = episode[row], action[row]
                 if e != last:
-                    _add(words[FIRST, q], cargo, row, 1)
+                    _add(first_words, q, action, amount, row, 1)
                 elif stamp[a] != e:
-                    _add(words[LATER, q], cargo, row, 1)
+                    _add(later_words, q, action, amount, row, 1)
                 last = stamp[a] = e
 
 

@@ -171,12 +171,17 @@ def bit(word: np.uint64) -> int:  # pragma: no cover - compiled
 
 
 @fused
-def _relative(q: Floats, centre: Floats, p: NDArray[np.float32]) -> float:  # pragma: no cover
-    """p (D,) = q - centre in float32; returns its length."""
-    norm = 0.0
-    for i in range(len(centre)):
-        t = q[i] - centre[i]
-        p[i] = t
+def _relative(
+    w: Floats, q: int, centre: Floats, b: int, p: NDArray[np.float32], k: int
+) -> float:  # pragma: no cover - compiled
+    """p[k] = w[q] - centre[b] in float32; returns its length.
+
+    Rows are named by number, here and below: a view of an array costs more than a short loop.
+    """
+    norm = np.float32(0.0)
+    for i in range(p.shape[1]):
+        t = np.float32(w[q, i] - centre[b, i])
+        p[k, i] = t
         norm += t * t
     return float(np.sqrt(norm))
 
@@ -197,11 +202,12 @@ def _squares(
         for lane in range(LANES):
             t, u, v, w = x[i, lane] - a, x[i + 1, lane] - b, x[i + 2, lane] - c, x[i + 3, lane] - d
             out[lane] = out[lane] + t * t + u * u + v * v + w * w
-        near = np.int32(0)
-        for lane in range(LANES):
-            near = np.int32(near + np.int32(out[lane] <= far))
-        if near == 0:
-            return False
+        if i in (STEP, 3 * STEP):
+            near = np.int32(0)
+            for lane in range(LANES):
+                near = np.int32(near + np.int32(out[lane] <= far))
+            if near == 0:
+                return False
     return True
 
 
@@ -214,6 +220,7 @@ def _squares4(
 ) -> bool:  # pragma: no cover - compiled
     """`_squares` for four queries, p (4, D), s (4, LANES): every point is loaded once for four."""
     s0, s1, s2, s3 = s[0], s[1], s[2], s[3]
+    h0, h1, h2, h3 = high[0], high[1], high[2], high[3]
     for lane in range(LANES):
         s0[lane] = s1[lane] = s2[lane] = s3[lane] = 0
     for i in range(0, p.shape[1], STEP):
@@ -231,14 +238,15 @@ def _squares4(
             s2[lane] = s2[lane] + t * t + u * u + v * v + w * w
             t, u, v, w = a - a3, b - b3, c - c3, d - d3
             s3[lane] = s3[lane] + t * t + u * u + v * v + w * w
-        near = np.int32(0)
-        for lane in range(LANES):
-            near = np.int32(
-                near + np.int32(s0[lane] <= high[0]) + np.int32(s1[lane] <= high[1])
-                + np.int32(s2[lane] <= high[2]) + np.int32(s3[lane] <= high[3])
-            )  # fmt: skip
-        if near == 0:
-            return False
+        if i in (STEP, 3 * STEP):
+            near = np.int32(0)
+            for lane in range(LANES):
+                near = np.int32(
+                    near + np.int32(s0[lane] <= h0) + np.int32(s1[lane] <= h1)
+                    + np.int32(s2[lane] <= h2) + np.int32(s3[lane] <= h3)
+                )  # fmt: skip
+            if near == 0:
+                return False
     return True
 
 
@@ -264,39 +272,47 @@ def scan(
 
     Fills desk.found and desk.n_found of these k; returns how many rows in all.
     """
-    first, filled, limit = b * LANES, len(blocks.z) - b * LANES, asked.radius * asked.radius
-    x, p, s, low, high = blocks.x[b], desk.p, desk.s, desk.low, desk.high
-    ks = np.empty(4, np.int64)
+    # Names for everything: taking an array out of a tuple in a loop would count references there.
+    x, rows, z, centre, reach = blocks.x[b], blocks.row, blocks.z, blocks.centre, blocks.reach[b]
+    p, s, low, high, found, n_found = desk
+    asked_z, w, slack, radius = asked.z, asked.w, asked.slack, asked.radius
+    first, filled, limit = b * LANES, len(z) - b * LANES, radius * radius
+    ks, lanes = np.empty(4, np.int64), np.empty(LANES + 1, np.int64)
     total = 0
     while left:
         n = 0
         while left and n < 4:
             ks[n] = bit(left)
             left &= left - ONE
-            desk.n_found[ks[n]] = 0
+            n_found[ks[n]] = 0
             q = chosen[ks[n]]
-            norm = _relative(asked.w[q], blocks.centre[b], p[n])
-            spread = blocks.reach[b] + norm
-            low[n], high[n] = _thresholds(asked.radius, asked.slack[q], spread, p.shape[1])
+            spread = reach + _relative(w, q, centre, b, p, n)
+            low[n], high[n] = _thresholds(radius, slack[q], spread, p.shape[1])
             n += 1
         for k in range(n, 4):
             high[k] = -1.0
         if not (_squares(x, p, s, high) if n == 1 else _squares4(x, p, s, high)):
             continue
         for k in range(n):
-            start = total
+            near = np.int32(0)
+            for lane in range(LANES):
+                near = np.int32(near + np.int32(s[k, lane] <= high[k]))
+            if near == 0:
+                continue
+            start, m = total, 0
             for begin in range(0, min(LANES, filled), GROUP):
                 near = np.int32(0)
                 for lane in range(begin, begin + GROUP):
                     near = np.int32(near + np.int32(s[k, lane] <= high[k]))
-                if near == 0:
-                    continue
-                for lane in range(begin, min(begin + GROUP, filled)):
-                    if s[k, lane] <= high[k]:
-                        row = blocks.row[first + lane]
-                        sure = s[k, lane] <= low[k]
-                        if sure or within(blocks.z, row, asked.z, chosen[ks[k]], limit):
-                            desk.found[total] = row
-                            total += 1
-            desk.n_found[ks[k]] = total - start
+                if near:
+                    for lane in range(begin, begin + GROUP):  # no branches: most guesses fail
+                        lanes[m] = lane
+                        m += s[k, lane] <= high[k]
+            for i in range(m):
+                if lanes[i] < filled:
+                    row, sure = rows[first + lanes[i]], s[k, lanes[i]] <= low[k]
+                    if sure or within(z, row, asked_z, chosen[ks[k]], limit):
+                        found[total] = row
+                        total += 1
+            n_found[ks[k]] = total - start
     return total

@@ -252,29 +252,35 @@ def leaf_of(boxes: Boxes, w: Floats, leaf: Ints) -> None:  # pragma: no cover - 
 
 @compiled
 def children(
-    boxes: Boxes, f: int, q: Floats, near: Floats, far: Floats, farthest: bool
+    low: Floats,
+    high: Floats,
+    f: int,
+    w: Floats,
+    q: int,
+    near: Floats,
+    far: Floats,
+    farthest: bool,
 ) -> None:  # pragma: no cover - compiled
-    """Fill near (FAN,), and far where asked: squared distances of f's children to q (D,)."""
-    low, high = boxes.low[f], boxes.high[f]
-    for c in range(FAN):
-        near[c] = 0.0
-    for i in range(0, len(low), STEP):
-        w, x, y, z = q[i], q[i + 1], q[i + 2], q[i + 3]
-        for c in range(FAN):
-            s = max(low[i, c] - w, w - high[i, c], 0.0)
-            t = max(low[i + 1, c] - x, x - high[i + 1, c], 0.0)
-            u = max(low[i + 2, c] - y, y - high[i + 2, c], 0.0)
-            v = max(low[i + 3, c] - z, z - high[i + 3, c], 0.0)
-            near[c] = (((near[c] + s * s) + t * t) + u * u) + v * v
+    """Fill near (FAN,), and far where asked: squared distances of f's children to w[q]."""
+    for k in range(FAN):
+        near[k] = 0.0
+    for i in range(0, w.shape[1], STEP):
+        a, b, c, d = w[q, i], w[q, i + 1], w[q, i + 2], w[q, i + 3]
+        for k in range(FAN):
+            s = max(low[f, i, k] - a, a - high[f, i, k], 0.0)
+            t = max(low[f, i + 1, k] - b, b - high[f, i + 1, k], 0.0)
+            u = max(low[f, i + 2, k] - c, c - high[f, i + 2, k], 0.0)
+            v = max(low[f, i + 3, k] - d, d - high[f, i + 3, k], 0.0)
+            near[k] += s * s + t * t + u * u + v * v
     if not farthest:
         return
-    for c in range(FAN):
-        far[c] = 0.0
-    for i in range(0, len(low), STEP):
-        w, x, y, z = q[i], q[i + 1], q[i + 2], q[i + 3]
-        for c in range(FAN):
-            s = max(w - low[i, c], high[i, c] - w)
-            t = max(x - low[i + 1, c], high[i + 1, c] - x)
-            u = max(y - low[i + 2, c], high[i + 2, c] - y)
-            v = max(z - low[i + 3, c], high[i + 3, c] - z)
-            far[c] = (((far[c] + s * s) + t * t) + u * u) + v * v
+    for k in range(FAN):
+        far[k] = 0.0
+    for i in range(0, w.shape[1], STEP):
+        a, b, c, d = w[q, i], w[q, i + 1], w[q, i + 2], w[q, i + 3]
+        for k in range(FAN):
+            s = max(a - low[f, i, k], high[f, i, k] - a)
+            t = max(b - low[f, i + 1, k], high[f, i + 1, k] - b)
+            u = max(c - low[f, i + 2, k], high[f, i + 2, k] - c)
+            v = max(d - low[f, i + 3, k], high[f, i + 3, k] - d)
+            far[k] += s * s + t * t + u * u + v * v

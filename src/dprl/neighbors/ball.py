@@ -46,15 +46,17 @@ class Cargo(NamedTuple):
     """What the points carry.
 
     Attributes:
-        action: int32 (N,).
-        amount: int64 (N, 2), the return and its centred square in their units.
-        episode: int64 (N,).
+        action: int32 (N,), in the order of the slots where all are added, else of the rows.
+        amount: int64 (N, 2), the return and its centred square in their units; same order.
+        episode: int64 (N,), in the order of the rows.
+        slot: int32 (N,), in which slot every row lies; (0,) where not needed.
         total: int64 (F, FAN, A, WORDS), sums over every box; (0, 0, 0, 0) where not needed.
     """
 
     action: NDArray[np.int32]
     amount: Ints
     episode: Ints
+    slot: NDArray[np.int32]
     total: Ints
 
 
@@ -68,13 +70,13 @@ def _mark(marks: Bits, pages: Bits, k: int, row: int) -> None:  # pragma: no cov
 
 @compiled
 def _add(
-    out: Ints, q: int, action: NDArray[np.int32], amount: Ints, row: int, sign: int
+    out: Ints, q: int, action: NDArray[np.int32], amount: Ints, i: int, sign: int
 ) -> None:  # pragma: no cover - compiled
-    """Add one row to out[q] (A, WORDS), or take it away."""
-    a = action[row]
+    """Add point i to out[q] (A, WORDS), or take it away."""
+    a = action[i]
     out[q, a, COUNT] += sign
-    out[q, a, SUM] += sign * amount[row, 0]
-    out[q, a, SQUARE] += sign * amount[row, 1]
+    out[q, a, SUM] += sign * amount[i, 0]
+    out[q, a, SQUARE] += sign * amount[i, 1]
 
 
 @compiled
@@ -144,7 +146,7 @@ def _find(
                     if adding:
                         _add(words, chosen[k], action, amount, found[i], 1)
                     else:
-                        _mark(marks, pages, k, found[i])
+                        _mark(marks, pages, k, row[found[i]])
                     i += 1
 
 
@@ -185,7 +187,7 @@ def add_all(
     those within the radius are taken away again, exactly: sums are integers.
     """
     limit, action, amount = asked.radius * asked.radius, cargo.action, cargo.amount
-    z, asked_z = blocks.z, asked.z
+    z, asked_z, slot = blocks.z, asked.z, cargo.slot
     want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((0, 0), np.uint64)
     for first in range(0, len(order), QUERIES):
@@ -194,7 +196,7 @@ def add_all(
         for q in chosen:
             for row in range(own[q, 0], own[q, 1]):
                 if within(z, row, asked_z, q, limit):
-                    _add(words, q, action, amount, row, -1)
+                    _add(words, q, action, amount, slot[row], -1)
 
 
 @compiled

@@ -66,7 +66,7 @@ class Desk(NamedTuple):
         s: float32 (4, LANES), their squared distances.
         low: float32 (4,), up to where s is surely inside.
         high: float32 (4,), above which it is surely outside.
-        found: int32 (QUERIES · LANES,), rows found, one query after the other.
+        found: int32 (QUERIES · LANES,), slots found, one query after the other.
         n_found: int64 (QUERIES,), how many of them each query has.
     """
 
@@ -268,9 +268,9 @@ def _thresholds(
 def scan(
     blocks: Blocks, b: int, asked: Asked, chosen: Ints, left: np.uint64, desk: Desk
 ) -> int:  # pragma: no cover - compiled
-    """Find the rows of block b that lie in the balls of the queries chosen[k], k a bit of `left`.
+    """Find the slots of block b that lie in the balls of the queries chosen[k], k a bit of `left`.
 
-    Fills desk.found and desk.n_found of these k; returns how many rows in all.
+    Fills desk.found and desk.n_found of these k; returns how many slots in all.
     """
     # Names for everything: taking an array out of a tuple in a loop would count references there.
     x, rows, z, centre, reach = blocks.x[b], blocks.row, blocks.z, blocks.centre, blocks.reach[b]
@@ -310,9 +310,9 @@ def scan(
                         m += s[k, lane] <= high[k]
             for i in range(m):
                 if lanes[i] < filled:
-                    row, sure = rows[first + lanes[i]], s[k, lanes[i]] <= low[k]
-                    if sure or within(z, row, asked_z, chosen[ks[k]], limit):
-                        found[total] = row
+                    slot, sure = first + lanes[i], s[k, lanes[i]] <= low[k]
+                    if sure or within(z, rows[slot], asked_z, chosen[ks[k]], limit):
+                        found[total] = slot
                         total += 1
             n_found[ks[k]] = total - start
     return total

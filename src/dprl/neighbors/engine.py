@@ -101,7 +101,8 @@ class Engine:
         for kept in ("_cargo_all", "_cargo_first"):
             if kept in self.__dict__:
                 cargo = self.__dict__[kept][0]
-                parts += [cargo.amount, cargo.total]
+                parts += [cargo.amount, cargo.slot, cargo.total]
+                parts += [] if cargo.action is self.points.action else [cargo.action]
         return sum(part.nbytes for part in parts)
 
     def evidence(
@@ -186,11 +187,15 @@ class Engine:
 
     @functools.cached_property
     def _cargo_all(self) -> tuple[Cargo, Units]:
-        cargo, units = self._cargo(len(self.points))
+        N, row = len(self.points), self.blocks.row[: len(self.points)]
+        cargo, units = self._cargo(N)
+        slot = np.empty(N, np.int32)
+        slot[row] = np.arange(N, dtype=np.int32)
+        cargo = cargo._replace(action=cargo.action[row], amount=cargo.amount[row], slot=slot)
         F, fan = self.boxes.slots.shape[:2]
         total = np.zeros((F, fan, len(self.actions), WORDS), np.int64)
         if F:
-            add_up_boxes(self.boxes, self.blocks.row, cargo.action, cargo.amount, total)
+            add_up_boxes(self.boxes, cargo.action, cargo.amount, total)
         return cargo._replace(total=total), units
 
     @functools.cached_property
@@ -204,8 +209,8 @@ class Engine:
         amount = np.empty((len(G), 2), np.int64)
         amount[:, 0] = np.rint(G * (1 / units.sum))
         amount[:, 1] = np.rint((G - units.centre) * (G - units.centre) * (1 / units.square))
-        empty = np.zeros((0, 0, 0, 0), np.int64)
-        return Cargo(self.points.action, amount, self.points.episode, empty), units
+        total, slot = np.zeros((0, 0, 0, 0), np.int64), np.zeros(0, np.int32)
+        return Cargo(self.points.action, amount, self.points.episode, slot, total), units
 
     def _check(self, queries: NDArray[Any]) -> Floats:
         """The queries as float64 (Q, d)."""

@@ -211,23 +211,21 @@ def no_boxes() -> Boxes:
 
 @compiled
 def add_up_boxes(
-    boxes: Boxes,
-    row: NDArray[np.int32],
-    action: NDArray[np.int32],
-    amount: Ints,
-    total: Ints,
+    boxes: Boxes, action: NDArray[np.int32], amount: Ints, total: Ints
 ) -> None:  # pragma: no cover - compiled
-    """Fill total (F, FAN, A, WORDS): count, sum and square by action in every child."""
+    """Fill total (F, FAN, A, WORDS): count, sum and square by action in every child.
+
+    action (N,) and amount (N, 2) in the order of the slots.
+    """
     lowest = boxes.n_lowest[0]
     for f in range(len(boxes.size)):
         for c in range(boxes.size[f]):
             if f < lowest:
                 for slot in range(boxes.slots[f, c, 0], boxes.slots[f, c, 1]):
-                    j = row[slot]
-                    a = action[j]
+                    a = action[slot]
                     total[f, c, a, COUNT] += 1
-                    total[f, c, a, SUM] += amount[j, 0]
-                    total[f, c, a, SQUARE] += amount[j, 1]
+                    total[f, c, a, SUM] += amount[slot, 0]
+                    total[f, c, a, SQUARE] += amount[slot, 1]
             else:
                 x = boxes.child[f] + c
                 for k in range(boxes.size[x]):

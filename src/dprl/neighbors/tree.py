@@ -1,6 +1,6 @@
 r"""The aggregate tree: boxes around boxes around blocks of points, and what happened in each.
 
-Points are halved again and again across their widest dimension until 128 remain: a leaf, one
+Points are halved again and again across the dimension they vary in most, until 128 remain: a leaf, one
 block. 16 neighbouring leaves share a parent, 16 parents a grandparent, up to one root. The halving
 is always at a multiple of 128 points and leaves whole families on either side, so the tree needs no
 pointers: leaf l belongs to parent l // 16, and so on; all leaves but the last are full.
@@ -69,15 +69,15 @@ class Boxes(NamedTuple):
 
 @compiled
 def _widest(w: Floats, row: NDArray[np.int32], first: int, last: int) -> int:  # pragma: no cover
-    """The dimension in which the points in these slots spread most, by a sample of them."""
+    """The dimension in which the points in these slots vary most, by a sample of them."""
     step, best, widest = max(1, (last - first) // SAMPLE), 0, -1.0
     for i in range(w.shape[1]):
-        low = high = w[row[first], i]
+        origin, n, total, square = w[row[first], i], 0, 0.0, 0.0
         for slot in range(first, last, step):
-            v = w[row[slot], i]
-            low, high = min(low, v), max(high, v)
-        if high - low > widest:
-            best, widest = i, high - low
+            v = w[row[slot], i] - origin
+            n, total, square = n + 1, total + v, square + v * v
+        if square - total * total / n > widest:
+            best, widest = i, square - total * total / n
     return best
 
 

@@ -11,7 +11,7 @@ import dprl
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM
 from dprl.log import Log
 from dprl.neighbors import Engine, Metric, Points, ball, blocks, engine, tree
-from dprl.neighbors.sketch import Sketch
+from dprl.neighbors.sketch import Sketch, ask
 from dprl.points import allowed
 
 A = 5
@@ -227,6 +227,25 @@ def test_a_deep_tree():
     queries = z[:40]
     expected = [np.count_nonzero(inside(z, q, 0.2)) for q in queries]
     assert Engine.build(points(z), A, "tree").count(queries, 0.2).tolist() == expected
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_search_coordinates_keep_distances(offset):
+    rng = np.random.default_rng(0)
+    apart = rng.normal(size=(500, 6)) * [1, 2, 3, 4, 5, 6] + offset
+    together = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 6)) + offset
+    for z, turned in ((apart, False), (together, True)):
+        sketch = Sketch.of(z)
+        assert (np.count_nonzero(sketch.R) > 6) == turned
+        asked = ask(sketch, z, 1.0)
+        w = asked.w
+        assert w.shape == (500, 8)
+        assert (np.diff(w.var(axis=0)) <= 1e-9).all()
+        exact = np.sqrt(((z[0] - z[1:]) ** 2).sum(axis=1))
+        found = np.sqrt(((w[0] - w[1:]) ** 2).sum(axis=1))
+        assert (np.abs(exact - found) <= sketch.kappa * exact + asked.slack[0]).all()
+        assert (asked.whole < 1.0).all()
+        assert (asked.skip > 1.0).all()
 
 
 def test_nearest_rows():

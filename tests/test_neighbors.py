@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import dprl
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM
 from dprl.log import Log
-from dprl.neighbors import Engine, Metric, Points, ball, blocks, brute, engine, tree
+from dprl.neighbors import Engine, Metric, Points, ball, blocks, engine, tree
+from dprl.neighbors.sketch import Sketch, ask
 from dprl.points import allowed
 
 A = 5
@@ -166,12 +167,12 @@ def test_company_threads_and_pilot_do_not_show(neighbors, monkeypatch):
 
 
 KERNELS = [
-    (blocks, ("fill_blocks", "within", "bit", "_squares", "hits")),
-    (brute, ("fill_blocks",)),
+    (blocks, ("_fill", "within", "bit", "_relative", "_squares", "_squares4", "_thresholds",
+              "new_desk", "scan")),
     (tree, ("_widest", "_part", "_half", "_arrange", "_enclose", "add_up_boxes", "leaf_of",
-            "children", "fill_blocks")),
-    (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows", "bit", "hits",
-            "within", "children")),
+            "children")),
+    (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows", "bit",
+            "new_desk", "scan", "within", "children")),
     (engine, ("add_all", "add_first", "list_rows", "add_up_boxes", "leaf_of")),
 ]  # fmt: skip
 
@@ -203,15 +204,16 @@ def test_python_and_machine_code_agree(method, monkeypatch):
 
 def test_the_tree_holds_every_point_once_in_its_boxes():
     z, _ = CASES["clustered"]
-    held, boxes = tree.grow(z)
+    w = Sketch.of(z).transform(z)
+    held, boxes = tree.grow(z, w)
     rows = held.row[held.row >= 0]
     assert sorted(rows) == list(range(len(z)))
     for f in range(len(boxes.size)):
         for c in range(boxes.size[f]):
             a, b = boxes.slots[f, c]
-            here = z[held.row[a:b]]
-            assert np.array_equal(here.min(axis=0), boxes.low[f, : z.shape[1], c])
-            assert np.array_equal(here.max(axis=0), boxes.high[f, : z.shape[1], c])
+            here = w[held.row[a:b]]
+            assert np.array_equal(here.min(axis=0), boxes.low[f, :, c])
+            assert np.array_equal(here.max(axis=0), boxes.high[f, :, c])
     assert boxes.slots[-1, 0, 0] == 0
     assert boxes.slots[-1, boxes.size[-1] - 1, 1] == len(z)
 
@@ -220,11 +222,30 @@ def test_a_deep_tree():
     """Three levels of families and a last leaf of one point."""
     n = 128 * 16 * 17 + 1
     z = np.random.default_rng(0).random((n, 2))
-    _, boxes = tree.grow(z)
+    _, boxes = tree.grow(z, Sketch.of(z).transform(z))
     assert [int(s) for s in boxes.size[-3:]] == [16, 2, 2]
     queries = z[:40]
     expected = [np.count_nonzero(inside(z, q, 0.2)) for q in queries]
     assert Engine.build(points(z), A, "tree").count(queries, 0.2).tolist() == expected
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_search_coordinates_keep_distances(offset):
+    rng = np.random.default_rng(0)
+    apart = rng.normal(size=(500, 6)) * [1, 2, 3, 4, 5, 6] + offset
+    together = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 6)) + offset
+    for z, turned in ((apart, False), (together, True)):
+        sketch = Sketch.of(z)
+        assert (np.count_nonzero(sketch.R) > 6) == turned
+        asked = ask(sketch, z, 1.0)
+        w = asked.w
+        assert w.shape == (500, 8)
+        assert (np.diff(w.var(axis=0)) <= 1e-9).all()
+        exact = np.sqrt(((z[0] - z[1:]) ** 2).sum(axis=1))
+        found = np.sqrt(((w[0] - w[1:]) ** 2).sum(axis=1))
+        assert (np.abs(exact - found) <= sketch.kappa * exact + asked.slack[0]).all()
+        assert (asked.whole < 1.0).all()
+        assert (asked.skip > 1.0).all()
 
 
 def test_nearest_rows():

@@ -31,9 +31,10 @@ def compiled(function: F) -> F:
 
 
 def fused(function: F) -> F:
-    """`compiled`, where a·b + c may be one instruction: for filters whose error bound allows it."""
+    """`compiled`, where sums may be fused or reordered: for filters whose error bound allows it."""
+    flags = {"contract", "reassoc"}
     return cast(
-        F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})(function)
+        F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)
     )
 
 

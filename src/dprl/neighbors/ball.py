@@ -19,7 +19,18 @@ from numpy.typing import NDArray
 
 from dprl.compiled import compiled
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS
-from dprl.neighbors.blocks import LANES, ONE, QUERIES, Bits, Blocks, bit, hits, within
+from dprl.neighbors.blocks import (
+    ONE,
+    QUERIES,
+    Bits,
+    Blocks,
+    Desk,
+    bit,
+    new_desk,
+    scan,
+    within,
+)
+from dprl.neighbors.sketch import Asked
 from dprl.neighbors.tree import FAN, Boxes, children
 
 __all__ = ["Cargo", "add_all", "add_first", "list_rows"]
@@ -35,15 +46,17 @@ class Cargo(NamedTuple):
     """What the points carry.
 
     Attributes:
-        action: int32 (N,).
-        amount: int64 (N, 2), the return and its centred square in their units.
-        episode: int64 (N,).
+        action: int32 (N,), in the order of the slots where all are added, else of the rows.
+        amount: int64 (N, 2), the return and its centred square in their units; same order.
+        episode: int64 (N,), in the order of the rows.
+        slot: int32 (N,), in which slot every row lies; (0,) where not needed.
         total: int64 (F, FAN, A, WORDS), sums over every box; (0, 0, 0, 0) where not needed.
     """
 
     action: NDArray[np.int32]
     amount: Ints
     episode: Ints
+    slot: NDArray[np.int32]
     total: Ints
 
 
@@ -56,12 +69,14 @@ def _mark(marks: Bits, pages: Bits, k: int, row: int) -> None:  # pragma: no cov
 
 
 @compiled
-def _add(out: Ints, cargo: Cargo, row: int, sign: int) -> None:  # pragma: no cover - compiled
-    """Add one row to out (A, WORDS), or take it away."""
-    a = cargo.action[row]
-    out[a, COUNT] += sign
-    out[a, SUM] += sign * cargo.amount[row, 0]
-    out[a, SQUARE] += sign * cargo.amount[row, 1]
+def _add(
+    out: Ints, q: int, action: NDArray[np.int32], amount: Ints, i: int, sign: int
+) -> None:  # pragma: no cover - compiled
+    """Add point i to out[q] (A, WORDS), or take it away."""
+    a = action[i]
+    out[q, a, COUNT] += sign
+    out[q, a, SUM] += sign * amount[i, 0]
+    out[q, a, SQUARE] += sign * amount[i, 1]
 
 
 @compiled
@@ -69,66 +84,70 @@ def _find(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     chosen: Ints,
-    radius: float,
     adding: bool,
     words: Ints,
     marks: Bits,
     pages: Bits,
     want: Bits,
+    desk: Desk,
 ) -> None:  # pragma: no cover - compiled
-    """Find the neighbours of queries z[chosen], at most QUERIES of them.
+    """Find the neighbours of the queries `chosen`, at most QUERIES of them.
 
-    z (Q, D): padded with zeros. adding: into words (Q, A, WORDS) of the queries, else into marks
-    (n, N / 64) and pages. want (B,): scratch, zero before and after.
+    adding: into words (Q, A, WORDS) of the queries, else into marks (n, N / 64) and pages.
+    want (B,): which queries must look into which block; zero before and after.
     """
-    width, limit, d = z.shape[1], radius * radius, blocks.z.shape[1]
     near, far = np.empty(FAN), np.empty(FAN)
     todo = np.empty(16 * FAN, np.int64)
-    if len(boxes.size) == 0:
+    low, high, size, child, half, slots = boxes[0], boxes[1], boxes[2], boxes[3], boxes[5], boxes[6]
+    w, skips, wholes, row, total = asked.w, asked.skip, asked.whole, blocks.row, cargo.total
+    action, amount, found, n_found = cargo.action, cargo.amount, desk.found, desk.n_found
+    if len(size) == 0:
         every = ~np.uint64(0) >> np.uint64(QUERIES - len(chosen))
         for b in range(len(want)):
             want[b] = every
     else:
+        lowest = boxes.n_lowest[0]
         for k in range(len(chosen)):
-            q, mine = z[chosen[k]], ONE << np.uint64(k)
-            todo[0], top = len(boxes.size) - 1, 1
+            q, mine = chosen[k], ONE << np.uint64(k)
+            skip, whole = skips[q], wholes[q]
+            todo[0], top = len(size) - 1, 1
             while top:
                 top -= 1
                 f = todo[top]
-                whole = boxes.half[f] <= radius
-                children(boxes, f, q, near, far, whole)
-                for c in range(boxes.size[f]):
-                    if near[c] > limit:
+                may = half[f] <= asked.radius
+                children(low, high, f, w, q, near, far, may)
+                for c in range(size[f]):
+                    if near[c] > skip:
                         continue
-                    if whole and far[c] <= limit:
+                    if may and far[c] <= whole:
                         if adding:
                             for a in range(words.shape[1]):
-                                for w in range(WORDS):
-                                    words[chosen[k], a, w] += cargo.total[f, c, a, w]
+                                for i in range(WORDS):
+                                    words[q, a, i] += total[f, c, a, i]
                         else:
-                            for slot in range(boxes.slots[f, c, 0], boxes.slots[f, c, 1]):
-                                _mark(marks, pages, k, blocks.row[slot])
-                    elif f < boxes.n_lowest[0]:
-                        want[boxes.child[f] + c] |= mine
+                            for slot in range(slots[f, c, 0], slots[f, c, 1]):
+                                _mark(marks, pages, k, row[slot])
+                    elif f < lowest:
+                        want[child[f] + c] |= mine
                     else:
-                        todo[top] = boxes.child[f] + c
+                        todo[top] = child[f] + c
                         top += 1
-    p, s = np.zeros(width, np.float32), np.empty(LANES, np.float32)
-    found = np.empty(LANES, np.int32)
     for b in range(len(want)):
         left = want[b]
         want[b] = np.uint64(0)
-        while left:
-            k = bit(left)
-            left &= left - ONE
-            n = hits(blocks, b, z[chosen[k], :d], radius, p, s, found)
-            for i in range(n):
-                if adding:
-                    _add(words[chosen[k]], cargo, found[i], 1)
-                else:
-                    _mark(marks, pages, k, found[i])
+        if left and scan(blocks, b, asked, chosen, left, desk):
+            i = 0
+            while left:
+                k = bit(left)
+                left &= left - ONE
+                for _ in range(n_found[k]):
+                    if adding:
+                        _add(words, chosen[k], action, amount, found[i], 1)
+                    else:
+                        _mark(marks, pages, k, row[found[i]])
+                    i += 1
 
 
 @compiled
@@ -157,27 +176,27 @@ def add_all(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     order: Ints,
-    radius: float,
     own: Ints,
     words: Ints,
 ) -> None:  # pragma: no cover - compiled
-    """Every neighbour of the queries z[order] counts: add them to words (Q, A, WORDS).
+    """Every neighbour of the queries `order` counts: add them to words (Q, A, WORDS).
 
     own (Q, 2): the rows of the trajectory each query leaves out. They were counted in sums, so
     those within the radius are taken away again, exactly: sums are integers.
     """
-    d, limit = blocks.z.shape[1], radius * radius
-    want = np.zeros(len(blocks.reach), np.uint64)
+    limit, action, amount = asked.radius * asked.radius, cargo.action, cargo.amount
+    z, asked_z, slot = blocks.z, asked.z, cargo.slot
+    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((0, 0), np.uint64)
     for first in range(0, len(order), QUERIES):
         chosen = order[first : first + QUERIES]
-        _find(blocks, boxes, cargo, z, chosen, radius, True, words, marks, marks, want)
+        _find(blocks, boxes, cargo, asked, chosen, True, words, marks, marks, want, desk)
         for q in chosen:
             for row in range(own[q, 0], own[q, 1]):
-                if within(blocks.z, row, z[q, :d], limit):
-                    _add(words[q], cargo, row, -1)
+                if within(z, row, asked_z, q, limit):
+                    _add(words, q, action, amount, slot[row], -1)
 
 
 @compiled
@@ -185,9 +204,8 @@ def add_first(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     order: Ints,
-    radius: float,
     own: Ints,
     block: int,
     words: Ints,
@@ -198,14 +216,16 @@ def add_first(
     LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
     """
     N, A = len(blocks.z), words.shape[2]
-    want = np.zeros(len(blocks.reach), np.uint64)
+    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     rows = np.empty(N, np.int32)
     stamp = np.empty(A, np.int64)
+    action, amount, episode = cargo.action, cargo.amount, cargo.episode
+    first_words, later_words = words[FIRST], words[LATER]
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, z, chosen, radius, False, words[0], marks, pages, want)
+        _find(blocks, boxes, cargo, asked, chosen, False, first_words, marks, pages, want, desk)
         for k in range(len(chosen)):
             q = chosen[k]
             stamp[:] = -1
@@ -214,11 +234,11 @@ def add_first(
                 row = rows[i]
                 if own[q, 0] <= row < own[q, 1]:
                     continue
-                e, a = cargo.episode[row], cargo.action[row]
+                e, a = episode[row], action[row]
                 if e != last:
-                    _add(words[FIRST, q], cargo, row, 1)
+                    _add(first_words, q, action, amount, row, 1)
                 elif stamp[a] != e:
-                    _add(words[LATER, q], cargo, row, 1)
+                    _add(later_words, q, action, amount, row, 1)
                 last = stamp[a] = e
 
 
@@ -227,18 +247,17 @@ def list_rows(
     blocks: Blocks,
     boxes: Boxes,
     cargo: Cargo,
-    z: Floats,
+    asked: Asked,
     order: Ints,
-    radius: float,
     block: int,
     count: Ints,
 ) -> NDArray[np.int32]:  # pragma: no cover - compiled
-    """The neighbours of z[order], one query after the other, rows ascending.
+    """The neighbours of the queries `order`, one query after the other, rows ascending.
 
     count (len(order),) receives how many each has.
     """
     N = len(blocks.z)
-    want = np.zeros(len(blocks.reach), np.uint64)
+    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     words = np.zeros((0, 0, 0), np.int64)
@@ -246,7 +265,7 @@ def list_rows(
     n = 0
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, z, chosen, radius, False, words, marks, pages, want)
+        _find(blocks, boxes, cargo, asked, chosen, False, words, marks, pages, want, desk)
         for k in range(len(chosen)):
             if len(rows) - n < N:
                 longer = np.empty(2 * len(rows), np.int32)

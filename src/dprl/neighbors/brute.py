@@ -9,14 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.neighbors.blocks import Blocks, empty_blocks, fill_blocks
+from dprl.neighbors.blocks import Blocks, fill_blocks
 
 __all__ = ["brute_blocks"]
 
 
-def brute_blocks(z: NDArray[np.float64]) -> Blocks:
-    """Blocks of the points (N, d) as they come."""
-    blocks = empty_blocks(z, np.arange(len(z), dtype=np.int32))
-    low = np.empty_like(blocks.centre)
-    fill_blocks(blocks, low, np.empty_like(low))
-    return blocks
+def brute_blocks(z: NDArray[np.float64], w: NDArray[np.float64]) -> Blocks:
+    """Blocks of the points (N, d) as they come; w (N, D) are their search coordinates."""
+    return fill_blocks(z, w, np.arange(len(z), dtype=np.int32))[0]

@@ -26,10 +26,11 @@ from dprl.errors import ParameterError
 from dprl.evidence import COUNT, FIRST, WORDS, Evidence, Units
 from dprl.log import Label
 from dprl.neighbors.ball import Cargo, add_all, add_first, list_rows
-from dprl.neighbors.blocks import QUERIES, STEP, Blocks
+from dprl.neighbors.blocks import QUERIES, Blocks
 from dprl.neighbors.brute import brute_blocks
 from dprl.neighbors.metric import LARGEST
 from dprl.neighbors.points import Points
+from dprl.neighbors.sketch import Asked, Sketch, ask
 from dprl.neighbors.tree import Boxes, add_up_boxes, grow, leaf_of, no_boxes
 
 __all__ = ["Engine", "Method", "Neighbors"]
@@ -57,6 +58,7 @@ class Engine:
         points: What happened, and where.
         actions: The action labels.
         method: "tree" or "brute"; "auto" until a pilot has chosen.
+        sketch: Coordinates to search in.
         blocks: The points, laid out for scanning.
         boxes: The tree over them; of no families for brute force.
     """
@@ -64,6 +66,7 @@ class Engine:
     points: Points
     actions: tuple[Label, ...]
     method: Method
+    sketch: Sketch = field(repr=False)
     blocks: Blocks = field(repr=False)
     boxes: Boxes = field(repr=False)
 
@@ -85,9 +88,11 @@ class Engine:
             raise ParameterError(f"n_actions is {n_actions}, and action {seen - 1} was taken.")
         named = len(points.actions) == n_actions
         actions = points.actions if named else tuple(range(n_actions))
+        sketch = Sketch.of(points.z)
+        w = sketch.transform(points.z)
         if method == "brute":
-            return cls(points, actions, method, brute_blocks(points.z), no_boxes())
-        return cls(points, actions, method, *grow(points.z))
+            return cls(points, actions, method, sketch, brute_blocks(points.z, w), no_boxes())
+        return cls(points, actions, method, sketch, *grow(points.z, w))
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +101,8 @@ class Engine:
         for kept in ("_cargo_all", "_cargo_first"):
             if kept in self.__dict__:
                 cargo = self.__dict__[kept][0]
-                parts += [cargo.amount, cargo.total]
+                parts += [cargo.amount, cargo.slot, cargo.total]
+                parts += [] if cargo.action is self.points.action else [cargo.action]
         return sum(part.nbytes for part in parts)
 
     def evidence(
@@ -120,24 +126,22 @@ class Engine:
         """
         if neighbors not in ("first", "all"):
             raise ParameterError(f"neighbors must be 'first' or 'all'; got {neighbors!r}.")
-        z, radius = self._check(queries), _check_radius(radius)
-        own = self._own(leave_out, len(z))
+        asked = ask(self.sketch, self._check(queries), _check_radius(radius))
+        own, Q = self._own(leave_out, len(asked.z)), len(asked.z)
         cargo, units = self._cargo_first if neighbors == "first" else self._cargo_all
-        words = np.zeros((2, len(z), len(self.actions), WORDS), np.int64)
-        boxes = self._choose(z, radius)
+        words = np.zeros((2, Q, len(self.actions), WORDS), np.int64)
+        boxes, order = self._choose(asked)
 
         def part(order: Ints) -> None:
             if neighbors == "all":
-                add_all(self.blocks, boxes, cargo, z, order, radius, own, words[FIRST])
+                add_all(self.blocks, boxes, cargo, asked, order, own, words[FIRST])
             else:
-                add_first(
-                    self.blocks, boxes, cargo, z, order, radius, own, self._block(), words
-                )  # fmt: skip
+                add_first(self.blocks, boxes, cargo, asked, order, own, self._block(), words)
 
-        _spread(part, self._order(z), threads)
+        _spread(part, order, threads)
         words.setflags(write=False)
         return Evidence(
-            words, tuple(range(len(z))), self.actions, self.points.gamma, units, neighbors,
+            words, tuple(range(Q)), self.actions, self.points.gamma, units, neighbors,
             self.points.n_episodes,
         )  # fmt: skip
 
@@ -153,21 +157,19 @@ class Engine:
 
         Query q's neighbours are rows[indptr[q] : indptr[q + 1]].
         """
-        z, radius = self._check(queries), _check_radius(radius)
-        cargo, boxes = self._cargo_first[0], self._choose(z, radius)
-        order = self._order(z)
+        asked = ask(self.sketch, self._check(queries), _check_radius(radius))
+        cargo, Q = self._cargo_first[0], len(asked.z)
+        boxes, order = self._choose(asked)
 
         def part(order: Ints) -> tuple[Ints, NDArray[np.int32]]:
             count = np.zeros(len(order), np.int64)
-            rows = list_rows(
-                self.blocks, boxes, cargo, z, order, radius, self._block(), count
-            )  # fmt: skip
+            rows = list_rows(self.blocks, boxes, cargo, asked, order, self._block(), count)
             return count, rows
 
         found = _spread(part, order, threads)
         count = np.concatenate([c for c, _ in found]) if found else np.zeros(0, np.int64)
         rows = np.concatenate([r for _, r in found]) if found else np.zeros(0, np.int32)
-        indptr, begin = np.zeros(len(z) + 1, np.int64), np.zeros(len(z), np.int64)
+        indptr, begin = np.zeros(Q + 1, np.int64), np.zeros(Q, np.int64)
         indptr[1 + order] = count
         np.cumsum(indptr, out=indptr)
         begin[order] = np.cumsum(count) - count  # where each query's rows lie now
@@ -176,7 +178,7 @@ class Engine:
 
     def nearest_rows(self, query: NDArray[Any], radius: float, k: int) -> Ints:
         """The rows of the k points nearest to one query (d,), within `radius`, nearest first."""
-        q = self._check(np.atleast_2d(query))[0, : self.points.z.shape[1]]
+        q = self._check(np.atleast_2d(query))[0]
         rows = self.neighbors(q[None], radius)[1].astype(np.int64)
         distance = np.zeros(len(rows))
         for i in range(len(q)):
@@ -185,11 +187,15 @@ class Engine:
 
     @functools.cached_property
     def _cargo_all(self) -> tuple[Cargo, Units]:
-        cargo, units = self._cargo(len(self.points))
+        N, row = len(self.points), self.blocks.row[: len(self.points)]
+        cargo, units = self._cargo(N)
+        slot = np.empty(N, np.int32)
+        slot[row] = np.arange(N, dtype=np.int32)
+        cargo = cargo._replace(action=cargo.action[row], amount=cargo.amount[row], slot=slot)
         F, fan = self.boxes.slots.shape[:2]
         total = np.zeros((F, fan, len(self.actions), WORDS), np.int64)
         if F:
-            add_up_boxes(self.boxes, self.blocks.row, cargo.action, cargo.amount, total)
+            add_up_boxes(self.boxes, cargo.action, cargo.amount, total)
         return cargo._replace(total=total), units
 
     @functools.cached_property
@@ -203,12 +209,12 @@ class Engine:
         amount = np.empty((len(G), 2), np.int64)
         amount[:, 0] = np.rint(G * (1 / units.sum))
         amount[:, 1] = np.rint((G - units.centre) * (G - units.centre) * (1 / units.square))
-        empty = np.zeros((0, 0, 0, 0), np.int64)
-        return Cargo(self.points.action, amount, self.points.episode, empty), units
+        total, slot = np.zeros((0, 0, 0, 0), np.int64), np.zeros(0, np.int32)
+        return Cargo(self.points.action, amount, self.points.episode, slot, total), units
 
     def _check(self, queries: NDArray[Any]) -> Floats:
-        """The queries, padded with zeros to whole steps of the kernels."""
-        z = np.asarray(queries, np.float64)
+        """The queries as float64 (Q, d)."""
+        z = np.ascontiguousarray(queries, np.float64)
         d = self.points.z.shape[1]
         if z.ndim != 2 or z.shape[1] != d:
             raise ParameterError(f"queries need {d} coordinates in columns; got shape {z.shape}.")
@@ -219,9 +225,7 @@ class Engine:
                 "number within 1e18.",
                 f"query {bad[0]}: {z[bad[0]]}",
             )
-        padded = np.zeros((len(z), -(-d // STEP) * STEP))
-        padded[:, :d] = z
-        return padded
+        return z
 
     def _own(self, leave_out: NDArray[Any] | None, n: int) -> Ints:
         """int64 (Q, 2): the rows of the trajectory each query leaves out, first and last + 1."""
@@ -236,35 +240,35 @@ class Engine:
         ends = [np.searchsorted(self.points.episode, episode, side) for side in ("left", "right")]
         return np.stack(ends, axis=1).astype(np.int64)
 
-    def _order(self, z: Floats) -> Ints:
-        """Queries that end up in one leaf, one after the other."""
-        leaf = np.zeros(len(z), np.int64)
-        if len(self.boxes.size):
-            leaf_of(self.boxes, z, leaf)
-        return np.argsort(leaf, kind="stable")
-
     def _block(self) -> int:
         """How many queries are marked at a time."""
         return max(1, min(QUERIES, BITMAPS // len(self.points)))
 
-    def _choose(self, z: Floats, radius: float) -> Boxes:
-        """The tree, or none where looking at every point is faster."""
-        if self.method == "auto" and len(z) >= WORTH_A_PILOT:
-            order, begin = self._order(z), np.linspace(0, len(z) - RUN, PILOT // RUN).astype(int)
-            sample = z[order[(begin[:, None] + np.arange(RUN)).ravel()]]
+    def _choose(self, asked: Asked) -> tuple[Boxes, Ints]:
+        """The tree, or none where looking at every point is faster; and an order of the queries.
+
+        Queries that end up in one leaf go one after the other.
+        """
+        Q, leaf = len(asked.z), np.zeros(len(asked.z), np.int64)
+        if len(self.boxes.size):
+            leaf_of(self.boxes, asked.w, leaf)
+        order = np.argsort(leaf, kind="stable")
+        if self.method == "auto" and Q >= WORTH_A_PILOT:
+            begin = np.linspace(0, Q - RUN, PILOT // RUN).astype(int)
+            sample = order[(begin[:, None] + np.arange(RUN)).ravel()]
             spent: dict[Method, float] = {
-                "tree": min(self._time(sample, radius, self.boxes) for _ in range(2)),
-                "brute": min(self._time(sample, radius, no_boxes()) for _ in range(2)),
+                "tree": min(self._time(asked, sample, self.boxes) for _ in range(2)),
+                "brute": min(self._time(asked, sample, no_boxes()) for _ in range(2)),
             }
             self.method = min(spent, key=lambda m: spent[m])
-        return no_boxes() if self.method == "brute" else self.boxes
+        return no_boxes() if self.method == "brute" else self.boxes, order
 
-    def _time(self, z: Floats, radius: float, boxes: Boxes) -> float:
+    def _time(self, asked: Asked, order: Ints, boxes: Boxes) -> float:
         """Seconds these queries take."""
-        words = np.zeros((len(z), len(self.actions), WORDS), np.int64)
-        own, order = np.zeros((len(z), 2), np.int64), np.arange(len(z))
-        cargo, begin = self._cargo_all[0], time.perf_counter()
-        add_all(self.blocks, boxes, cargo, z, order, radius, own, words)
+        words = np.zeros((len(asked.z), len(self.actions), WORDS), np.int64)
+        own, cargo = np.zeros((len(asked.z), 2), np.int64), self._cargo_all[0]
+        begin = time.perf_counter()
+        add_all(self.blocks, boxes, cargo, asked, order, own, words)
         return time.perf_counter() - begin
 
 

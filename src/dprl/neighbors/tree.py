@@ -1,9 +1,9 @@
 r"""The aggregate tree: boxes around boxes around blocks of points, and what happened in each.
 
-Points are halved again and again across their widest dimension until 128 remain: a leaf, one
-block. 16 neighbouring leaves share a parent, 16 parents a grandparent, up to one root. The halving
-is always at a multiple of 128 points and leaves whole families on either side, so the tree needs no
-pointers: leaf l belongs to parent l // 16, and so on; all leaves but the last are full.
+Points are halved again and again across the dimension they vary in most, until 128 remain: a leaf,
+one block. 16 neighbouring leaves share a parent, 16 parents a grandparent, up to one root. The
+halving is always at a multiple of 128 points and leaves whole families on either side, so the tree
+needs no pointers: leaf l belongs to parent l // 16, and so on; all leaves but the last are full.
 
 A parent keeps the boxes of its 16 children side by side, so a query is held against all of them in
 one vectorised loop. The nearest corner of a box is as near as any point in it can be, the farthest
@@ -12,10 +12,9 @@ as far,
     near² = \sum_i max(low_i - q_i, q_i - high_i, 0)²
     far²  = \sum_i max(q_i - low_i, high_i - q_i)²
 
-and both are summed in the order of the rule (`dprl.neighbors.blocks`). Rounding is monotone, so
-near² <= distance² <= far² holds for the *rounded* numbers as well: decisions about whole boxes are
-exact and need no tolerance. near² > r²: skip the box. far² <= r²: all of it counts at once, by the
-sums it keeps. Otherwise look inside.
+near² > r²: skip the box. far² <= r²: all of it counts at once, by the sums it keeps. Otherwise look
+inside. Coordinates are those of `dprl.neighbors.sketch`, so r is widened, or narrowed, by the bound
+of their error: a box may be opened in vain, never skipped or counted wrongly.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from numpy.typing import NDArray
 
 from dprl.compiled import compiled
 from dprl.evidence import COUNT, SQUARE, SUM, WORDS
-from dprl.neighbors.blocks import LANES, STEP, Blocks, empty_blocks, fill_blocks
+from dprl.neighbors.blocks import LANES, Blocks, fill_blocks
+from dprl.neighbors.sketch import STEP
 
 __all__ = ["FAN", "Boxes", "add_up_boxes", "children", "grow", "leaf_of", "no_boxes"]
 
@@ -68,16 +68,16 @@ class Boxes(NamedTuple):
 
 
 @compiled
-def _widest(z: Floats, row: NDArray[np.int32], first: int, last: int) -> int:  # pragma: no cover
-    """The dimension in which the points in these slots spread most, by a sample of them."""
+def _widest(w: Floats, row: NDArray[np.int32], first: int, last: int) -> int:  # pragma: no cover
+    """The dimension in which the points in these slots vary most, by a sample of them."""
     step, best, widest = max(1, (last - first) // SAMPLE), 0, -1.0
-    for i in range(z.shape[1]):
-        low = high = z[row[first], i]
+    for i in range(w.shape[1]):
+        origin, n, total, square = w[row[first], i], 0, 0.0, 0.0
         for slot in range(first, last, step):
-            v = z[row[slot], i]
-            low, high = min(low, v), max(high, v)
-        if high - low > widest:
-            best, widest = i, high - low
+            v = w[row[slot], i] - origin
+            n, total, square = n + 1, total + v, square + v * v
+        if square - total * total / n > widest:
+            best, widest = i, square - total * total / n
     return best
 
 
@@ -120,7 +120,7 @@ def _half(leaves: int) -> int:  # pragma: no cover - compiled
 
 @compiled
 def _arrange(
-    z: Floats, row: NDArray[np.int32], key: Floats, split: Ints, value: Floats
+    w: Floats, row: NDArray[np.int32], key: Floats, split: Ints, value: Floats
 ) -> None:  # pragma: no cover - compiled
     """Sort rows into leaves, in place."""
     todo = np.empty((128, 2), np.int64)
@@ -132,10 +132,10 @@ def _arrange(
         if b - a < 2:
             continue
         m = a + _half(b - a)
-        first, last, middle = a * LANES, min(b * LANES, len(z)), m * LANES
-        i = _widest(z, row, first, last)
+        first, last, middle = a * LANES, min(b * LANES, len(w)), m * LANES
+        i = _widest(w, row, first, last)
         for slot in range(first, last):
-            key[slot] = z[row[slot], i]
+            key[slot] = w[row[slot], i]
         _part(key, row, first, last, middle)
         split[m], value[m] = i, key[middle]
         todo[top, 0], todo[top, 1] = a, m
@@ -192,18 +192,13 @@ def _room(n_leaves: int, width: int) -> Boxes:
     )  # fmt: skip
 
 
-def grow(z: Floats) -> tuple[Blocks, Boxes]:
-    """The tree over points (N, d), its leaves as blocks."""
-    n, d = z.shape
-    n_leaves = -(-n // LANES)
-    boxes = _room(n_leaves, -(-d // STEP) * STEP)
-    row = np.arange(n, dtype=np.int32)
-    _arrange(z, row, np.empty(n), boxes.split, boxes.value)
-    blocks = empty_blocks(z, row)
-    low = np.empty_like(blocks.centre)
-    high = np.empty_like(low)
-    fill_blocks(blocks, low, high)
-    _enclose(boxes, low, high, n)
+def grow(z: Floats, w: Floats) -> tuple[Blocks, Boxes]:
+    """The tree over points z (N, d), in search coordinates w (N, D), its leaves as blocks."""
+    boxes = _room(-(-len(z) // LANES), w.shape[1])
+    row = np.arange(len(z), dtype=np.int32)
+    _arrange(w, row, np.empty(len(z)), boxes.split, boxes.value)
+    blocks, low, high = fill_blocks(z, w, row)
+    _enclose(boxes, low, high, len(z))
     return blocks, boxes
 
 
@@ -216,23 +211,21 @@ def no_boxes() -> Boxes:
 
 @compiled
 def add_up_boxes(
-    boxes: Boxes,
-    row: NDArray[np.int32],
-    action: NDArray[np.int32],
-    amount: Ints,
-    total: Ints,
+    boxes: Boxes, action: NDArray[np.int32], amount: Ints, total: Ints
 ) -> None:  # pragma: no cover - compiled
-    """Fill total (F, FAN, A, WORDS): count, sum and square by action in every child."""
+    """Fill total (F, FAN, A, WORDS): count, sum and square by action in every child.
+
+    action (N,) and amount (N, 2) in the order of the slots.
+    """
     lowest = boxes.n_lowest[0]
     for f in range(len(boxes.size)):
         for c in range(boxes.size[f]):
             if f < lowest:
                 for slot in range(boxes.slots[f, c, 0], boxes.slots[f, c, 1]):
-                    j = row[slot]
-                    a = action[j]
+                    a = action[slot]
                     total[f, c, a, COUNT] += 1
-                    total[f, c, a, SUM] += amount[j, 0]
-                    total[f, c, a, SQUARE] += amount[j, 1]
+                    total[f, c, a, SUM] += amount[slot, 0]
+                    total[f, c, a, SQUARE] += amount[slot, 1]
             else:
                 x = boxes.child[f] + c
                 for k in range(boxes.size[x]):
@@ -242,13 +235,13 @@ def add_up_boxes(
 
 
 @compiled
-def leaf_of(boxes: Boxes, z: Floats, leaf: Ints) -> None:  # pragma: no cover - compiled
-    """Fill leaf (Q,) with the leaf in whose region each query (Q, d) lies."""
-    for q in range(len(z)):
+def leaf_of(boxes: Boxes, w: Floats, leaf: Ints) -> None:  # pragma: no cover - compiled
+    """Fill leaf (Q,) with the leaf in whose region each query (Q, D) lies."""
+    for q in range(len(w)):
         a, b = 0, len(boxes.split)
         while b - a > 1:
             m = a + _half(b - a)
-            if z[q, boxes.split[m]] < boxes.value[m]:
+            if w[q, boxes.split[m]] < boxes.value[m]:
                 b = m
             else:
                 a = m
@@ -257,32 +250,35 @@ def leaf_of(boxes: Boxes, z: Floats, leaf: Ints) -> None:  # pragma: no cover - 
 
 @compiled
 def children(
-    boxes: Boxes, f: int, q: Floats, near: Floats, far: Floats, farthest: bool
+    low: Floats,
+    high: Floats,
+    f: int,
+    w: Floats,
+    q: int,
+    near: Floats,
+    far: Floats,
+    farthest: bool,
 ) -> None:  # pragma: no cover - compiled
-    """Fill near (FAN,), and far where asked, with the squared distances of f's children to q (D,).
-
-    Dimensions are taken four at a time, and still added one after the other.
-    """
-    low, high = boxes.low[f], boxes.high[f]
-    for c in range(FAN):
-        near[c] = 0.0
-    for i in range(0, len(low), STEP):
-        w, x, y, z = q[i], q[i + 1], q[i + 2], q[i + 3]
-        for c in range(FAN):
-            s = max(low[i, c] - w, w - high[i, c], 0.0)
-            t = max(low[i + 1, c] - x, x - high[i + 1, c], 0.0)
-            u = max(low[i + 2, c] - y, y - high[i + 2, c], 0.0)
-            v = max(low[i + 3, c] - z, z - high[i + 3, c], 0.0)
-            near[c] = (((near[c] + s * s) + t * t) + u * u) + v * v
+    """Fill near (FAN,), and far where asked: squared distances of f's children to w[q]."""
+    for k in range(FAN):
+        near[k] = 0.0
+    for i in range(0, w.shape[1], STEP):
+        a, b, c, d = w[q, i], w[q, i + 1], w[q, i + 2], w[q, i + 3]
+        for k in range(FAN):
+            s = max(low[f, i, k] - a, a - high[f, i, k], 0.0)
+            t = max(low[f, i + 1, k] - b, b - high[f, i + 1, k], 0.0)
+            u = max(low[f, i + 2, k] - c, c - high[f, i + 2, k], 0.0)
+            v = max(low[f, i + 3, k] - d, d - high[f, i + 3, k], 0.0)
+            near[k] += s * s + t * t + u * u + v * v
     if not farthest:
         return
-    for c in range(FAN):
-        far[c] = 0.0
-    for i in range(0, len(low), STEP):
-        w, x, y, z = q[i], q[i + 1], q[i + 2], q[i + 3]
-        for c in range(FAN):
-            s = max(w - low[i, c], high[i, c] - w)
-            t = max(x - low[i + 1, c], high[i + 1, c] - x)
-            u = max(y - low[i + 2, c], high[i + 2, c] - y)
-            v = max(z - low[i + 3, c], high[i + 3, c] - z)
-            far[c] = (((far[c] + s * s) + t * t) + u * u) + v * v
+    for k in range(FAN):
+        far[k] = 0.0
+    for i in range(0, w.shape[1], STEP):
+        a, b, c, d = w[q, i], w[q, i + 1], w[q, i + 2], w[q, i + 3]
+        for k in range(FAN):
+            s = max(a - low[f, i, k], high[f, i, k] - a)
+            t = max(b - low[f, i + 1, k], high[f, i + 1, k] - b)
+            u = max(c - low[f, i + 2, k], high[f, i + 2, k] - c)
+            v = max(d - low[f, i + 3, k], high[f, i + 3, k] - d)
+            far[k] += s * s + t * t + u * u + v * v

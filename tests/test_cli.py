@@ -383,7 +383,7 @@ def test_a_radius_and_labels_do_not_go_together(run, visits):
     path, columns = visits
     fit = ["fit", path, *options(columns), "--n-min", 20, "--gamma", 0.9]
     code, _, err = run(*fit, "--radius", 1)
-    assert (code, "labels, not numeric features" in err) == (1, True)
+    assert (code, "'stage' must be numbers; it holds 'mild'" in err) == (1, True)
 
 
 def test_rivals_have_no_changes(run, visits):
@@ -391,3 +391,18 @@ def test_rivals_have_no_changes(run, visits):
     dprl.baselines.BC().fit(dprl.read(path, **columns)).save("bc.dprl")
     code, _, err = run("changes", "bc.dprl")
     assert (code, "holds a policy of BC" in err) == (1, True)
+
+
+def test_features_want_a_radius_and_a_radius_features(run, stays):
+    fit, _ = stays
+    code, _, err = run(*fit[:-2])
+    assert (code, "2 features, and no radius is given" in err) == (1, True)
+    code, _, err = run(*fit[:-2], "--weight", "x_lactate=2")
+    assert (code, "--weight and --scale are for features" in err) == (1, True)
+    one = ["x_pressure" if token == "x_*" else token for token in fit]
+    code, out, _ = run(*one)
+    assert (code, "400 points · 1 features" in out) == (0, True)
+    code, _, err = run("explain", "policy.dprl", "x_pressure=50,x_other=2")
+    assert (code, "'x_other' is no feature" in err) == (1, True)
+    code, _, err = run("explain", "policy.dprl", "x_pressure=50,x_pressure=2")
+    assert (code, "given twice" in err) == (1, True)

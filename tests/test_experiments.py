@@ -114,7 +114,8 @@ def test_rows_round_trip(tmp_path):
 def test_blocks_cover_all_datasets_once():
     tasks = blocks({"n": 10}, 60, seed=5)
     found = [d for t in tasks for d in range(t["first"], t["last"])]
-    assert found == list(range(5, 65))
+    assert found == list(range(60))
+    assert {t["seed"] for t in tasks} == {5}
 
 
 def test_labels():

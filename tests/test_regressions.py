@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -425,3 +426,85 @@ def test_optimal_actions_end_without_discount():
     V, best = mdp.optimal
     assert V.tolist() == [1.0, 1.0]
     assert mdp.value(np.eye(2)[best]) == 1.0
+
+
+# -- second look ---------------------------------------------------------------------------------
+
+
+def test_missing_values_are_not_flattered_away():
+    from dprl import stats
+
+    for call in (
+        lambda: stats.cvar([np.nan, 1, 2, 3], 0.5),
+        lambda: stats.iqm([np.nan, 1, 2, 3]),
+        lambda: stats.bootstrap([1.0, 2, 3], stats.mean, seed=0, strata=[0, np.nan, 1]),
+    ):
+        with pytest.raises(dprl.ParameterError, match="missing"):
+            call()
+    assert stats.cvar([3.0, 1.0], 1e-10) == 1.0
+
+
+def test_rivals_refuse_what_they_would_ignore():
+    log = to_log([[("s", "a", 1.0)], [("s", "b", 0.0)]], available=["a|b", "b"])
+    with pytest.raises(dprl.LogError, match="do not look at which actions were available"):
+        dprl.baselines.RL(gamma=0.9).fit(log)
+
+
+def test_a_smaller_policy_says_so():
+    log = dprl.from_arrays(
+        episode=range(40), state=np.arange(40.0)[:, None] % 4, action=[0, 1] * 20,
+        reward=[1.0, 0.0] * 20,
+    )  # fmt: skip
+    policy = dprl.DPRLContinuous(n_min=3, radius=0.5, gamma=1.0).fit(log)
+    assert dprl.prune(policy).policy.parameters["pruned"] is True
+    assert dprl.compress(policy, 0.2).policy.parameters["tol"] == 0.2
+    for odd in ({"gamma": 7}, {"contrast": "no"}, {"radius": True}, {"neighbors": None}):
+        with pytest.raises(dprl.PolicyError, match="its settings are"):
+            replace(policy, parameters={**policy.parameters, **odd})
+    with pytest.raises(dprl.PolicyError, match="names of their own"):
+        replace(policy, feature_names=(1,))
+    for states in ([[1.0], [1.0, 2.0]], [1 + 2j]):
+        with pytest.raises(dprl.PolicyError, match="must be numbers"):
+            policy.act(states)
+
+
+def test_metrics_that_are_none():
+    for bad in ({"scale": 2.0}, {"weights": [1.0]}):
+        with pytest.raises(dprl.ParameterError):
+            dprl.Metric(**bad)
+    with pytest.raises(dprl.ParameterError, match=r"must be a dprl\.Metric"):
+        dprl.DPRLContinuous(n_min=1, radius=1, gamma=1, metric="std")
+
+
+def test_bounds_need_a_range_that_holds():
+    log = to_log([[("s", "a", 1.9)]] * 3)
+    policy = dprl.DPRLDiscrete(n_min=1, gamma=0.9).fit(log)
+    given = {"n_min": 1, "gamma": 0.9, "delta": 0.05, "b": 0.1}
+    table = dprl.certificate.published(log, policy, v_max=0.5, **given)
+    assert "NOT VALID as asked: returns of this log run from 1.9 to 1.9, beyond 0..0.5" in str(
+        table
+    )
+    assert "NOT VALID" not in str(dprl.certificate.published(log, policy, v_max=2.0, **given))
+
+
+def test_a_damaged_part_is_done_again(tmp_path):
+    from dprl.experiments.harness import reproduce
+    from test_experiments import TOY
+
+    whole = reproduce(TOY, tmp_path / "a", workers=1).summary
+    part = sorted((tmp_path / "a" / "parts").iterdir())[0]
+    part.write_bytes(part.read_bytes()[:40])
+    assert reproduce(TOY, tmp_path / "a", workers=1).summary.columns == whole.columns
+    with pytest.raises(dprl.ParameterError, match="seed must be at least 0"):
+        reproduce(TOY, tmp_path / "a", seed=-1)
+
+
+def test_different_seeds_are_different_experiments():
+    from dprl.experiments.contest import blocks, mdp_seed
+
+    seeds = [
+        {mdp_seed(t, d) for t in blocks({"n": 50}, 500, s) for d in range(t["first"], t["last"])}
+        for s in (0, 1)
+    ]
+    assert len(seeds[0]) == 500
+    assert not seeds[0] & seeds[1]

@@ -76,7 +76,7 @@ def fit(
     contrast: Annotated[
         bool, Parameter(help="Also require n-min episodes that did otherwise (our rule).")
     ] = True,
-    plan: Annotated[bool, Parameter(help="Plan over many decisions, not one at a time.")] = True,
+    plan: Annotated[bool, Parameter(help="Plan over many decisions, not one by one.")] = True,
     visits: Annotated[
         Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
     ] = "first",
@@ -113,13 +113,22 @@ def fit(
         "n_min": n_min, "gamma": gamma, "contrast": contrast, "plan": plan, "cut": cut,
     }  # fmt: skip
     learner: Any
+    if radius is None and (weight or scale != "std"):
+        raise ParameterError(
+            "--weight and --scale are for features.", do="Name a --radius too, or leave them out."
+        )
     if radius is None:
         learner = dprl.DPRLDiscrete(visits=visits, **shared)
     else:
         metric = dprl.Metric(scale=scale, weights=weights(weight or []))
         learner = dprl.DPRLContinuous(radius=radius, metric=metric, neighbors=visits, **shared)
     with progress() as tell, warned() as said:
-        data = dprl.read(files, **log.options(), progress=tell)
+        data = dprl.read(files, **log.options(radius is not None), progress=tell)
+        if radius is None and data.features is not None:
+            raise ParameterError(
+                f"states are {len(data.feature_names)} features, and no radius is given.",
+                do="Say how far similar states may be, after scaling: --radius 1.5",
+            )
         tell("fitting (the first run compiles for some seconds)", 0.0)
         policy = learner.fit(data)
         policy.save(out)
@@ -160,6 +169,12 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
     label: Any = state
     if hasattr(fitted, "feature_names"):
         label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
+        for name in label:
+            if name not in fitted.feature_names:
+                raise ParameterError(
+                    f"{name!r} is no feature of this policy.",
+                    do=f"Features: {', '.join(fitted.feature_names)}.",
+                )
     elif fitted.states and not isinstance(fitted.states[0], str):
         try:
             label = int(state)
@@ -250,7 +265,7 @@ def reproduce(
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run
 
-    chosen = [experiment(name) for name in (NAMES if names == ["all"] else names)]
+    chosen = [experiment(name) for name in (NAMES if "all" in names else names)]
     results = []
     for one in chosen:
         with progress() as tell:

@@ -4,7 +4,7 @@ r"""Keeping less than all the data, and knowing what it costs.
 trajectories within r of it; those lie within 2r of any point within r of s. So a point without
 n_min trajectories of some action within 2r of it is never within r of a decision point, and every
 decision, with all the evidence behind it, is the same without it. (Counts shown where the policy
-defers may be smaller.)
+defers may be smaller, and a summary over its own points no longer counts those that went.)
 
 **Micro-clusters** move points to the centre of a net of radius ρ = tol·r/2. Who is within r of the
 moved points was within r(1 + tol/2), and everybody within r(1 - tol/2) still is: the answer is one
@@ -67,6 +67,11 @@ def _kept(
     )  # fmt: skip
 
 
+def _noted(policy: NeighborPolicy, **what: Any) -> NeighborPolicy:
+    """The policy, saying of itself what was done to it."""
+    return replace(policy, parameters={**policy.parameters, **what})
+
+
 def _report(before: NeighborPolicy, after: NeighborPolicy) -> Compression:
     places = len(np.unique(after.z, axis=0))
     return Compression(after, len(before.z), len(after.z), places)
@@ -79,7 +84,7 @@ def prune(policy: NeighborPolicy) -> Compression:
     rows = np.flatnonzero((known.n_pair >= policy.n_min).any(axis=1))
     if not len(rows):
         rows = np.arange(1)  # a policy that defers everywhere keeps one point to say so
-    return _report(policy, _kept(policy, rows, policy.z))
+    return _report(policy, _noted(_kept(policy, rows, policy.z), pruned=True))
 
 
 def compress(policy: NeighborPolicy, tol: float = 0.1) -> Compression:
@@ -93,4 +98,4 @@ def compress(policy: NeighborPolicy, tol: float = 0.1) -> Compression:
     if policy.parameters["neighbors"] == "first":
         key = np.stack([small.episode, centre, small.action, small.menu])
         rows = np.sort(np.unique(key, axis=1, return_index=True)[1])
-    return _report(policy, _kept(small, rows, small.z[centre]))
+    return _report(policy, _noted(_kept(small, rows, small.z[centre]), tol=float(tol)))

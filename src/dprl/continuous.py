@@ -67,6 +67,8 @@ class DPRLContinuous:
             raise ParameterError(f"radius must be a number >= 0; got {self.radius!r}.")
         if self.neighbors not in ("first", "all"):
             raise ParameterError(f"neighbors must be 'first' or 'all'; got {self.neighbors!r}.")
+        if not isinstance(self.metric, Metric):
+            raise ParameterError(f"metric must be a dprl.Metric; got {self.metric!r}.")
         if self.cut == "bootstrap":
             raise ParameterError(
                 "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."

@@ -31,11 +31,14 @@ def features_of(states: Any, names: Sequence[str]) -> tuple[NDArray[np.float64],
         parts = [np.asarray(states[name]) for name in names]
         single = parts[0].ndim == 0
         states = np.column_stack([np.atleast_1d(p) for p in parts])
+        given_as = states
     else:
-        states = np.asarray(states)
-        single = states.ndim == 1
+        given_as, single = states, None
     try:
-        x = np.atleast_2d(np.asarray(states, np.float64))
+        array = np.asarray(given_as)
+        if array.dtype.kind == "c":
+            raise TypeError
+        x = np.asarray(array, np.float64)
     except (TypeError, ValueError) as error:
         raise PolicyError("states must be numbers.", do=known) from error
-    return x, single
+    return np.atleast_2d(x), x.ndim == 1 if single is None else single

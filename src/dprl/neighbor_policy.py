@@ -8,6 +8,7 @@ about would: `at(states)` is that policy.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -83,7 +84,8 @@ class NeighborPolicy(Stored):
             N > 0
             and d > 0
             and bool(np.isfinite(self.z).all() and np.isfinite(self.G).all())
-            and bool(np.isfinite(self.worth).all() and (self.scale > 0).all())
+            and bool(np.isfinite(self.worth).all() and np.isfinite(self.weight).all())
+            and bool((self.scale > 0).all() and np.isfinite(self.scale).all())
             and bool((self.weight >= 0).all() and (np.diff(self.episode) >= 0).all())
             and 0 <= self.action.min() <= self.action.max() < len(self.actions)
             and 0 <= self.episode[0] <= self.episode[-1] < len(self.episodes)
@@ -91,9 +93,17 @@ class NeighborPolicy(Stored):
         )
         if not ok:
             self._refuse("its training points are not points")
-        radius, neighbors = self.parameters.get("radius"), self.parameters.get("neighbors")
-        if not (isinstance(radius, int | float) and radius >= 0 and neighbors in ("first", "all")):
-            self._refuse(f"its radius is {radius!r}, counting {neighbors!r}")
+        names = self.feature_names
+        if len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
+            self._refuse("its features have no names of their own")
+        ask: dict[str, Any] = {
+            k: self.parameters.get(k) for k in ("radius", "neighbors", "gamma", "contrast")
+        }
+        numbers = [ask["radius"], ask["gamma"]]
+        ok = all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers)
+        ok = ok and 0 <= ask["radius"] < math.inf and 0 < ask["gamma"] <= 1
+        if not ok or ask["neighbors"] not in ("first", "all") or type(ask["contrast"]) is not bool:
+            self._refuse(f"its settings are {ask}")
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -206,7 +216,7 @@ class NeighborPolicy(Stored):
 
     def _similar(self, x: NDArray[np.float64]) -> Table:
         z = self._metric.transform(x)
-        rows = self._looks.nearest_rows(z[0], float(self.parameters["radius"]), 50 * SIMILAR)
+        rows = self._looks.nearest_rows(z[0], float(self.parameters["radius"]), len(self.z))
         _, first = np.unique(self.episode[rows], return_index=True)
         rows = rows[np.sort(first)][:SIMILAR]
         return Table(

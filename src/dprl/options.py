@@ -49,9 +49,10 @@ class LogOptions:
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
 
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of `dprl.read`."""
+    def options(self, features: bool = False) -> dict[str, Any]:
+        """Keyword arguments of `dprl.read`; a single state column is a label unless `features`."""
         one = len(self.state) == 1 and not any(ch in self.state[0] for ch in "*?[")
+        one = one and not features
         return {**vars(self), "state": self.state[0] if one else list(self.state)}
 
 
@@ -60,6 +61,8 @@ def numbers(pairs: list[str], how: str) -> dict[str, float]:
     found = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
+        if name.strip() in found:
+            raise ParameterError(f"{name.strip()!r} is given twice.")
         try:
             found[name.strip()] = float(value)
         except ValueError:

@@ -27,6 +27,11 @@ def _values(values: ArrayLike) -> Floats:
     array = np.asarray(values, np.float64)
     if array.ndim == 0 or array.shape[-1] == 0:
         raise ParameterError("a statistic needs at least one value.")
+    if np.isnan(array).any():
+        raise ParameterError(
+            f"{np.count_nonzero(np.isnan(array)):,} of {array.size:,} values are missing.",
+            do="A statistic of what is left would flatter: find out why they are.",
+        )
     return array
 
 
@@ -41,7 +46,7 @@ def cvar(values: ArrayLike, share: float = 0.05) -> Floats:
         raise ParameterError(f"share must lie in (0, 1]; got {share!r}.")
     array = _values(values)
     n = array.shape[-1]
-    count = math.ceil(round(share * n, 9))
+    count = max(1, math.ceil(round(share * n, 9)))
     return np.asarray(np.partition(array, count - 1, axis=-1)[..., :count].mean(axis=-1))
 
 
@@ -73,6 +78,8 @@ def bootstrap(
     if strata is None:
         return statistic(array[rng.integers(len(array), size=(repeats, len(array)))])
     labels = np.asarray(strata)
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ParameterError("a stratum is missing.")
     if labels.shape != array.shape:
         raise ParameterError(f"strata must be {array.shape}; got {labels.shape}.")
     chosen = np.empty((repeats, len(array)), np.int64)

@@ -85,8 +85,11 @@ class Stored:
                 self._refuse(f"{name!r} repeats a label")
             if len({isinstance(label, str) for label in labels}) > 1:
                 self._refuse(f"{name!r} mixes text and numbers")
+        if not self.actions:
+            self._refuse("it knows no action")
         n_min = self.parameters.get("n_min")
-        if n_min is not None and not (isinstance(n_min, int | float) and n_min >= 1):
+        whole = isinstance(n_min, int | float) and not isinstance(n_min, bool)
+        if n_min is not None and not (whole and n_min >= 1):
             self._refuse(f"its n_min is {n_min!r}")
         if not isinstance(self.provenance.get("columns", {}), Mapping):
             self._refuse("its provenance names no columns")

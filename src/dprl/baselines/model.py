@@ -59,6 +59,11 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     log.codes()
     if not log.n_episodes:
         raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+    if log.available is not None:
+        raise LogError(
+            "the rivals do not look at which actions were available.",
+            do="Read the log without available=, and see that what they suggest can be done.",
+        )
     log = settle(log, gamma, cut)
     state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions
     pair = state * A + log.action

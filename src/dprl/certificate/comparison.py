@@ -29,6 +29,7 @@ from dprl.cut import settle
 from dprl.errors import ParameterError
 from dprl.log import Cut, Log
 from dprl.points import check_n_min
+from dprl.returns import span
 from dprl.table import Table
 from dprl.tabular import check_gamma, evidence
 
@@ -85,6 +86,12 @@ def published(
         note += f" ρ(π) - ρ(b) in the maximum-likelihood MDP: {gain:+.4f}."
     else:
         note += " – is minus infinity: at γ = 1 these bounds claim nothing."
+    low, high = span(log, gamma)
+    if low < v_min - 1e-9 or high > v_max + 1e-9:
+        note += (
+            f" NOT VALID as asked: returns of this log run from {low:g} to {high:g}, beyond "
+            f"{v_min:g}..{v_max:g}."
+        )
     return Table(
         {
             "bound": [bound.name for bound in bounds],

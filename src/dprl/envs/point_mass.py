@@ -122,6 +122,9 @@ class PointMass:
             usual = self._as_people_do(s, rng)
             if policy is None:
                 return usual
+            if not hasattr(policy, "at"):
+                pi = np.cumsum(policy.probabilities(s), axis=1)
+                return np.asarray((rng.random((len(s), 1)) > pi).sum(axis=1).clip(0, 3))
             choice = policy.at(s).choice
             return np.where(choice >= 0, choice, usual)
 

@@ -28,7 +28,7 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
     """Tasks: chains x n_min, all trials of a cell in one."""
     trials = 5 if quick else TRIALS
     return [
-        {"chains": k, "n_min": n, "first": seed, "last": seed + trials}
+        {"chains": k, "n_min": n, "first": TRIALS * seed, "last": TRIALS * seed + trials}
         for k in CHAINS
         for n in N_MIN
     ]

@@ -45,16 +45,17 @@ def label(contestant: Setting) -> str:
 
 
 def blocks(base: Setting, datasets: int, seed: int) -> list[Setting]:
-    """The setting cut into tasks of BLOCK datasets; dataset i has seed `seed` + i."""
+    """The setting cut into tasks of BLOCK datasets."""
     return [
-        {**base, "first": seed + i, "last": seed + min(i + BLOCK, datasets)}
+        {**base, "seed": seed, "first": i, "last": min(i + BLOCK, datasets)}
         for i in range(0, datasets, BLOCK)
     ]
 
 
 def mdp_seed(setting: Setting, dataset: int) -> int:
-    """The seed of one dataset: different for different sizes, the same for all contestants."""
-    return int(np.random.SeedSequence([dataset, int(setting["n"])]).generate_state(1)[0])
+    """The seed of one dataset: its own for every size and seed, shared by all contestants."""
+    words = [dataset, int(setting["n"]), int(setting.get("seed", 0))]
+    return int(np.random.SeedSequence(words).generate_state(1)[0])
 
 
 def compete(

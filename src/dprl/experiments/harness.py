@@ -133,8 +133,21 @@ def _code() -> str:
 
 def _task_name(experiment: Experiment, setting: Setting) -> str:
     """A name that changes with anything that could change the rows."""
-    words = json.dumps([experiment.name, _code(), setting], sort_keys=True)
+    words = json.dumps([experiment.name, _code(), np.__version__, setting], sort_keys=True)
     return hashlib.sha256(words.encode()).hexdigest()[:24]
+
+
+def _readable(path: Path) -> bool:
+    """Whether a task's rows are there and whole."""
+    import duckdb
+
+    if not path.exists():
+        return False
+    try:
+        read_rows([path])
+    except duckdb.Error:
+        return False
+    return True
 
 
 def _work(experiment: Experiment, setting: Setting, path: Path) -> None:
@@ -163,11 +176,13 @@ def reproduce(
     """
     if workers is not None and workers < 1:
         raise ParameterError(f"workers must be at least 1; got {workers!r}.")
+    if seed < 0:
+        raise ParameterError(f"seed must be at least 0; got {seed!r}.")
     settings = list(experiment.settings(quick, seed))
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
     files = [parts / f"{_task_name(experiment, s)}.parquet" for s in settings]
-    todo = [(s, f) for s, f in zip(settings, files, strict=True) if not f.exists()]
+    todo = [(s, f) for s, f in zip(settings, files, strict=True) if not _readable(f)]
     say = progress or (lambda stage, share: None)
     say(experiment.name, 1 - len(todo) / len(settings))
     _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), say)

@@ -32,7 +32,7 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
     """Tasks: sizes x single datasets."""
     sizes, datasets = ((1_000,), 4) if quick else (SIZES, 20)
     return [
-        {"n": n, "first": seed + i, "last": seed + i + 1} for n in sizes for i in range(datasets)
+        {"n": n, "seed": seed, "first": i, "last": i + 1} for n in sizes for i in range(datasets)
     ]
 
 

@@ -50,6 +50,12 @@ class Metric:
             raise ParameterError(
                 f"scale must be 'std', 'none', 'robust' or the scales; got {self.scale!r}."
             )
+        if not isinstance(self.scale, str | Mapping | Sequence | np.ndarray):
+            raise ParameterError(
+                f"scale must be a word or one number a feature; got {self.scale!r}."
+            )
+        if self.weights is not None and not isinstance(self.weights, Mapping):
+            raise ParameterError(f"weights go by feature name: {{'x': 2.0}}; got {self.weights!r}.")
         if isinstance(self.scale, Mapping):
             object.__setattr__(self, "scale", Facts(self.scale))
         if self.weights is not None:

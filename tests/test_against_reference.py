@@ -128,3 +128,51 @@ def test_cut_episodes(seed, treatment, gamma):
         assert G[rows] == pytest.approx(
             reference.returns([r for _, _, r in episode], gamma), abs=1e-9
         )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_count_once(seed, threads):
+    """A patient with several stays is one witness: the first visit over all of them counts."""
+    episodes = random_episodes(seed)
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, max(1, len(episodes) // 3), len(episodes)).tolist()
+    rows = [(e, t, *row) for e, episode in enumerate(episodes) for t, row in enumerate(episode)]
+    log = dprl.from_arrays(
+        episode=[r[0] for r in rows], time=[r[1] for r in rows], state=[r[2] for r in rows],
+        action=[r[3] for r in rows], reward=[r[4] for r in rows],
+        group=[f"g{group[r[0]]:03d}" for r in rows],
+    )  # fmt: skip
+    fast = evidence(log, 0.9, threads=threads)
+    came, V, Q, m = set(), {}, {}, {}
+    for e, episode in enumerate(episodes):
+        G = reference.returns([r for _, _, r in episode], 0.9)
+        for (s, a, _), g in zip(episode, G, strict=True):
+            if (group[e], s) not in came:
+                came.add((group[e], s))
+                V.setdefault(s, []).append(g)
+                m[s, a] = m.get((s, a), 0) + 1
+            if (group[e], s, a) not in came:
+                came.add((group[e], s, a))
+                Q.setdefault((s, a), []).append(g)
+    for i, s in enumerate(log.states):
+        assert fast.state.n[i] == len(V[s])
+        assert fast.state.mean[i] == pytest.approx(np.mean(V[s]), abs=1e-12)
+        for j, a in enumerate(log.actions):
+            assert fast.pair.n[i, j] == len(Q.get((s, a), []))
+            assert fast.took.n[i, j] == m.get((s, a), 0)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9).fit(log)
+    assert np.array_equal(policy.n, fast.pair.n)
+
+
+def test_groups_count_once_among_neighbours():
+    rng = np.random.default_rng(0)
+    n = 60
+    log = dprl.from_arrays(
+        episode=range(n), state=rng.normal(size=(n, 1)) * 0.1, action=rng.integers(2, size=n),
+        reward=rng.normal(size=n), group=[f"p{i % 2}" for i in range(n)],
+    )  # fmt: skip
+    policy = dprl.DPRLContinuous(n_min=3, radius=5.0, gamma=1.0).fit(log)
+    assert policy.act([[0.0]]) == [dprl.DEFER]
+    assert policy.at([[0.0]]).n.max() == 2
+    assert policy.training.n.max() == 1  # a patient's other stays are left out too

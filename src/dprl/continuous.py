@@ -82,7 +82,7 @@ class DPRLContinuous:
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
         metric = self.metric.fit(log)
-        settled = settle(log, self.gamma, self.cut)
+        settled = settle(log, self.gamma, self.cut).gathered()
         points = Points.of(settled, metric, self.gamma)
         menu, menus = settled.available, settled.menus
         if menu is None or menus is None:  # everything was always on offer
@@ -93,7 +93,7 @@ class DPRLContinuous:
             parameters=self._settings(),
             provenance=provenance_of(log, settled, notes=list(metric.notes)),
             feature_names=log.feature_names,
-            episodes=settled.episodes,
+            episodes=settled.groups,
             scale=metric.scale,
             weight=metric.weight,
             z=points.z,

@@ -1,6 +1,7 @@
 r"""Evidence: what a log says about every state and pair, in exact sums.
 
-For every state s and pair (s, a), counted by trajectory and not by visit:
+For every state s and pair (s, a), counted by trajectory and not by visit (where the log has
+groups, a patient with several stays, by group):
 
 | symbol | meaning |
 |---|---|

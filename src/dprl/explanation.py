@@ -75,7 +75,10 @@ def usual_words(policy: Policy, s: int) -> Label:
 
 def _counted(policy: Policy) -> str:
     """What the counts are counts of."""
-    return "visits" if policy.parameters.get("visits") == "all" else "episodes"
+    if policy.parameters.get("visits") == "all":
+        return "visits"
+    facts = policy.provenance
+    return "episodes" if facts.get("groups") == facts.get("episodes") else "groups"
 
 
 def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:

@@ -63,7 +63,7 @@ class DPRLDiscrete:
         log.codes()
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
-        settled = settle(log, self.gamma, self.cut)
+        settled = settle(log, self.gamma, self.cut).gathered()
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
         pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
         choice, planned = self.choose(settled, known, occurrences, pairs)

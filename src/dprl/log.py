@@ -202,6 +202,33 @@ class Log:
             ended=self.ended[chosen],
         )
 
+    def gathered(self) -> Log:
+        """The same log with the episodes of a group side by side, as counting by group needs."""
+        if not (np.diff(self.group) < 0).any():
+            return self
+        order = np.argsort(self.group, kind="stable")
+        lengths = self.lengths[order]
+        ends = np.cumsum(lengths)
+        rows = np.repeat(self.starts[:-1][order] - (ends - lengths), lengths)
+        rows += np.arange(self.n_steps)
+
+        def moved(column: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if column is None else column[rows]
+
+        return replace(
+            self,
+            starts=np.concatenate(([0], ends)),
+            action=self.action[rows],
+            reward=self.reward[rows],
+            state=moved(self.state),
+            features=moved(self.features),
+            time=moved(self.time),
+            available=moved(self.available),
+            episodes=tuple(self.episodes[e] for e in order),
+            group=self.group[order],
+            ended=self.ended[order],
+        )
+
     def split(self, fraction: float = 0.5, *, seed: int) -> tuple[Log, Log]:
         """Two logs: about `fraction` of the groups, and the rest.
 

@@ -37,13 +37,15 @@ def _add_up(
     centre: float,
     every_visit: bool,
     n_actions: int,
+    group: NDArray[np.int32],
     seen: NDArray[np.int32],
     words: NDArray[np.int64],
     counts: NDArray[np.bool_],
 ) -> None:  # pragma: no cover - compiled
     """Add the episodes of `starts` to the accumulators.
 
-    seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last episode that came
+    group (E,): whose episode it is; episodes of a group lie side by side and count as one.
+    seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that came
         there and bits of the actions it took.
     words (2·S·A + 1, WORDS): FIRST of all pairs, then LATER, then a place for what does not count.
     counts (N,): whether a row is the first occurrence of its pair in its episode.
@@ -56,7 +58,7 @@ def _add_up(
     waste = np.int64(len(words) - 1)
     later = waste >> 1
     for e in range(len(starts) - 1):
-        begin, length, stamp = starts[e], starts[e + 1] - starts[e], np.int32(e)
+        begin, length, stamp = starts[e], starts[e + 1] - starts[e], group[e]
         for t in range(length):
             s, a = np.int64(state[begin + t]), np.int64(action[begin + t])
             pair, here = s * n_actions + a, s * width
@@ -127,7 +129,7 @@ def evidence(
             Units.holding(span of the returns of all parts, trajectories of all parts).
         threads: How many; by default the cores at hand. The answer does not depend on it.
     """
-    return tally(log, gamma, visits=visits, units=units, threads=threads)[0]
+    return tally(log.gathered(), gamma, visits=visits, units=units, threads=threads)[0]
 
 
 def tally(
@@ -138,7 +140,7 @@ def tally(
     units: Units | None = None,
     threads: int | None = None,
 ) -> tuple[Evidence, Occurrences]:
-    """`evidence`, and which rows it counted."""
+    """`evidence`, and which rows it counted; of a gathered log."""
     gamma = check_gamma(gamma)
     check_visits(visits)
     state = log.codes()
@@ -156,11 +158,12 @@ def tally(
         seen = np.full((S * ((A + 31) // 32), 2), -1, np.int32)
         _add_up(
             log.starts[first : last + 1], state, log.action, log.reward, gamma, 1 / units.sum,
-            1 / units.square, units.centre, visits == "all", A, seen, words, counted,
+            1 / units.square, units.centre, visits == "all", A, log.group[first:last], seen,
+            words, counted,
         )  # fmt: skip
         return words[:-1].reshape(2, S, A, WORDS)
 
-    ranges = parts(log.starts, threads)
+    ranges = _whole_groups(log, threads)
     found = in_parts(part, ranges)
     n = tuple(words[FIRST, ..., COUNT] + words[LATER, ..., COUNT] for words in found)
     total, *rest = found
@@ -169,6 +172,19 @@ def tally(
     total.setflags(write=False)
     known = Evidence(total, log.states, log.actions, gamma, units, visits, log.n_episodes)
     return known, Occurrences(counted, tuple(ranges), n)
+
+
+def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
+    """Ranges of episodes of about equal rows that tear no group apart."""
+    if (np.diff(log.group) < 0).any():
+        raise ParameterError(
+            "episodes of a group must lie side by side to be counted.",
+            do="Use log.gathered(), as the learners do.",
+        )
+    edges = np.append(np.flatnonzero(np.append(True, np.diff(log.group) != 0)), log.n_episodes)
+    if not log.n_episodes:
+        edges = np.zeros(1, np.int64)
+    return [(int(edges[a]), int(edges[b])) for a, b in parts(log.starts[edges], threads)]
 
 
 def _units(log: Log, gamma: float, visits: Visits, units: Units | None) -> Units:

@@ -65,7 +65,7 @@ class Points:
 
     @classmethod
     def of(cls, log: Log, metric: FittedMetric, gamma: float) -> Points:
-        """The steps of a log."""
+        """The steps of a gathered log; where it has groups, a group is what counts as one."""
         if log.features is None:
             raise LogError(f"this log's states are {log.n_states} labels, not numeric features.")
         if log.feature_names != metric.names:
@@ -75,7 +75,7 @@ class Points:
             )
         return cls(
             metric.transform(log.features), log.action, returns(log, gamma),
-            np.repeat(np.arange(log.n_episodes), log.lengths), float(gamma), log.actions,
+            np.repeat(log.group, log.lengths), float(gamma), log.actions,
         )  # fmt: skip
 
     def __len__(self) -> int:

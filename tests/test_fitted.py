@@ -385,7 +385,7 @@ def test_logs_that_cannot_be_used_are_refused(learner):
         learner.fit(bandit(20).take([]))
     log = bandit(20)
     menus = replace(log, available=np.zeros(log.n_steps, np.int32), menus=np.ones((1, 3), bool))
-    with pytest.raises(dprl.LogError, match="availability"):
+    with pytest.raises(dprl.LogError, match="which actions were available"):
         learner.fit(menus)
 
 
@@ -511,3 +511,15 @@ def test_a_network_that_runs_off_is_refused():
     log = feature_log([(e, t, (t, e), "a", 1.0) for e in range(4) for t in range(3)])
     with pytest.raises(dprl.PlanError, match="infinity"):
         deep(steps=20, learning_rate=1e300).fit(log)
+
+
+def test_groups_in_any_order():
+    """Episodes of a group need not stand together in the log for its density to be counted."""
+    rng = np.random.default_rng(0)
+    n = 40
+    log = dprl.from_arrays(
+        episode=range(n), state=rng.normal(size=(n, 2)), action=rng.integers(2, size=n),
+        reward=rng.normal(size=n), group=[f"p{i % 5}" for i in range(n)],
+    )  # fmt: skip
+    policy = dprl.baselines.FittedPQI(b=0.01, radius=1.0, gamma=0.9, iterations=2, trees=5).fit(log)
+    assert policy.probabilities(log.features).sum(axis=1) == pytest.approx(1)

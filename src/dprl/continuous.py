@@ -119,11 +119,7 @@ class DPRLContinuous:
 
     def _settings(self) -> dict[str, Any]:
         settings = asdict(self)
-        scale = self.metric.scale
-        settings["metric"] = {
-            "scale": scale if isinstance(scale, str) else "given",
-            "weights": dict(self.metric.weights or {}),
-        }
+        settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings["visits"] = self.neighbors
         return {"learner": type(self).__name__, **settings}

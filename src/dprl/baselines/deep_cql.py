@@ -35,7 +35,6 @@ from dprl.baselines.transitions import (
     check_problem,
     check_whole,
     described,
-    metric_words,
     transitions,
 )
 from dprl.errors import ParameterError, PlanError
@@ -92,7 +91,7 @@ class DeepCQL:
         settings = {
             "alpha": float(self.alpha),
             "gamma": float(self.gamma),
-            "metric": metric_words(self.metric),
+            "metric": self.metric.words(),
             "steps": int(self.steps),
             "batch": int(self.batch),
             "learning_rate": float(self.learning_rate),

@@ -48,7 +48,6 @@ from dprl.baselines.transitions import (
     check_problem,
     check_whole,
     described,
-    metric_words,
     transitions,
 )
 from dprl.feature_policy import ForestPolicy
@@ -195,7 +194,7 @@ def _settings(learner: Any, *names: str) -> dict[str, Any]:
     """The settings named, as they go into a policy."""
     said: dict[str, Any] = {name: getattr(learner, name) for name in names}
     if "metric" in said:
-        said["metric"] = metric_words(learner.metric)
+        said["metric"] = learner.metric.words()
     return said
 
 

@@ -14,15 +14,14 @@ from dprl.errors import LogError, ParameterError
 from dprl.log import Cut, Log
 from dprl.neighbors.metric import FittedMetric, Metric
 from dprl.neighbors.points import Points
+from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
-from dprl.version import __version__
 
 __all__ = [
     "Transitions",
     "check_problem",
     "check_whole",
     "described",
-    "metric_words",
     "transitions",
 ]
 
@@ -84,24 +83,17 @@ def check_whole(name: str, value: object, least: int) -> None:
     )
 
 
-def metric_words(metric: Metric) -> dict[str, Any]:
-    """A metric as it goes into a policy's parameters."""
-    scale = metric.scale
-    words = scale if isinstance(scale, str) else "given"
-    return {"scale": words, "weights": dict(metric.weights or {})}
-
-
 def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Transitions:
     """The steps of a log whose states are features."""
     if not log.n_episodes:
         raise LogError("the log holds no episodes.", do="Read a log with at least one.")
     if log.available is not None:
         raise LogError(
-            "availability of actions is not yet looked at where states are features.",
-            do="Read the log without available=, and leave out what cannot be done.",
+            "the rivals do not look at which actions were available.",
+            do="Read the log without available=, and see that what they suggest can be done.",
         )
     fitted = metric.fit(log)
-    log = settle(log, gamma, cut)
+    log = settle(log, gamma, cut).gathered()
     last = np.zeros(log.n_steps, bool)
     last[log.starts[1:] - 1] = True
     points = Points.of(log, fitted, gamma)
@@ -117,18 +109,9 @@ def described(
         "states": (),
         "actions": log.actions,
         "parameters": {"learner": type(learner).__name__, **settings},
-        "provenance": {
-            "made_by": f"dprl {__version__}",
-            "log": log.digest(),
-            "episodes": log.n_episodes,
-            "groups": len(log.groups),
-            "steps": log.n_steps,
-            "cut_episodes": len(log.cut_episodes),
-            "steps_used": len(data),
-            "columns": dict(log.columns),
-            "notes": list(data.metric.notes),
-            **found,
-        },
+        "provenance": provenance_of(
+            log, steps_used=len(data), notes=list(data.metric.notes), **found
+        ),
         "feature_names": log.feature_names,
         "scale": data.metric.scale,
         "weight": data.metric.weight,

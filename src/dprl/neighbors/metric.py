@@ -66,6 +66,11 @@ class Metric:
                     )
             object.__setattr__(self, "weights", Facts(self.weights))
 
+    def words(self) -> dict[str, Any]:
+        """The metric as it goes into a policy's parameters."""
+        scale = self.scale if isinstance(self.scale, str) else "given"
+        return {"scale": scale, "weights": dict(self.weights or {})}
+
     def fit(self, log: Log) -> FittedMetric:
         """The metric with the scales of this log."""
         if log.features is None:

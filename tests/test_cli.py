@@ -82,9 +82,9 @@ def test_fit_changes_explain(run, fitted, tmp_path):
     assert code == 0
     assert "mild" in out
     code, out, _ = run("changes", "p.dprl", "--json")
-    assert json.loads(out)[0]["suggested"] == "new"
+    assert json.loads(out)["rows"][0]["suggested"] == "new"
     code, out, _ = run("changes", "p.dprl", "--confirmations", "--json")
-    assert json.loads(out)[0]["suggested"] == "old"
+    assert json.loads(out)["rows"][0]["suggested"] == "old"
 
     code, out, _ = run("explain", "p.dprl", "mild")
     assert code == 0
@@ -337,7 +337,7 @@ def test_features(run, stays):
     first = json.loads(out)["rows_out"][0]
     assert first == {"state": {"x_pressure": 50, "x_lactate": 2}, "suggested": "fluids"}
     code, out, _ = run("changes", "policy.dprl", "--json")
-    assert {"stay", "x_pressure"} - set(json.loads(out)[0]) == {"stay"}
+    assert {"stay", "x_pressure"} - set(json.loads(out)["rows"][0]) == {"stay"}
 
 
 def test_features_and_their_settings(run, stays):

@@ -19,6 +19,9 @@ from dprl.version import __version__
 
 if TYPE_CHECKING:
     from dprl import baselines, certificate, envs, stats
+    from dprl.cell_policy import CellPolicy
+    from dprl.certificate.gating import gate
+    from dprl.claim import Certificate
     from dprl.compression import compress, prune
     from dprl.continuous import DPRLContinuous
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFER",
+    "CellPolicy",
+    "Certificate",
     "CutWarning",
     "DPRLContinuous",
     "DPRLDiscrete",
@@ -58,6 +63,7 @@ __all__ = [
     "from_d3rlpy",
     "from_frame",
     "from_minari",
+    "gate",
     "load",
     "prune",
     "read",
@@ -66,6 +72,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "dprl.cell_policy": ("CellPolicy",),
+    "dprl.certificate.gating": ("gate",),
+    "dprl.claim": ("Certificate",),
     "dprl.compression": ("compress", "prune"),
     "dprl.continuous": ("DPRLContinuous",),
     "dprl.errors": ("CutWarning", "DprlError", "LogError", "ParameterError", "PlanError",

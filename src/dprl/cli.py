@@ -1,4 +1,4 @@
-"""The command line: check, fit, changes, explain, act, reproduce, demo.
+"""The command line: check, fit, gate, changes, explain, act, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -10,18 +10,15 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from dprl.console import complain, head, progress, refuse, show, warned
-from dprl.errors import DprlError, ParameterError, PolicyError
+from dprl.certifying import gate
+from dprl.console import complain, deferring, head, progress, refuse, show, warned
+from dprl.errors import DprlError, ParameterError
 from dprl.options import Json, LogOptions, numbers, settings, weights
 from dprl.version import __version__
-
-if TYPE_CHECKING:
-    from dprl.neighbor_policy import NeighborPolicy
-    from dprl.policy import Policy
 
 __all__ = ["app", "main"]
 
@@ -151,10 +148,18 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
         policy: A policy file.
         confirmations: List instead where it suggests what is usually done already.
     """
-    fitted = _deferring(policy)
+    fitted = deferring(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
-    show(table.to_dicts() if json else f"{fitted}\n\n{table}", json)
+    proved = fitted.certificate
+    if json:
+        facts = None if proved is None else proved.to_dict()
+        show({"rows": table.to_dicts(), "certificate": facts}, json)
+        return 0
+    show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)
     return 0
+
+
+app.command(gate)
 
 
 @app.command
@@ -165,7 +170,7 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
         policy: A policy file.
         state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
     """
-    fitted = _deferring(policy)
+    fitted = deferring(policy)
     label: Any = state
     if hasattr(fitted, "feature_names"):
         label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
@@ -214,7 +219,7 @@ def act(
     from dprl.answers import answer
     from dprl.policy import DEFER
 
-    fitted = _deferring(policy)
+    fitted = deferring(policy)
     answered = answer(fitted, states, state, column)
     counts = answered.counts()
     if out is not None:
@@ -260,7 +265,7 @@ def reproduce(
     Example: `dprl reproduce forest risky-arms --quick`
 
     Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, icu-sepsis, or all.
+        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, or all.
     """
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run
@@ -310,19 +315,6 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
 
 
 # -- around the commands -------------------------------------------------------------------------
-
-
-def _deferring(path: str) -> Policy | NeighborPolicy:
-    """A policy of DPRL's from a file; the rivals' have no changes to list."""
-    from dprl.loading import load
-
-    fitted = load(path)
-    if not hasattr(fitted, "changes"):
-        raise PolicyError(
-            f"{path!r} holds a policy of {fitted.parameters.get('learner', 'another kind')}.",
-            do="Only DPRL's policies defer, explain and list changes.",
-        )
-    return fitted  # type: ignore[return-value]
 
 
 def main(tokens: list[str] | None = None) -> None:

@@ -90,7 +90,7 @@ class DPRLContinuous:
         policy = NeighborPolicy(
             states=(),
             actions=log.actions,
-            parameters=self._settings(),
+            parameters=self.settings(),
             provenance=provenance_of(log, settled, notes=list(metric.notes)),
             feature_names=log.feature_names,
             episodes=settled.groups,
@@ -117,7 +117,8 @@ class DPRLContinuous:
         )
         return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """The learner as it goes into a policy's parameters."""
         settings = asdict(self)
         settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)

@@ -168,6 +168,8 @@ def _verdict(policy: Policy, s: int, a: int) -> str:
         return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
     if not policy.Q[s, a] >= policy.V[s] - TOLERANCE:
         return "worse than usual practice here"
+    if policy.certificate is not None:
+        return "not certified to be better, or not always available"
     return "not always available here"
 
 
@@ -226,6 +228,11 @@ def _reason(policy: Policy, s: int, chosen: int, kind: str) -> str:
                     "there is nothing to compare with."
                 )
         if (enough & (policy.Q[s] >= policy.V[s] - TOLERANCE)).any():
+            if policy.certificate is not None:
+                return (
+                    "What did better here is not certified to be better at δ = "
+                    f"{policy.certificate.delta:g}."
+                )
             return "What did better here was not always available."
         return "No action with enough evidence did better here than usual practice."
     did = (

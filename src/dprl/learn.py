@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,17 +68,20 @@ class DPRLDiscrete:
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
         pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
         choice, planned = self.choose(settled, known, occurrences, pairs)
-        settings = asdict(self)
-        settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         return Policy.of(
             known,
             choice=choice,
             allowed=pairs,
             planned=planned,
             steps=np.bincount(settled.codes(), minlength=log.n_states),
-            parameters={"learner": type(self).__name__, **settings},
+            parameters=self.settings(),
             provenance=provenance_of(log, settled),
         )
+
+    def settings(self) -> dict[str, Any]:
+        """The learner as it goes into a policy's parameters."""
+        n_min = None if math.isinf(self.n_min) else int(self.n_min)
+        return {"learner": type(self).__name__, **asdict(self), "n_min": n_min}
 
     def choose(
         self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]

@@ -6,6 +6,7 @@ import os
 from typing import TypeAlias
 
 from dprl import archive
+from dprl.cell_policy import CellPolicy
 from dprl.feature_policy import NetworkPolicy
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
@@ -14,8 +15,10 @@ from dprl.stochastic import StochasticPolicy
 __all__ = ["load"]
 
 
-Loaded: TypeAlias = Policy | StochasticPolicy | NeighborPolicy | NetworkPolicy
-KINDS = {kind.KIND: kind for kind in (Policy, StochasticPolicy, NeighborPolicy, NetworkPolicy)}
+Loaded: TypeAlias = Policy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
+KINDS = {kind.KIND: kind for kind in (
+    Policy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
+)}  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:

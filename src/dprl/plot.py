@@ -16,6 +16,7 @@ __all__ = ["PALETTE", "curve", "grid", "look", "reference", "style"]
 PALETTE = {
     "DPRL contrast": "#0072b2",
     "DPRL paper": "#56b4e9",
+    "DPRL gate": "#e69f00",
     "SPIBB": "#d55e00",
     "PQI": "#009e73",
     "CQL": "#cc79a7",

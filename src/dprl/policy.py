@@ -86,6 +86,10 @@ class Policy(Stored):
         speaks = np.flatnonzero(self.choice >= 0)
         if not self.allowed[speaks, self.choice[speaks]].all():
             self._refuse("it chooses an action that is not allowed")
+        if self.certificate is not None:
+            issued = {self.states[s]: self.actions[self.choice[s]] for s in speaks}
+            if issued != self.certificate.issued:
+                self._refuse("its certificate is about other suggestions")
 
     @classmethod
     def of(

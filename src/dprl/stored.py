@@ -6,13 +6,14 @@ import functools
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl import archive
+from dprl.claim import Certificate
 from dprl.errors import PolicyError
 from dprl.log import Facts, Label, Log
 from dprl.table import plain
@@ -61,6 +62,7 @@ class Stored:
         actions: Action labels, A of them.
         parameters: The learner and its settings.
         provenance: Digest and size of the training log, version of dprl.
+        certificate: What is proved about it, where it went through `dprl.gate`.
     """
 
     KIND: ClassVar[str] = ""
@@ -70,16 +72,17 @@ class Stored:
     actions: tuple[Label, ...]
     parameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    certificate: Certificate | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, np.ndarray):
                 value = value.view()
                 value.setflags(write=False)
             elif isinstance(value, Mapping):
                 value = Facts(value)
-            object.__setattr__(self, field.name, value)
+            object.__setattr__(self, part.name, value)
         for name, labels in (("states", self.states), ("actions", self.actions)):
             if len(set(labels)) != len(labels):
                 self._refuse(f"{name!r} repeats a label")
@@ -91,6 +94,8 @@ class Stored:
         whole = isinstance(n_min, int | float) and not isinstance(n_min, bool)
         if n_min is not None and not (whole and n_min >= 1):
             self._refuse(f"its n_min is {n_min!r}")
+        if not (self.certificate is None or isinstance(self.certificate, Certificate)):
+            self._refuse("its certificate is none")
         if not isinstance(self.provenance.get("columns", {}), Mapping):
             self._refuse("its provenance names no columns")
 
@@ -115,12 +120,14 @@ class Stored:
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
         arrays = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, np.ndarray):
-                arrays[field.name] = value
+                arrays[part.name] = value
+            elif isinstance(value, Certificate):
+                words[part.name] = value.to_dict()
             else:
-                words[field.name] = plain(value)
+                words[part.name] = plain(value)
         return words, arrays
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -157,6 +164,7 @@ class Stored:
                 isinstance(x, list) and all(isinstance(v, str | int) for v in x) for x in labels
             )
             and all(isinstance(given[k], dict) for k in ("parameters", "provenance"))
+            and isinstance(given["certificate"], dict | None)
         )
         if not good:
             raise PolicyError(
@@ -164,7 +172,10 @@ class Stored:
                 f"kind {kind!r}" + (f", parts {', '.join(odd[:4])}" if odd else ""),
                 "Upgrade dprl, or fit the policy again.",
             )
-        return cls(**{**given, **{n: tuple(x) for n, x in zip(lists, labels, strict=True)}})
+        given |= {n: tuple(x) for n, x in zip(lists, labels, strict=True)}
+        if given["certificate"] is not None:
+            given["certificate"] = Certificate.from_dict(given["certificate"])
+        return cls(**given)
 
     # -- labels ------------------------------------------------------------------------------
 

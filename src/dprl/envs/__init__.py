@@ -1,8 +1,9 @@
 """Finite MDPs with exact values, and the problems the method is judged on."""
 
 from dprl.envs.care import care_pathway
+from dprl.envs.chain import dense_chain
 from dprl.envs.forest import forest
-from dprl.envs.gridworld import open_grid, rooms, soft
+from dprl.envs.gridworld import open_grid, rooms, small_grid, soft
 from dprl.envs.icu_sepsis import icu_sepsis
 from dprl.envs.mdp import FiniteMDP
 from dprl.envs.point_mass import PointMass
@@ -12,10 +13,12 @@ __all__ = [
     "FiniteMDP",
     "PointMass",
     "care_pathway",
+    "dense_chain",
     "forest",
     "icu_sepsis",
     "open_grid",
     "risky_arms",
     "rooms",
+    "small_grid",
     "soft",
 ]

@@ -18,6 +18,7 @@ NAMES = {
     "gridworld": "gridworld",
     "behavior": "behavior",
     "bounds": "bounds",
+    "coverage": "coverage",
     "icu-sepsis": "icu_sepsis",
 }
 """Experiment → module."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dprl import stats
 from dprl.baselines import BC, CQL, PQI, RL, SPIBB
 from dprl.baselines.model import estimate
+from dprl.certificate.gating import gate
 from dprl.cut import settle
 from dprl.envs.mdp import FiniteMDP
 from dprl.experiments.harness import Row, Rows, Setting
@@ -25,7 +26,7 @@ from dprl.points import allowed
 from dprl.table import Table
 from dprl.tabular import tally
 
-__all__ = ["BLOCK", "blocks", "compete", "label", "pivot", "rows_of", "summarise"]
+__all__ = ["BLOCK", "VALUES", "blocks", "compete", "label", "pivot", "rows_of", "summarise"]
 
 BLOCK = 25
 """Datasets a task: small enough to lose little when killed, large enough to be worth a process."""
@@ -34,10 +35,21 @@ CUT: Final = "terminal"
 """Sampled episodes that reach the step limit; at gamma .99 after 500 steps little is lost."""
 
 
+VALUES: Final = {
+    "forest": (0.0, 1.0),
+    "risky_arms": (0.0, 1.0),
+    "small grid": (0.0, 1.0),
+    "dense chain": (-0.8, 8.8),
+}
+"""Range of returns of each problem, as somebody who knows its rules would state it."""
+
+
 def label(contestant: Setting) -> str:
     """What a contestant is called in tables and figures."""
     words = {k: v for k, v in contestant.items() if k != "learner"}
     name = str(contestant["learner"])
+    if name == "gate":
+        name = "DPRL gate"
     if name == "DPRL":
         rule = "contrast" if words.pop("contrast") else "paper"
         name = f"DPRL {rule}"
@@ -83,6 +95,15 @@ def compete(
                 usual = known.took.n[speaks].argmax(axis=1)
                 notes = {"points": len(speaks), "changes": int((choice[speaks] != usual).sum())}
                 notes["pairs"], notes["choice"] = pairs, choice
+            case "gate":
+                learner = DPRLDiscrete(cut=CUT, n_min=words["n_min"], gamma=words["gamma"])
+                gated = gate(
+                    learner, log, value_range=VALUES[mdp.name], mode=words["mode"],
+                    states_fixed=words["mode"] == "in-sample",
+                )  # fmt: skip
+                pi = mdp._matrix(gated)
+                notes = {"points": int((gated.kind > 0).sum()),
+                         "changes": int((gated.kind == 2).sum())}  # fmt: skip
             case "BC":
                 pi = BC().plan(model)
             case "RL":

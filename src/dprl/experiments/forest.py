@@ -20,6 +20,7 @@ __all__ = ["CONTESTANTS", "EXPERIMENT", "SIZES"]
 SIZES = (50, 100, 200, 500, 1_000, 2_000)
 CONTESTANTS: tuple[Setting, ...] = (
     *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in (20, 50)),
+    *({"learner": "gate", "n_min": 20, "mode": m} for m in ("swap-split", "in-sample")),
     *({"learner": "SPIBB", "n_min": n} for n in (5, 20)),
     *({"learner": "PQI", "b": b} for b in (0.02, 0.002)),
     *({"learner": "CQL", "alpha": a} for a in (0.01, 0.05, 0.1)),

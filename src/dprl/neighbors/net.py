@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dprl.compiled import compiled
 from dprl.neighbors.engine import Engine
 
-__all__ = ["core_points", "greedy_net", "net_size"]
+__all__ = ["core_points", "greedy_net", "nearest_centres", "net_size"]
 
 CHUNK = 1_024
 
@@ -68,3 +68,36 @@ def net_size(engine: Engine, radius: float, n_min: float) -> int:
     """M(r, n_min): centres of the greedy r-net over the core points."""
     centre = greedy_net(engine, radius, core_points(engine, radius, n_min))
     return len(np.unique(centre[centre >= 0]))
+
+
+@compiled
+def _nearest(
+    z: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    indptr: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    nearest: NDArray[np.int64],
+) -> None:  # pragma: no cover - compiled
+    """The nearest of each query's rows, the lowest of equals; -1 where it has none."""
+    for q in range(len(queries)):
+        best = np.inf
+        nearest[q] = -1
+        for p in range(indptr[q], indptr[q + 1]):
+            distance = 0.0
+            for i in range(z.shape[1]):
+                distance += (z[rows[p], i] - queries[q, i]) * (z[rows[p], i] - queries[q, i])
+            if distance < best:
+                best = distance
+                nearest[q] = rows[p]
+
+
+def nearest_centres(
+    centres: Engine, queries: NDArray[np.float64], radius: float
+) -> NDArray[np.int64]:
+    """The nearest centre of each query within `radius`, int64 (Q,); -1 where all are farther."""
+    nearest = np.empty(len(queries), np.int64)
+    for start in range(0, len(queries), CHUNK * 16):
+        some = slice(start, start + CHUNK * 16)
+        indptr, rows = centres.neighbors(queries[some], radius)
+        _nearest(centres.points.z, queries[some], indptr, rows, nearest[some])
+    return nearest

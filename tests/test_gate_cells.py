@@ -1,0 +1,208 @@
+"""The gate over features, the approximate gain of ungated policies, and the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dprl
+from conftest import to_log
+from dprl import envs
+from dprl.cell_policy import CellPolicy
+from dprl.certificate import approximate_gain
+from dprl.certificate.plug_in import estimate
+from test_cli import options, run  # noqa: F401 - a fixture
+
+
+def ward(n, seed, gap=0.5, groups=None, spread=0.0):
+    """One decision per episode at x = 0, 10 or 20 (± .4): 'b' (.4) is better by gap at 0 only."""
+    rng = np.random.default_rng(seed)
+    place = rng.integers(3, size=n)
+    x = 10.0 * place + rng.uniform(-0.4, 0.4, n)
+    b = rng.random(n) < 0.4
+    better = gap * (place == 0) * b + spread * (x - 10 * place) * (place == 0) * b
+    reward = (rng.random(n) < 0.3 + better).astype(float)
+    return dprl.from_arrays(
+        episode=np.arange(n), state=np.stack((x, rng.normal(size=n)), axis=1),
+        feature_names=["x", "noise"], action=np.where(b, "b", "a"), reward=reward,
+        **({} if groups is None else {"group": groups}),
+    )  # fmt: skip
+
+
+LEARNER = dprl.DPRLContinuous(
+    n_min=20, radius=1.0, gamma=1.0, metric=dprl.Metric(scale="none", weights={"noise": 0.0})
+)
+UNIT = {"value_range": (0.0, 1.0)}
+
+
+def test_a_cell_is_certified(tmp_path):
+    log = ward(1_500, 0)
+    gated = dprl.gate(LEARNER, log, **UNIT)
+    assert isinstance(gated, CellPolicy)
+    assert gated.act([[0.0, 9.0], [10.0, 0.0], [20.0, 0.0], [5.0, 0.0], [900.0, 0.0]]) == [
+        "b", dprl.DEFER, dprl.DEFER, dprl.DEFER, dprl.DEFER,
+    ]  # fmt: skip
+    certificate = gated.certificate
+    assert len(certificate.rows) == 1
+    assert 0 < certificate.rows[0]["low"] < 0.5
+    assert certificate.cells["eps_star"] == certificate.rows[0]["low"] / 2
+    assert certificate.cells["refuted"] == 0.0
+    assert [r["radius"] for r in certificate.cells["sensitivity"]] == [0.5, 2.0]
+    assert 0 < certificate.gain < 0.5 * 0.6 / 3  # (E x - E y) · (1 - p) · P(place 0)
+    text = str(certificate)
+    for word in ("eps* =", "the data refute no such difference", "with radius 0.5", "3 centres"):
+        assert word in text
+    gated.save(tmp_path / "cells.dprl")
+    again = dprl.load(tmp_path / "cells.dprl")
+    assert again.digest() == gated.digest()
+    assert again.explain([0.1, 0.0]).suggested == "b"
+    assert "farther than 1" in again.explain({"x": 500.0, "noise": 0.0}).reason
+    assert list(again.changes().columns)[:2] == ["state", "x"]
+    pi = again.probabilities([[0.0, 0.0], [900.0, 0.0]])
+    assert pi[0].tolist() == [0.0, 1.0]
+    assert np.isnan(pi[1]).all()
+
+
+def test_cells_are_those_of_the_nearest_centre():
+    gated = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    rng = np.random.default_rng(1)
+    x = np.stack((rng.uniform(-3, 23, 400), rng.normal(size=400)), axis=1)
+    distance = np.abs(x[:, :1] - gated.z[:, 0])
+    slow = np.where(distance.min(axis=1) <= 1.0, distance.argmin(axis=1), -1)
+    assert gated.cells_of(x).tolist() == slow.tolist()
+
+
+def test_where_nothing_is_better_nothing_is_said():
+    gated = dprl.gate(LEARNER, ward(1_500, 0, gap=0.0), **UNIT)
+    assert gated.certificate.vacuous
+    assert gated.act([[0.0, 0.0]]) == [dprl.DEFER]
+
+
+def test_too_large_a_cell_is_found_out():
+    """Within the cell the suggestion is good on one side and bad on the other."""
+    gated = dprl.gate(LEARNER, ward(6_000, 0, gap=0.3, spread=0.9), **UNIT)
+    cells = gated.certificate.cells
+    assert cells["refuted"] > cells["eps_star"]
+    assert "WARNING: cells are too large" in str(gated.certificate)
+
+
+def test_groups_and_refusals_over_features():
+    log = ward(300, 0, groups=np.arange(300) // 3)
+    with pytest.raises(dprl.ParameterError, match="groups straddle"):
+        dprl.gate(LEARNER, log, split=np.arange(300) % 3 > 0, **UNIT)
+    with pytest.raises(dprl.ParameterError, match="no in-sample certificate"):
+        dprl.gate(LEARNER, log, mode="in-sample", states_fixed=True, **UNIT)
+    policy = LEARNER.fit(log)
+    assert dprl.gate(policy, log, **UNIT).digest() == dprl.gate(LEARNER, log, **UNIT).digest()
+    huge = replace(LEARNER, n_min=10_000)
+    gated = dprl.gate(huge, log, **UNIT)
+    assert gated.act([[0.0, 0.0]]) == [dprl.DEFER]
+    assert gated.certificate.cells["centres"] == 0
+
+
+# -- the approximate gain of an ungated policy ---------------------------------------------------------
+
+
+def test_plug_in_gain_by_hand():
+    """Two decisions: V = R + D V by hand, from the held-out episodes alone."""
+    train = to_log([[("s", "a", 0.0)]] * 30 + [[("s", "b", 1.0)]] * 30)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+    assert policy.act("s") == "b"
+    test = to_log([
+        [("o", "a", 2.0), ("s", "b", 1.0)],
+        [("s", "b", 0.0)],
+        [("s", "a", 0.0), ("s", "b", 1.0)],
+        [("o", "a", 5.0)],
+    ])  # fmt: skip
+    # followed thrice: rewards 1, 0, 1, each to the end; V(s) = 2/3.
+    # episodes: 2 + V, V, V, 5 against returns 3, 0, 1, 5
+    found = approximate_gain(policy, test, draws=50)
+    assert found.gain == pytest.approx((7 + 3 * (2 / 3) - 9) / 4)
+    assert (found.points, found.unfollowed, found.groups) == (1, 0, 4)
+    assert found.low <= found.gain <= found.high
+    assert str(found).startswith("APPROXIMATE")
+    assert approximate_gain(policy, test, draws=50) == found
+
+
+def test_plug_in_gain_where_nobody_followed():
+    train = to_log([[("s", "a", 0.0)]] * 30 + [[("s", "b", 1.0)]] * 30)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+    found = approximate_gain(policy, to_log([[("s", "a", 0.0)], [("s", "a", 1.0)]]), draws=20)
+    assert (found.gain, found.low, found.high, found.unfollowed) == (0.0, 0.0, 0.0, 1)
+    assert "Nobody followed" in str(found)
+
+
+def test_plug_in_gain_refuses_the_training_log():
+    log = envs.small_grid().sample(200, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal").fit(log)
+    with pytest.raises(dprl.LogError, match="the log the policy was learned from"):
+        approximate_gain(policy, log, cut="terminal")
+    assert estimate(policy, log, level=0.95, draws=5, seed=0, cut="terminal").groups == 200
+    with pytest.raises(dprl.ParameterError, match="labelled states"):
+        approximate_gain(LEARNER.fit(ward(100, 0)), ward(100, 1))
+    with pytest.raises(dprl.ParameterError, match="level"):
+        approximate_gain(policy, log, level=2.0)
+
+
+def test_plug_in_gain_is_about_right():
+    mdp = envs.small_grid()
+    train, test = mdp.sample(4_000, seed=0).split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal").fit(train)
+    truth = mdp.value(policy) - mdp.value()
+    found = approximate_gain(policy, test, draws=100, cut="terminal")
+    assert found.gain == pytest.approx(truth, abs=0.02)
+
+
+# -- the command ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ward_csv(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = ["patient,stage,drug,score"]
+    for i in range(800):
+        b = rng.random() < 0.4
+        rows.append(f"{i},mild,{'new' if b else 'old'},{int(rng.random() < (0.8 if b else 0.3))}")
+    path = tmp_path / "ward.csv"
+    path.write_text("\n".join(rows) + "\n")
+    columns = {"episode": "patient", "state": "stage", "action": "drug", "reward": "score"}
+    return path, options(columns)
+
+
+def test_gate_command(run, ward_csv, tmp_path):  # noqa: F811
+    path, columns = ward_csv
+    assert run("fit", path, *columns, "--n-min", 20, "--gamma", 1)[0] == 0
+    arguments = ["gate", "policy.dprl", path, *columns, "--lowest", 0, "--highest", 1]
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert "With probability at least 95 %, the one suggestion below is a true improvement" in out
+    assert "Saved as gated.dprl." in out
+    code, out, _ = run(*arguments, "--mode", "in-sample", "--states-fixed", "--json")
+    result = json.loads(out)
+    assert result["certificate"]["mode"] == "in-sample"
+    assert result["digest"] == dprl.load(tmp_path / "gated.dprl").digest()
+    code, out, _ = run("changes", "gated.dprl")
+    assert "It rests on:" in out
+    code, out, _ = run("changes", "gated.dprl", "--json")
+    assert json.loads(out)["certificate"]["rows"][0]["suggested"] == "new"
+
+
+def test_gate_command_refused(run, ward_csv, tmp_path):  # noqa: F811
+    path, columns = ward_csv
+    run("fit", path, *columns, "--n-min", 20, "--gamma", 1)
+    code, _, err = run(
+        "gate", "policy.dprl", path, *columns, "--lowest", 0, "--highest", 0.5
+    )  # fmt: skip
+    assert code == 1
+    assert "outside value_range" in err
+    code, _, err = run(
+        "gate", "policy.dprl", path, *columns, "--lowest", 0, "--highest", 1,
+        "--mode", "in-sample",
+    )  # fmt: skip
+    assert code == 1
+    assert "states_fixed=True" in err
+    assert not (tmp_path / "gated.dprl").exists()
+    assert run("gate", "policy.dprl", path, *columns)[0] == 2

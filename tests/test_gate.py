@@ -44,14 +44,19 @@ def slow_e(x, y, d, steps):
     """E(d) read off its definition, with x and 1-y rounded down to 1/400."""
     x = np.floor(np.asarray(x) * 400 + 1e-12) / 400
     w = np.floor((1 - np.asarray(y)) * 400 + 1e-12) / 400
+    step = math.log(0.95 / 0.01) / 11
     least = math.inf
     for i in range(steps):
-        u = min((i + 1) / steps + d, 1.0)
+        u, m = min((i + 1) / steps + d, 1.0), i / steps
         if u < -1e-12 or (abs(u) < 1e-12 and (x > 0).any()):
             continue
-        k_a = 1.0 if abs(u) < 1e-12 else np.mean([np.prod(1 + f * (x / u - 1)) for f in FRACTIONS])
-        k_o = np.mean([np.prod(1 + f * (w / (1 - i / steps) - 1)) for f in FRACTIONS])
-        least = min(least, k_a * k_o)
+        shift = 0
+        if len(x) and len(y):
+            shift = round(math.log(len(x) / len(y) * (1 - m) / max(m, 1 / steps)) / step)
+        X = [1.0 if abs(u) < 1e-12 else np.prod(1 + f * (x / u - 1)) for f in FRACTIONS]
+        Y = [np.prod(1 + f * (w / (1 - m) - 1)) for f in FRACTIONS]
+        both = [X[j] * Y[min(max(j + shift, 0), 11)] for j in range(12)]
+        least = min(least, (np.mean(X) * np.mean(Y) + np.mean(both)) / 2)
     return least
 
 

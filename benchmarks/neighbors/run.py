@@ -19,6 +19,7 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import icu  # noqa: E402
 import numpy as np  # noqa: E402
 from scipy.spatial import cKDTree  # noqa: E402
 from sklearn.neighbors import BallTree, KDTree  # noqa: E402
@@ -53,8 +54,8 @@ def uniform(rng, n, d=29):
     return z, typical_radius(rng, z, 150)
 
 
-def icu(rng, n):
-    """Stays of 20 steps, 29 features, r = 10; a ball holds some hundreds to thousands of steps.
+def factors(rng, n):
+    """Stays of 20 steps, 29 features; the radius that holds 2 % of the steps.
 
     Six latent factors (how ill, which organ) drift from a baseline of the patient and drive all
     features: 6 are fixed for the stay, 12 laboratory values are carried forward until the next
@@ -76,7 +77,7 @@ def icu(rng, n):
     z[:, :, 28] = z[:, :, 28] > 0.5
     z = z.reshape(-1, 29)[:n]
     z = z / z.std(axis=0)
-    return z * (10 / typical_radius(rng, z, n // 50)), 10.0
+    return z, typical_radius(rng, z, n // 50)
 
 
 def typical_radius(rng, z, wanted):
@@ -92,7 +93,9 @@ CASES = {
     "mixture 16-d": lambda rng, n: mixture(rng, n, 16),
     "mixture 29-d": lambda rng, n: mixture(rng, n, 29),
     "uniform 29-d": uniform,
-    "icu-like 29-d": icu,
+    "factors 29-d": factors,
+    "icu-like 29-d, r 5": lambda rng, n: (icu.icu(rng, n)[0], 5.0),
+    "icu-like 29-d, r 10": icu.icu,
 }
 
 

@@ -22,18 +22,21 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STEP", "Asked", "Sketch", "ask", "padded"]
+__all__ = ["STEP", "U2", "Asked", "Sketch", "ask", "padded"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 STEP = 4
 """Kernels take so many dimensions at a time; coordinates are padded with zeros."""
 
-EPS = 2.0**-52
+EPS, U2 = 2.0**-52, 2.0**-23
 SAMPLE = 20_000
 WORTH = 1.2
 """Rotate where the first quarter of the dimensions gains this factor in variance."""
-TINY = 1e-300
+FEW = 16
+"""Features with no more values (flags, levels, scores) are parted best as they are."""
+TINY, HUGE = 1e-30, 1e38
+"""Squares that float32 holds with all its digits."""
 
 
 class Sketch(NamedTuple):
@@ -57,13 +60,17 @@ class Sketch(NamedTuple):
         some = z[:: -(-len(z) // SAMPLE)]
         mean, d = some.mean(axis=0), z.shape[1]
         v = some - mean
-        scatter = v.T @ v
-        variance = np.diag(scatter)
-        R = np.eye(d)[:, np.argsort(-variance, kind="stable")]
-        size, axes = np.linalg.eigh(scatter)
-        first = -(-d // 4)
-        if size[::-1][:first].sum() > WORTH * np.sort(variance)[::-1][:first].sum():
-            R = np.ascontiguousarray(axes[:, ::-1])
+        many = np.array([len(np.unique(x)) > FEW for x in v[:: -(-len(v) // 1000)].T])
+        R, variance = np.eye(d), np.square(v).sum(axis=0)
+        if many.any():
+            size, axes = np.linalg.eigh(v[:, many].T @ v[:, many])
+            first = -(-d // 4)
+            after = variance.copy()
+            after[many] = size
+            if np.sort(after)[-first:].sum() > WORTH * np.sort(variance)[-first:].sum():
+                R[np.ix_(many, many)] = axes
+                variance = after
+        R = np.ascontiguousarray(R[:, np.argsort(-variance, kind="stable")])
         kappa = float(np.linalg.norm(R.T @ R - np.eye(d))) + EPS * d
         reach = max(float(np.linalg.norm(z[i : i + 8192] - mean, axis=1).max())
                     for i in range(0, len(z), 8192))  # fmt: skip
@@ -88,26 +95,30 @@ class Asked(NamedTuple):
     Attributes:
         z: float64 (Q, d), for the rule.
         w: float64 (Q, D), for the search.
+        p: float32 (Q, D), the same for boxes.
         slack: float64 (Q,), the bound E of the error of distances in w.
-        skip: float64 (Q,), boxes with near² above it hold no neighbour.
-        whole: float64 (Q,), boxes with far² up to it hold nothing else; -1: cannot be told.
+        skip: float32 (Q,), boxes with near² above it hold no neighbour.
+        whole: float32 (Q,), boxes with far² up to it hold nothing else; -1: cannot be told.
         radius: Of all balls.
     """
 
     z: Floats
     w: Floats
+    p: NDArray[np.float32]
     slack: Floats
-    skip: Floats
-    whole: Floats
+    skip: NDArray[np.float32]
+    whole: NDArray[np.float32]
     radius: float
 
 
 def ask(sketch: Sketch, z: Floats, radius: float) -> Asked:
     """Queries z (Q, d) in both coordinates, with thresholds on the safe side."""
     d, w = z.shape[1], sketch.transform(z)
-    slack = np.sqrt(d) * (d + 2) * EPS * (sketch.reach + np.linalg.norm(w, axis=1))
-    kappa = 2 * sketch.kappa + EPS * (w.shape[1] + 8)
+    length = np.linalg.norm(w, axis=1)
+    slack = np.sqrt(d) * (d + 2) * EPS * (sketch.reach + length)
+    kappa, E = 2 * sketch.kappa + U2 * (w.shape[1] + 8), slack + U2 * length
     with np.errstate(over="ignore"):
-        skip = ((radius + slack) * (1 + kappa)) ** 2 + TINY
-        whole = (np.maximum(radius - slack, 0.0) * (1 - kappa)) ** 2
-    return Asked(z, w, slack, skip, np.where(whole > TINY, whole, -1.0), radius)
+        skip = ((radius + E) * (1 + kappa)) ** 2 + TINY
+        whole = np.minimum((np.maximum(radius - E, 0.0) * (1 - kappa)) ** 2, HUGE)
+        whole = np.where(whole > TINY, whole, -1.0).astype(np.float32)
+        return Asked(z, w, w.astype(np.float32), slack, skip.astype(np.float32), whole, radius)

@@ -169,7 +169,7 @@ def test_company_threads_and_pilot_do_not_show(neighbors, monkeypatch):
 KERNELS = [
     (blocks, ("_fill", "within", "bit", "_relative", "place", "_squares", "_squares4", "_any",
               "new_desk", "scan")),
-    (tree, ("_cut", "_part", "_arrange", "_enclose", "add_up_boxes", "leaf_of", "_beyond",
+    (tree, ("_cut", "_part", "_arrange", "_outward", "_enclose", "add_up_boxes", "leaf_of", "_beyond",
             "children", "farthest")),
     (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows", "bit",
             "new_desk", "place", "scan", "within", "children", "farthest")),

@@ -71,7 +71,7 @@ class Sketch(NamedTuple):
                 R[np.ix_(many, many)] = axes
                 variance = after
         R = np.ascontiguousarray(R[:, np.argsort(-variance, kind="stable")])
-        kappa = float(np.linalg.norm(R.T @ R - np.eye(d))) + EPS * d
+        kappa = float(np.linalg.norm(R.T @ R - np.eye(d))) + EPS * d * d
         reach = max(float(np.linalg.norm(z[i : i + 8192] - mean, axis=1).max())
                     for i in range(0, len(z), 8192))  # fmt: skip
         return cls(mean, R, kappa, reach)

@@ -179,6 +179,12 @@ def _arrange(
 
 
 @compiled
+def _outward(v: float) -> np.float32:  # pragma: no cover - compiled
+    """v or a little more, in float32: more by more than the rounding."""
+    return np.float32(v + U2 * abs(v) + (LEAST if v else 0.0))
+
+
+@compiled
 def _enclose(
     boxes: Boxes, leaf_low: Floats, leaf_high: Floats, n: int
 ) -> None:  # pragma: no cover - compiled
@@ -195,9 +201,8 @@ def _enclose(
                 boxes.slots[f, c, 1] = boxes.slots[x, boxes.size[x] - 1, 1]
             diagonal = 0.0
             for i in range(d):
-                if f < lowest:  # outward by more than the rounding to float32
-                    low = np.float32(leaf_low[x, i] - U2 * abs(leaf_low[x, i]) - LEAST)
-                    high = np.float32(leaf_high[x, i] + U2 * abs(leaf_high[x, i]) + LEAST)
+                if f < lowest:
+                    low, high = -_outward(-leaf_low[x, i]), _outward(leaf_high[x, i])
                 else:
                     low, high = boxes.low[x, i, 0], boxes.high[x, i, 0]
                     for k in range(1, boxes.size[x]):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -249,6 +252,59 @@ def test_search_coordinates_keep_distances(offset):
         assert (np.abs(exact - found) <= sketch.kappa * exact + asked.slack[0]).all()
         assert (asked.whole < 1.0).all()
         assert (asked.skip > 1.0).all()
+
+
+def hard(rng, d, offset, spread, ragged):
+    """Points far from the origin that move together, some as near to each other as floats can be.
+
+    `ragged`: features of sizes that lie twelve orders of magnitude apart.
+    """
+    z = rng.normal(size=(60, 2)) @ rng.normal(size=(2, d)) + 0.1 * rng.normal(size=(60, d))
+    z = offset * rng.choice([-1.0, 1.0], d) + spread * z * (10.0 ** rng.integers(-6, 7, d)) ** ragged
+    z = np.clip(z, -1e18, 1e18)
+    twins = np.nextafter(z[:20], rng.choice([-1e19, 1e19], (20, d)))
+    return np.clip(np.concatenate([z, twins]), -1e18, 1e18)
+
+
+OFFSETS = st.sampled_from([0.0, 1.0, 1e6, 1e12, 1e17, 1e18])
+SPREADS = st.sampled_from([1e-17, 1e-9, 1.0, 1e9, 1e17])
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), OFFSETS, SPREADS, st.booleans())
+def test_the_bound_of_search_coordinates_holds_exactly(seed, d, offset, spread, ragged):
+    """Distances in both coordinates by fractions and 80 digits: no rounding of the test's own."""
+    rng = np.random.default_rng(seed)
+    z = hard(rng, d, offset, spread, ragged)
+    sketch = Sketch.of(z)
+    asked = ask(sketch, z, 1.0)
+    exact = [[Fraction(v) for v in row] for row in z.tolist()]
+    found = [[Fraction(v) for v in row] for row in asked.w.tolist()]
+
+    def distance(a, b):
+        square = sum(((x - y) ** 2 for x, y in zip(a, b, strict=True)), Fraction(0))
+        return Decimal(square.numerator).sqrt() / Decimal(square.denominator).sqrt()
+
+    with localcontext(prec=80):
+        for i in range(20):
+            for j in (i + 60, int(rng.integers(len(z)))):
+                true, other = distance(exact[i], exact[j]), distance(found[i], found[j])
+                bound = Decimal(sketch.kappa) * true + Decimal(float(asked.slack[i]))
+                assert abs(true - other) <= bound
+        # And float32, for boxes.
+        for i in range(20):
+            rough = [Fraction(float(v)) for v in asked.p[i]]
+            assert distance(found[i], rough) <= Decimal(float(np.linalg.norm(asked.w[i]))) / 2**23
+
+
+@given(st.integers(0, 2**32), st.integers(1, 8), OFFSETS, SPREADS, st.booleans())
+def test_near_ties_far_from_the_origin(seed, d, offset, spread, ragged):
+    """Radii that are a distance, or the next number below or above, or next to nothing."""
+    rng = np.random.default_rng(seed)
+    z = np.repeat(hard(rng, d, offset, spread, ragged), 4, axis=0)
+    queries = z[rng.integers(len(z), size=6)]
+    gap = float(np.sqrt(((z[rng.integers(len(z))] - queries[0]) ** 2).sum()))
+    for radius in (gap, np.nextafter(gap, 0), np.nextafter(gap, np.inf), 1e-3 * gap, 1e-200):
+        check(z, queries, float(radius), seed=seed % 1000)
 
 
 def test_nearest_rows():

@@ -5,14 +5,36 @@ The features of real data move together. In coordinates along their principal ax
     w = (z - m) R,    R orthogonal,    ||w - w'|| = ||z - z'||,
 
 the first few carry most of every distance: boxes become tight, and a sum of squares exceeds r²
-after a few terms. These coordinates only *find* candidates. Whoever is near the boundary is asked
-by the rule, in the original coordinates, so what matters is a bound of their error. With v = z - m,
-d dimensions, ε = 2^-52 and o = ||R'R - I||, computed products and sums give
+after a few terms. Flags, levels and scores, features of few values, stay as they are: a cut between
+two values parts them for good. Where features do not move together, R only sorts them by variance.
 
-    | ||w - w'|| - ||z - z'|| |  <=  (o + ε d) ||z - z'|| + sqrt(d) (d + 2) ε (||v|| + ||v'||)
-                                 =:  κ ||z - z'|| + E
+**The error.** These coordinates only *find* candidates. Whoever is near the boundary is asked by the
+rule, in the original coordinates, so what matters is a bound. Let u = 2^-53 and ε = 2u.
 
-of which half would do. Where features do not move together, R only sorts them by variance.
+1. v = z - m is one rounding a coordinate: off by at most u ||v||, however far from the origin z
+   lies. m is just a place; that it is a rounded mean does not matter, it is the same for all.
+2. A coordinate of w = v R is a sum of d products, in any order, fused or not: off by at most
+   d u / (1 - d u) · ||v|| ||R_j||, all d of them together by sqrt(d) times that.
+3. So w is the exact (z - m) R to within (sqrt(d) d + 1) u (1 + o) ||v||, where o bounds
+   ||R'R - I||, which is below half of what we allow: sqrt(d) (d + 2) ε ||v||.
+4. The exact images of two points differ by (z - z') R; m has dropped out. Its squared length is
+   ||z - z'||² to a factor within 1 ± o, as R R' - I has the eigenvalues of R'R - I (R is square).
+5. o is computed: from d² sums of d products, each off by about d u, so the Frobenius norm is off by
+   at most d² u; we add twice that.
+
+Hence, with κ := o + d² ε and E := sqrt(d) (d + 2) ε (||v|| + ||v'||),
+
+    | ||w - w'|| - ||z - z'|| |  <=  κ ||z - z'|| + E.
+
+For a query ||w|| stands for ||v||, and the farthest point's for the other: they differ by less than
+the half we have to spare. Two further roundings are far inside the κ of float32 below: the rule's
+own (its sum is right to d + 2 units u) and that of r · r.
+
+**Boxes** are kept in float32, rounded outward, so they hold their points. A query rounded to float32
+moves by at most 2^-24 ||w||, and the D squares, D differences and D sums of a corner's distance are
+right to (D + 3) 2^-24; we allow 2^-23 ||w|| and 2 (D + 8) 2^-24, on the radius, which is twice that
+on its square. What float32 loses below 1e-30 can only make a box look nearer, and is added to r²; at
+the other end, a ball that small holds no box, and none of more than 1e19.
 """
 
 from __future__ import annotations

@@ -260,7 +260,10 @@ def hard(rng, d, offset, spread, ragged):
     `ragged`: features of sizes that lie twelve orders of magnitude apart.
     """
     z = rng.normal(size=(60, 2)) @ rng.normal(size=(2, d)) + 0.1 * rng.normal(size=(60, d))
-    z = offset * rng.choice([-1.0, 1.0], d) + spread * z * (10.0 ** rng.integers(-6, 7, d)) ** ragged
+    z = (
+        offset * rng.choice([-1.0, 1.0], d)
+        + spread * z * (10.0 ** rng.integers(-6, 7, d)) ** ragged
+    )
     z = np.clip(z, -1e18, 1e18)
     twins = np.nextafter(z[:20], rng.choice([-1e19, 1e19], (20, d)))
     return np.clip(np.concatenate([z, twins]), -1e18, 1e18)

@@ -1,6 +1,6 @@
 """What happened within a radius? The aggregate tree against what a user would pick instead.
 
-    python benchmarks/neighbors/run.py [--points 100000] [--queries 10000] [--only icu] [--seconds 2]
+    python benchmarks/neighbors/run.py [--points 100000] [--queries 10000] [--only icu]
 
 For every query: count, sum and sum of squares of the returns of its neighbours, by action (16).
 Rivals return lists of neighbours, which numpy then adds up (for a batch of queries at once, the

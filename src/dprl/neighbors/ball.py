@@ -151,8 +151,8 @@ def _find(
             k = bit(left)
             left &= left - ONE
             q = chosen[k]
-            for half in range(found.shape[1]):
-                lanes, first = found[k, half], b * LANES + 64 * half
+            for word in range(found.shape[1]):
+                lanes, first = found[k, word], b * LANES + 64 * word
                 while lanes:
                     slot = first + bit(lanes)
                     lanes &= lanes - ONE

@@ -8,8 +8,8 @@ in float64, summed in this order, no operations fused. Every path of the engine 
 this rule (`within`), so answers cannot depend on backend, block size or threads.
 
 **The filter.** Deciding every pair this way would be slow, so a block also keeps its points in
-float32, relative to its centre c and dimension-major, so that a plain loop over 128 lanes becomes
-vector instructions (in the coordinates of `dprl.neighbors.sketch`, right to E₀). With
+float32, relative to a centre c it shares with its neighbours, and dimension-major, so that a plain
+loop over 128 lanes becomes vector instructions (in the coordinates of `dprl.neighbors.sketch`, right to E₀). With
 y = fl32(x - c), p = fl32(q - c), δ the distance, u = 2^-24,
 
     | ||y - p|| - δ |  <=  u (||x - c|| + ||q - c||) + E₀  <=  E,   E := 2u (reach + ||q - c||) + E₀
@@ -207,7 +207,13 @@ def place(
     blocks: Blocks, g: int, asked: Asked, chosen: Ints, left: np.uint64, desk: Desk
 ) -> None:  # pragma: no cover - compiled
     """Place the queries chosen[k], k a bit of `left`, relative to the centre of blocks g."""
-    w, slack, radius, centre, reach = asked.w, asked.slack, asked.radius, blocks.centre, blocks.reach
+    w, slack, radius, centre, reach = (
+        asked.w,
+        asked.slack,
+        asked.radius,
+        blocks.centre,
+        blocks.reach,
+    )
     p, low, high = desk.p, desk.low, desk.high
     kappa = U2 * (p.shape[1] + 8)
     while left:
@@ -247,10 +253,10 @@ def _squares4(
 ) -> None:  # pragma: no cover - compiled
     """`_squares` for four queries p[ks[0]] to p[ks[3]]: every point is loaded once for four."""
     s0, s1, s2, s3 = s[0], s[1], s[2], s[3]
-    k, l, m, n = ks[0], ks[1], ks[2], ks[3]
+    k, j, m, n = ks[0], ks[1], ks[2], ks[3]
     while i < end:
         a0, b0, c0, d0 = p[k, i], p[k, i + 1], p[k, i + 2], p[k, i + 3]
-        a1, b1, c1, d1 = p[l, i], p[l, i + 1], p[l, i + 2], p[l, i + 3]
+        a1, b1, c1, d1 = p[j, i], p[j, i + 1], p[j, i + 2], p[j, i + 3]
         a2, b2, c2, d2 = p[m, i], p[m, i + 1], p[m, i + 2], p[m, i + 3]
         a3, b3, c3, d3 = p[n, i], p[n, i + 1], p[n, i + 2], p[n, i + 3]
         for lane in range(LANES):
@@ -298,8 +304,8 @@ def scan(
             left &= left - ONE
             n += 1
         s[:n], s[n:], i = 0, np.inf, 0
-        for end in (EARLY, 2 * EARLY, D):  # most of a distance shows in the first dimensions
-            end = min(end, D)
+        for step in (EARLY, 2 * EARLY, D):  # most of a distance shows in the first dimensions
+            end = min(step, D)
             if i < end:
                 if i and not _any(s, high, ks):
                     break

@@ -257,7 +257,7 @@ class Engine:
         return no_boxes() if self.method == "brute" else self.boxes, order
 
     def _time(self, asked: Asked, order: Ints, boxes: Boxes, neighbors: Neighbors) -> float:
-        """Seconds of this thread these queries take (others may be busy), the better of two tries."""
+        """Seconds these queries take this thread (others may be busy), the better of two."""
         few = Asked(asked.z[order], asked.w[order], asked.p[order], asked.slack[order],
                     asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
         n, spent = len(order), math.inf

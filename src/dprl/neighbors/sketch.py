@@ -8,8 +8,8 @@ the first few carry most of every distance: boxes become tight, and a sum of squ
 after a few terms. Flags, levels and scores, features of few values, stay as they are: a cut between
 two values parts them for good. Where features do not move together, R only sorts them by variance.
 
-**The error.** These coordinates only *find* candidates. Whoever is near the boundary is asked by the
-rule, in the original coordinates, so what matters is a bound. Let u = 2^-53 and ε = 2u.
+**The error.** These coordinates only *find* candidates. Whoever is near the boundary is asked by
+the rule, in the original coordinates, so what matters is a bound. Let u = 2^-53 and ε = 2u.
 
 1. v = z - m is one rounding a coordinate: off by at most u ||v||, however far from the origin z
    lies. m is just a place; that it is a rounded mean does not matter, it is the same for all.
@@ -30,11 +30,11 @@ For a query ||w|| stands for ||v||, and the farthest point's for the other: they
 the half we have to spare. Two further roundings are far inside the κ of float32 below: the rule's
 own (its sum is right to d + 2 units u) and that of r · r.
 
-**Boxes** are kept in float32, rounded outward, so they hold their points. A query rounded to float32
-moves by at most 2^-24 ||w||, and the D squares, D differences and D sums of a corner's distance are
-right to (D + 3) 2^-24; we allow 2^-23 ||w|| and 2 (D + 8) 2^-24, on the radius, which is twice that
-on its square. What float32 loses below 1e-30 can only make a box look nearer, and is added to r²; at
-the other end, a ball that small holds no box, and none of more than 1e19.
+**Boxes** are kept in float32, rounded outward, so they hold their points. A query rounded to
+float32 moves by at most 2^-24 ||w||, and the D squares, D differences and D sums of a corner's
+distance are right to (D + 3) 2^-24; we allow 2^-23 ||w|| and 2 (D + 8) 2^-24, on the radius,
+which is twice that on its square. What float32 loses below 1e-30 can only make a box look nearer,
+and is added to r²; at the other end, a ball that small holds no box, and none of more than 1e19.
 """
 
 from __future__ import annotations

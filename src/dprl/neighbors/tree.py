@@ -1,9 +1,11 @@
 r"""The aggregate tree: boxes around boxes around blocks of points, and what happened in each.
 
-Points are halved again and again across the dimension they vary in most, until 128 remain: a leaf,
-one block. 16 neighbouring leaves share a parent, 16 parents a grandparent, up to one root. The
-halving is always at a multiple of 128 points and leaves whole families on either side, so the tree
-needs no pointers: leaf l belongs to parent l // 16, and so on; all leaves but the last are full.
+Points are parted again and again until 128 remain: a leaf, one block. The cut is across the
+dimension, and at the place, that takes away most of the sum of squares about the mean, by a
+sample: between two clusters, or between the hours with a drug and those without, rather than in
+the middle. It is moved to the next multiple of 128 points, so all leaves but the last are full,
+and of 16 leaves where many are left. 16 neighbouring leaves share a parent, 16 parents a
+grandparent, up to one root: the tree needs no pointers.
 
 A parent keeps the boxes of its 16 children side by side, so a query is held against all of them in
 one vectorised loop. The nearest corner of a box is as near as any point in it can be, the farthest

@@ -8,9 +8,10 @@ in float64, summed in this order, no operations fused. Every path of the engine 
 this rule (`within`), so answers cannot depend on backend, block size or threads.
 
 **The filter.** Deciding every pair this way would be slow, so a block also keeps its points in
-float32, relative to a centre c it shares with its neighbours, and dimension-major, so that a plain
-loop over 128 lanes becomes vector instructions (in the coordinates of `dprl.neighbors.sketch`, right to E₀). With
-y = fl32(x - c), p = fl32(q - c), δ the distance, u = 2^-24,
+float32, relative to a centre c it shares with its neighbours, and dimension-major, so that a
+plain loop over 128 lanes becomes vector instructions (in the coordinates of
+`dprl.neighbors.sketch`, right to E₀). With y = fl32(x - c), p = fl32(q - c), δ the distance, u =
+2^-24,
 
     | ||y - p|| - δ |  <=  u (||x - c|| + ||q - c||) + E₀  <=  E,   E := 2u (reach + ||q - c||) + E₀
 

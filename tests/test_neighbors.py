@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -167,12 +170,12 @@ def test_company_threads_and_pilot_do_not_show(neighbors, monkeypatch):
 
 
 KERNELS = [
-    (blocks, ("_fill", "within", "bit", "_relative", "_squares", "_squares4", "_thresholds",
+    (blocks, ("_fill", "within", "bit", "_relative", "place", "_squares", "_squares4", "_any",
               "new_desk", "scan")),
-    (tree, ("_widest", "_part", "_half", "_arrange", "_enclose", "add_up_boxes", "leaf_of",
-            "children")),
+    (tree, ("_cut", "_part", "_arrange", "_outward", "_enclose", "add_up_boxes", "leaf_of", "_beyond",
+            "children", "farthest")),
     (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows", "bit",
-            "new_desk", "scan", "within", "children")),
+            "new_desk", "place", "scan", "within", "children", "farthest")),
     (engine, ("add_all", "add_first", "list_rows", "add_up_boxes", "leaf_of")),
 ]  # fmt: skip
 
@@ -212,8 +215,11 @@ def test_the_tree_holds_every_point_once_in_its_boxes():
         for c in range(boxes.size[f]):
             a, b = boxes.slots[f, c]
             here = w[held.row[a:b]]
-            assert np.array_equal(here.min(axis=0), boxes.low[f, :, c])
-            assert np.array_equal(here.max(axis=0), boxes.high[f, :, c])
+            low, high = boxes.low[f, :, c].astype(float), boxes.high[f, :, c].astype(float)
+            assert (low <= here.min(axis=0)).all()  # rounded outward, and no farther
+            assert (high >= here.max(axis=0)).all()
+            np.testing.assert_allclose(low, here.min(axis=0), rtol=1e-6)
+            np.testing.assert_allclose(high, here.max(axis=0), rtol=1e-6)
     assert boxes.slots[-1, 0, 0] == 0
     assert boxes.slots[-1, boxes.size[-1] - 1, 1] == len(z)
 
@@ -246,6 +252,62 @@ def test_search_coordinates_keep_distances(offset):
         assert (np.abs(exact - found) <= sketch.kappa * exact + asked.slack[0]).all()
         assert (asked.whole < 1.0).all()
         assert (asked.skip > 1.0).all()
+
+
+def hard(rng, d, offset, spread, ragged):
+    """Points far from the origin that move together, some as near to each other as floats can be.
+
+    `ragged`: features of sizes that lie twelve orders of magnitude apart.
+    """
+    z = rng.normal(size=(60, 2)) @ rng.normal(size=(2, d)) + 0.1 * rng.normal(size=(60, d))
+    z = (
+        offset * rng.choice([-1.0, 1.0], d)
+        + spread * z * (10.0 ** rng.integers(-6, 7, d)) ** ragged
+    )
+    z = np.clip(z, -1e18, 1e18)
+    twins = np.nextafter(z[:20], rng.choice([-1e19, 1e19], (20, d)))
+    return np.clip(np.concatenate([z, twins]), -1e18, 1e18)
+
+
+OFFSETS = st.sampled_from([0.0, 1.0, 1e6, 1e12, 1e17, 1e18])
+SPREADS = st.sampled_from([1e-17, 1e-9, 1.0, 1e9, 1e17])
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), OFFSETS, SPREADS, st.booleans())
+def test_the_bound_of_search_coordinates_holds_exactly(seed, d, offset, spread, ragged):
+    """Distances in both coordinates by fractions and 80 digits: no rounding of the test's own."""
+    rng = np.random.default_rng(seed)
+    z = hard(rng, d, offset, spread, ragged)
+    sketch = Sketch.of(z)
+    asked = ask(sketch, z, 1.0)
+    exact = [[Fraction(v) for v in row] for row in z.tolist()]
+    found = [[Fraction(v) for v in row] for row in asked.w.tolist()]
+
+    def distance(a, b):
+        square = sum(((x - y) ** 2 for x, y in zip(a, b, strict=True)), Fraction(0))
+        return Decimal(square.numerator).sqrt() / Decimal(square.denominator).sqrt()
+
+    with localcontext(prec=80):
+        for i in range(20):
+            for j in (i + 60, int(rng.integers(len(z)))):
+                true, other = distance(exact[i], exact[j]), distance(found[i], found[j])
+                bound = Decimal(sketch.kappa) * true + Decimal(float(asked.slack[i]))
+                assert abs(true - other) <= bound
+        # And float32, for boxes.
+        for i in range(20):
+            rough = [Fraction(float(v)) for v in asked.p[i]]
+            assert distance(found[i], rough) <= Decimal(float(np.linalg.norm(asked.w[i]))) / 2**23
+
+
+@given(st.integers(0, 2**32), st.integers(1, 8), OFFSETS, SPREADS, st.booleans())
+def test_near_ties_far_from_the_origin(seed, d, offset, spread, ragged):
+    """Radii that are a distance, or the next number below or above, or next to nothing."""
+    rng = np.random.default_rng(seed)
+    z = np.repeat(hard(rng, d, offset, spread, ragged), 4, axis=0)
+    queries = z[rng.integers(len(z), size=6)]
+    gap = float(np.sqrt(((z[rng.integers(len(z))] - queries[0]) ** 2).sum()))
+    for radius in (gap, np.nextafter(gap, 0), np.nextafter(gap, np.inf), 1e-3 * gap, 1e-200):
+        check(z, queries, float(radius), seed=seed % 1000)
 
 
 def test_nearest_rows():

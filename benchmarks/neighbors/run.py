@@ -1,6 +1,6 @@
 """What happened within a radius? The aggregate tree against what a user would pick instead.
 
-    python benchmarks/neighbors/run.py [--points 100000] [--queries 10000] [--only icu] [--first]
+    python benchmarks/neighbors/run.py [--points 100000] [--queries 10000] [--only icu]
 
 For every query: count, sum and sum of squares of the returns of its neighbours, by action (16).
 Rivals return lists of neighbours, which numpy then adds up (for a batch of queries at once, the
@@ -19,6 +19,7 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import icu  # noqa: E402
 import numpy as np  # noqa: E402
 from scipy.spatial import cKDTree  # noqa: E402
 from sklearn.neighbors import BallTree, KDTree  # noqa: E402
@@ -31,8 +32,6 @@ except ImportError:
     faiss = None
 
 A = 16
-BUDGET = 2.0
-"""Seconds a rival may take for a case; it answers as many queries as fit."""
 
 
 def near_duplicates(rng, n):
@@ -53,8 +52,8 @@ def uniform(rng, n, d=29):
     return z, typical_radius(rng, z, 150)
 
 
-def icu(rng, n):
-    """Stays of 20 steps, 29 features, r = 10; a ball holds some hundreds to thousands of steps.
+def factors(rng, n):
+    """Stays of 20 steps, 29 features; the radius that holds 2 % of the steps.
 
     Six latent factors (how ill, which organ) drift from a baseline of the patient and drive all
     features: 6 are fixed for the stay, 12 laboratory values are carried forward until the next
@@ -76,7 +75,7 @@ def icu(rng, n):
     z[:, :, 28] = z[:, :, 28] > 0.5
     z = z.reshape(-1, 29)[:n]
     z = z / z.std(axis=0)
-    return z * (10 / typical_radius(rng, z, n // 50)), 10.0
+    return z, typical_radius(rng, z, n // 50)
 
 
 def typical_radius(rng, z, wanted):
@@ -92,7 +91,9 @@ CASES = {
     "mixture 16-d": lambda rng, n: mixture(rng, n, 16),
     "mixture 29-d": lambda rng, n: mixture(rng, n, 29),
     "uniform 29-d": uniform,
-    "icu-like 29-d": icu,
+    "factors 29-d": factors,
+    "icu-like 29-d, r 5": lambda rng, n: (icu.icu(rng, n)[0], 5.0),
+    "icu-like 29-d, r 10": icu.icu,
 }
 
 
@@ -189,12 +190,12 @@ def timed(call):
     return time.perf_counter() - begin, result
 
 
-def measure(methods, queries, radius, threads):
+def measure(methods, queries, radius, threads, budget):
     """method → (seconds for all queries, scaled?, counts of the queries it answered)."""
     sizes = {}
     for name, method in methods.items():
         pilot = timed(lambda method=method: method.answer(queries[:32], radius, threads))[0]
-        fit = int(BUDGET * 32 / pilot)
+        fit = int(budget * 32 / pilot)
         sizes[name] = len(queries) if name == "tree" or fit >= len(queries) else max(fit, 32)
     best = {}
     for _ in range(2):
@@ -212,7 +213,8 @@ def main():
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, os.cpu_count()])
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--seconds", type=float, default=2.0, help="a rival may take for a case")
     parser.add_argument("--ours", action="store_true", help="no rivals")
     args = parser.parse_args()
     names = ["BallTree", "KDTree", "scipy", "faiss", "BLAS", "tree", "tree, first"]
@@ -249,7 +251,7 @@ def main():
         if "BallTree" in built:
             build += f" (BallTree {1e3 * built['BallTree'][0]:.0f})"
         for threads in dict.fromkeys(args.threads):
-            found = measure(methods, queries, radius, threads)
+            found = measure(methods, queries, radius, threads, args.seconds)
             exact = found["tree"][2]
             cells = []
             for name in names:
@@ -260,7 +262,8 @@ def main():
                 ratio = found["BallTree"][0] / ms if "BallTree" in found else float("nan")
                 wrong = 0 if "first" in name else np.count_nonzero(count != exact[: len(count)])
                 note = f", {100 * wrong / len(count):.2g} % wrong" if wrong else ""
-                cells.append(f"{'~' * scaled}{1e3 * ms:.0f} ({ratio:.2g}x{note})")
+                times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+                cells.append(f"{'~' * scaled}{1e3 * ms:.0f} ({times}x{note})")
             print(
                 f"| {title} ({engine.method}) | {np.mean(exact):.0f} | {threads} |",
                 " | ".join(cells), f"| {build} | {engine.nbytes / z.nbytes:.2f} x |",

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from dprl.compiled import compiled
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS
 from dprl.neighbors.blocks import (
+    FAN,
+    LANES,
     ONE,
     QUERIES,
     Bits,
@@ -27,11 +29,12 @@ from dprl.neighbors.blocks import (
     Desk,
     bit,
     new_desk,
+    place,
     scan,
     within,
 )
 from dprl.neighbors.sketch import Asked
-from dprl.neighbors.tree import FAN, Boxes, children
+from dprl.neighbors.tree import Boxes, children, farthest
 
 __all__ = ["Cargo", "add_all", "add_first", "list_rows"]
 
@@ -98,11 +101,12 @@ def _find(
     adding: into words (Q, A, WORDS) of the queries, else into marks (n, N / 64) and pages.
     want (B,): which queries must look into which block; zero before and after.
     """
-    near, far = np.empty(FAN), np.empty(FAN)
+    near = np.empty(FAN, np.float32)
     todo = np.empty(16 * FAN, np.int64)
     low, high, size, child, half, slots = boxes[0], boxes[1], boxes[2], boxes[3], boxes[5], boxes[6]
-    w, skips, wholes, row, total = asked.w, asked.skip, asked.whole, blocks.row, cargo.total
-    action, amount, found, n_found = cargo.action, cargo.amount, desk.found, desk.n_found
+    p, skips, wholes, row, total = asked.p, asked.skip, asked.whole, blocks.row, cargo.total
+    action, amount, found = cargo.action, cargo.amount, desk.found
+    radius = asked.radius
     if len(size) == 0:
         every = ~np.uint64(0) >> np.uint64(QUERIES - len(chosen))
         for b in range(len(want)):
@@ -116,12 +120,11 @@ def _find(
             while top:
                 top -= 1
                 f = todo[top]
-                may = half[f] <= asked.radius
-                children(low, high, f, w, q, near, far, may)
+                children(low, high, f, p, q, near)
                 for c in range(size[f]):
                     if near[c] > skip:
                         continue
-                    if may and far[c] <= whole:
+                    if half[f, c] <= radius and farthest(low, high, f, c, p, q) <= whole:
                         if adding:
                             for a in range(words.shape[1]):
                                 for i in range(WORDS):
@@ -135,19 +138,28 @@ def _find(
                         todo[top] = child[f] + c
                         top += 1
     for b in range(len(want)):
+        if b % FAN == 0:
+            left = np.uint64(0)
+            for i in range(b, min(b + FAN, len(want))):
+                left |= want[i]
+            place(blocks, b // FAN, asked, chosen, left, desk)
         left = want[b]
         want[b] = np.uint64(0)
-        if left and scan(blocks, b, asked, chosen, left, desk):
-            i = 0
-            while left:
-                k = bit(left)
-                left &= left - ONE
-                for _ in range(n_found[k]):
+        if left:
+            left = scan(blocks, b, asked, chosen, left, desk)
+        while left:
+            k = bit(left)
+            left &= left - ONE
+            q = chosen[k]
+            for word in range(found.shape[1]):
+                lanes, first = found[k, word], b * LANES + 64 * word
+                while lanes:
+                    slot = first + bit(lanes)
+                    lanes &= lanes - ONE
                     if adding:
-                        _add(words, chosen[k], action, amount, found[i], 1)
+                        _add(words, q, action, amount, slot, 1)
                     else:
-                        _mark(marks, pages, k, row[found[i]])
-                    i += 1
+                        _mark(marks, pages, k, row[slot])
 
 
 @compiled
@@ -188,7 +200,7 @@ def add_all(
     """
     limit, action, amount = asked.radius * asked.radius, cargo.action, cargo.amount
     z, asked_z, slot = blocks.z, asked.z, cargo.slot
-    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
+    want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((0, 0), np.uint64)
     for first in range(0, len(order), QUERIES):
         chosen = order[first : first + QUERIES]
@@ -216,7 +228,7 @@ def add_first(
     LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
     """
     N, A = len(blocks.z), words.shape[2]
-    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
+    want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     rows = np.empty(N, np.int32)
@@ -257,7 +269,7 @@ def list_rows(
     count (len(order),) receives how many each has.
     """
     N = len(blocks.z)
-    want, desk = np.zeros(len(blocks.reach), np.uint64), new_desk(asked.w.shape[1])
+    want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     words = np.zeros((0, 0, 0), np.int64)

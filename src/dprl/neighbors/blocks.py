@@ -8,9 +8,10 @@ in float64, summed in this order, no operations fused. Every path of the engine 
 this rule (`within`), so answers cannot depend on backend, block size or threads.
 
 **The filter.** Deciding every pair this way would be slow, so a block also keeps its points in
-float32, relative to its centre c and dimension-major, so that a plain loop over 128 lanes becomes
-vector instructions (in the coordinates of `dprl.neighbors.sketch`, right to E₀). With
-y = fl32(x - c), p = fl32(q - c), δ the distance, u = 2^-24,
+float32, relative to a centre c it shares with its neighbours, and dimension-major, so that a
+plain loop over 128 lanes becomes vector instructions (in the coordinates of
+`dprl.neighbors.sketch`, right to E₀). With y = fl32(x - c), p = fl32(q - c), δ the distance, u =
+2^-24,
 
     | ||y - p|| - δ |  <=  u (||x - c|| + ||q - c||) + E₀  <=  E,   E := 2u (reach + ||q - c||) + E₀
 
@@ -30,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.compiled import compiled, fused
-from dprl.neighbors.sketch import STEP, Asked
+from dprl.neighbors.sketch import STEP, U2, Asked
 
-__all__ = ["LANES", "ONE", "QUERIES", "Bits", "Blocks", "Desk", "bit",
-           "fill_blocks", "new_desk", "scan", "within"]  # fmt: skip
+__all__ = ["FAN", "LANES", "ONE", "QUERIES", "Bits", "Blocks", "Desk", "bit",
+           "fill_blocks", "new_desk", "place", "scan", "within"]  # fmt: skip
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -45,46 +46,54 @@ LANES = 128
 QUERIES = 64
 """Queries answered together: one bit of a word each."""
 
-GROUP = 16
-"""Lanes looked at one by one when any of them may be near."""
+FAN = 16
+"""Blocks that share a centre, and a parent in a tree; a power of two."""
 
-U2 = 2.0**-23
+EARLY = 8
+"""Dimensions after which a scan first looks whether anyone is left."""
+
 SMALL, BIG = 1e-15, 1e18
 """Radii outside these would leave the range of float32: the filter then decides nothing."""
 
 ONE = np.uint64(1)
+ONES = np.uint64(0x0101010101010101)
+GATHER = np.uint64(0x0102040810204080)
+"""Eight bytes of 0 or 1, times this: their bits, the first lowest, in the highest byte."""
 PRIME = np.uint64(67)
 PLACE = np.zeros(67, np.int64)  # 2^k mod 67 are all different: which k was it?
 PLACE[[pow(2, k, 67) for k in range(64)]] = np.arange(64)
 
 
 class Desk(NamedTuple):
-    """Scratch of a scan.
+    """Scratch of a scan; QUERIES queries k.
 
     Attributes:
-        p: float32 (4, D), four queries relative to the block's centre.
-        s: float32 (4, LANES), their squared distances.
-        low: float32 (4,), up to where s is surely inside.
-        high: float32 (4,), above which it is surely outside.
-        found: int32 (QUERIES · LANES,), slots found, one query after the other.
-        n_found: int64 (QUERIES,), how many of them each query has.
+        p: float32 (QUERIES, D), queries relative to the centre at hand.
+        low: float32 (QUERIES,), up to where a squared distance is surely inside.
+        high: float32 (QUERIES,), above which it is surely outside.
+        s: float32 (4, LANES), squared distances of four queries.
+        flag: uint8 (LANES,), a 0 or 1 a lane.
+        eight: uint64 (LANES / 8,), the same bytes, eight at a time.
+        found: uint64 (QUERIES, LANES / 64), the lanes found, a bit each.
     """
 
     p: NDArray[np.float32]
-    s: NDArray[np.float32]
     low: NDArray[np.float32]
     high: NDArray[np.float32]
-    found: NDArray[np.int32]
-    n_found: Ints
+    s: NDArray[np.float32]
+    flag: NDArray[np.uint8]
+    eight: Bits
+    found: Bits
 
 
 @compiled
 def new_desk(width: int) -> Desk:  # pragma: no cover - compiled
     """Room to scan blocks of so many dimensions."""
+    eight = np.zeros(LANES // 8, np.uint64)
     return Desk(
-        np.zeros((4, width), np.float32), np.zeros((4, LANES), np.float32),
-        np.zeros(4, np.float32), np.zeros(4, np.float32),
-        np.zeros(QUERIES * LANES, np.int32), np.zeros(QUERIES, np.int64),
+        np.zeros((QUERIES, width), np.float32), np.zeros(QUERIES, np.float32),
+        np.zeros(QUERIES, np.float32), np.zeros((4, LANES), np.float32),
+        eight.view(np.uint8), eight, np.zeros((QUERIES, LANES // 64), np.uint64),
     )  # fmt: skip
 
 
@@ -94,8 +103,8 @@ class Blocks(NamedTuple):
     Attributes:
         z: float64 (N, d), in log order.
         row: int32 (B · LANES,), which row lies in every slot; -1 in the padding at the end.
-        centre: float64 (B, D), in search coordinates, D = d rounded up.
-        reach: float64 (B,), the largest ||x - centre||.
+        centre: float64 (B / FAN, D), of FAN blocks, in search coordinates, D = d rounded up.
+        reach: float64 (B / FAN,), the largest ||x - centre|| there.
         x: float32 (B, D, LANES), x - centre; +inf in the padding.
     """
 
@@ -115,7 +124,8 @@ def fill_blocks(z: Floats, w: Floats, row: NDArray[np.int32]) -> tuple[Blocks, F
     slots = np.full(n_blocks * LANES, -1, np.int32)
     slots[: len(row)] = row
     x = np.zeros((n_blocks, width, LANES), np.float32)
-    blocks = Blocks(z, slots, np.zeros((n_blocks, width)), np.zeros(n_blocks), x)
+    groups = -(-n_blocks // FAN)
+    blocks = Blocks(z, slots, np.zeros((groups, width)), np.zeros(groups), x)
     low, high = np.empty((n_blocks, width)), np.empty((n_blocks, width))
     _fill(blocks, w, low, high)
     return blocks, low, high
@@ -128,7 +138,7 @@ def _fill(
     """Write centres, reaches, float32 coordinates and boxes."""
     n, width = w.shape
     row = blocks.row
-    for b in range(len(blocks.reach)):
+    for b in range(len(low)):
         first, last = b * LANES, min((b + 1) * LANES, n)
         for i in range(width):
             low[b, i] = high[b, i] = w[row[first], i]
@@ -137,17 +147,24 @@ def _fill(
                 v = w[row[slot], i]
                 low[b, i] = v if v < low[b, i] else low[b, i]
                 high[b, i] = v if v > high[b, i] else high[b, i]
+    for g in range(len(blocks.reach)):
+        blocks_here = range(g * FAN, min((g + 1) * FAN, len(low)))
         for i in range(width):
-            blocks.centre[b, i] = low[b, i] + 0.5 * (high[b, i] - low[b, i])
-        for slot in range(first, last):
-            total = 0.0
-            for i in range(width):
-                y = w[row[slot], i] - blocks.centre[b, i]
-                blocks.x[b, i, slot - first] = y
-                total += y * y
-            blocks.reach[b] = max(blocks.reach[b], np.sqrt(total))
-        for lane in range(last - first, LANES):
-            blocks.x[b, 0, lane] = np.inf
+            least, most = low[g * FAN, i], high[g * FAN, i]
+            for b in blocks_here:
+                least, most = min(least, low[b, i]), max(most, high[b, i])
+            blocks.centre[g, i] = least + 0.5 * (most - least)
+        for b in blocks_here:
+            first, last = b * LANES, min((b + 1) * LANES, n)
+            for slot in range(first, last):
+                total = 0.0
+                for i in range(width):
+                    y = w[row[slot], i] - blocks.centre[g, i]
+                    blocks.x[b, i, slot - first] = y
+                    total += y * y
+                blocks.reach[g] = max(blocks.reach[g], np.sqrt(total))
+            for lane in range(last - first, LANES):
+                blocks.x[b, 0, lane] = np.inf
 
 
 @compiled
@@ -172,62 +189,77 @@ def bit(word: np.uint64) -> int:  # pragma: no cover - compiled
 
 @fused
 def _relative(
-    w: Floats, q: int, centre: Floats, b: int, p: NDArray[np.float32], k: int
+    w: Floats, q: int, centre: Floats, g: int, p: NDArray[np.float32], k: int
 ) -> float:  # pragma: no cover - compiled
-    """p[k] = w[q] - centre[b] in float32; returns its length.
+    """p[k] = w[q] - centre[g] in float32; returns its length.
 
     Rows are named by number, here and below: a view of an array costs more than a short loop.
     """
     norm = np.float32(0.0)
     for i in range(p.shape[1]):
-        t = np.float32(w[q, i] - centre[b, i])
+        t = np.float32(w[q, i] - centre[g, i])
         p[k, i] = t
         norm += t * t
     return float(np.sqrt(norm))
 
 
+@compiled
+def place(
+    blocks: Blocks, g: int, asked: Asked, chosen: Ints, left: np.uint64, desk: Desk
+) -> None:  # pragma: no cover - compiled
+    """Place the queries chosen[k], k a bit of `left`, relative to the centre of blocks g."""
+    w, slack, radius, centre, reach = (
+        asked.w,
+        asked.slack,
+        asked.radius,
+        blocks.centre,
+        blocks.reach,
+    )
+    p, low, high = desk.p, desk.low, desk.high
+    kappa = U2 * (p.shape[1] + 8)
+    while left:
+        k = bit(left)
+        left &= left - ONE
+        spread = reach[g] + _relative(w, chosen[k], centre, g, p, k)
+        low[k], high[k] = np.float32(-1.0), np.float32(np.inf)
+        if SMALL < radius < BIG:
+            E = U2 * spread + slack[chosen[k]]
+            high[k] = np.float32((radius + E) ** 2 * (1 + kappa))
+            if radius > E:
+                low[k] = np.float32((radius - E) ** 2 * (1 - kappa))
+
+
 @fused
 def _squares(
-    x: NDArray[np.float32],
-    p: NDArray[np.float32],
-    s: NDArray[np.float32],
-    high: NDArray[np.float32],
-) -> bool:  # pragma: no cover - compiled
-    """s[0] (LANES,) = ||x - p[0]||² in float32, x (D, LANES); False once all exceed high[0]."""
-    out, far = s[0], high[0]
-    for lane in range(LANES):
-        out[lane] = 0
-    for i in range(0, p.shape[1], STEP):
-        a, b, c, d = p[0, i], p[0, i + 1], p[0, i + 2], p[0, i + 3]
+    x: NDArray[np.float32], p: NDArray[np.float32], k: int, s: NDArray[np.float32], i: int, end: int
+) -> None:  # pragma: no cover - compiled
+    """Add to s[0] (LANES,) the squares of x - p[k] in dimensions i to end; x (D, LANES)."""
+    out = s[0]
+    while i < end:
+        a, b, c, d = p[k, i], p[k, i + 1], p[k, i + 2], p[k, i + 3]
         for lane in range(LANES):
             t, u, v, w = x[i, lane] - a, x[i + 1, lane] - b, x[i + 2, lane] - c, x[i + 3, lane] - d
             out[lane] = out[lane] + t * t + u * u + v * v + w * w
-        if i in (STEP, 3 * STEP):
-            near = np.int32(0)
-            for lane in range(LANES):
-                near = np.int32(near + np.int32(out[lane] <= far))
-            if near == 0:
-                return False
-    return True
+        i += STEP
 
 
 @fused
 def _squares4(
     x: NDArray[np.float32],
     p: NDArray[np.float32],
+    ks: Ints,
     s: NDArray[np.float32],
-    high: NDArray[np.float32],
-) -> bool:  # pragma: no cover - compiled
-    """`_squares` for four queries, p (4, D), s (4, LANES): every point is loaded once for four."""
+    i: int,
+    end: int,
+) -> None:  # pragma: no cover - compiled
+    """`_squares` for four queries p[ks[0]] to p[ks[3]]: every point is loaded once for four."""
     s0, s1, s2, s3 = s[0], s[1], s[2], s[3]
-    h0, h1, h2, h3 = high[0], high[1], high[2], high[3]
-    for lane in range(LANES):
-        s0[lane] = s1[lane] = s2[lane] = s3[lane] = 0
-    for i in range(0, p.shape[1], STEP):
-        a0, b0, c0, d0 = p[0, i], p[0, i + 1], p[0, i + 2], p[0, i + 3]
-        a1, b1, c1, d1 = p[1, i], p[1, i + 1], p[1, i + 2], p[1, i + 3]
-        a2, b2, c2, d2 = p[2, i], p[2, i + 1], p[2, i + 2], p[2, i + 3]
-        a3, b3, c3, d3 = p[3, i], p[3, i + 1], p[3, i + 2], p[3, i + 3]
+    k, j, m, n = ks[0], ks[1], ks[2], ks[3]
+    while i < end:
+        a0, b0, c0, d0 = p[k, i], p[k, i + 1], p[k, i + 2], p[k, i + 3]
+        a1, b1, c1, d1 = p[j, i], p[j, i + 1], p[j, i + 2], p[j, i + 3]
+        a2, b2, c2, d2 = p[m, i], p[m, i + 1], p[m, i + 2], p[m, i + 3]
+        a3, b3, c3, d3 = p[n, i], p[n, i + 1], p[n, i + 2], p[n, i + 3]
         for lane in range(LANES):
             a, b, c, d = x[i, lane], x[i + 1, lane], x[i + 2, lane], x[i + 3, lane]
             t, u, v, w = a - a0, b - b0, c - c0, d - d0
@@ -238,81 +270,75 @@ def _squares4(
             s2[lane] = s2[lane] + t * t + u * u + v * v + w * w
             t, u, v, w = a - a3, b - b3, c - c3, d - d3
             s3[lane] = s3[lane] + t * t + u * u + v * v + w * w
-        if i in (STEP, 3 * STEP):
-            near = np.int32(0)
-            for lane in range(LANES):
-                near = np.int32(
-                    near + np.int32(s0[lane] <= h0) + np.int32(s1[lane] <= h1)
-                    + np.int32(s2[lane] <= h2) + np.int32(s3[lane] <= h3)
-                )  # fmt: skip
-            if near == 0:
-                return False
-    return True
+        i += STEP
 
 
 @compiled
-def _thresholds(
-    radius: float, slack: float, spread: float, width: int
-) -> tuple[np.float32, np.float32]:  # pragma: no cover - compiled
-    """Where s is surely inside (<= low), surely outside (> high); spread = reach + ||q - c||."""
-    low, high = np.float32(-1.0), np.float32(np.inf)
-    if SMALL < radius < BIG:
-        E, kappa = U2 * spread + slack, U2 * (width + 8)
-        high = np.float32((radius + E) ** 2 * (1 + kappa))
-        if radius > E:
-            low = np.float32((radius - E) ** 2 * (1 - kappa))
-    return low, high
+def _any(
+    s: NDArray[np.float32], high: NDArray[np.float32], ks: Ints
+) -> bool:  # pragma: no cover - compiled
+    """Whether any lane of the four queries is not surely outside."""
+    h0, h1, h2, h3 = high[ks[0]], high[ks[1]], high[ks[2]], high[ks[3]]
+    near = False
+    for lane in range(LANES):
+        near |= (s[0, lane] <= h0) | (s[1, lane] <= h1) | (s[2, lane] <= h2) | (s[3, lane] <= h3)
+    return near
 
 
 @compiled
 def scan(
     blocks: Blocks, b: int, asked: Asked, chosen: Ints, left: np.uint64, desk: Desk
-) -> int:  # pragma: no cover - compiled
-    """Find the slots of block b that lie in the balls of the queries chosen[k], k a bit of `left`.
+) -> np.uint64:  # pragma: no cover - compiled
+    """Find the lanes of block b that lie in the balls of the queries chosen[k], k a bit of `left`.
 
-    Fills desk.found and desk.n_found of these k; returns how many slots in all.
+    The queries have been placed. Returns which of them found any, and fills desk.found of those.
     """
     # Names for everything: taking an array out of a tuple in a loop would count references there.
-    x, rows, z, centre, reach = blocks.x[b], blocks.row, blocks.z, blocks.centre, blocks.reach[b]
-    p, s, low, high, found, n_found = desk
-    asked_z, w, slack, radius = asked.z, asked.w, asked.slack, asked.radius
-    first, filled, limit = b * LANES, len(z) - b * LANES, radius * radius
-    ks, lanes = np.empty(4, np.int64), np.empty(LANES + 1, np.int64)
-    total = 0
+    x, rows, z, asked_z = blocks.x[b], blocks.row, blocks.z, asked.z
+    p, low, high, s, flag, eight, found = desk
+    first, filled, limit = b * LANES, len(z) - b * LANES, asked.radius * asked.radius
+    ks, D, any_found = np.zeros(4, np.int64), p.shape[1], np.uint64(0)
     while left:
         n = 0
         while left and n < 4:
             ks[n] = bit(left)
             left &= left - ONE
-            n_found[ks[n]] = 0
-            q = chosen[ks[n]]
-            spread = reach + _relative(w, q, centre, b, p, n)
-            low[n], high[n] = _thresholds(radius, slack[q], spread, p.shape[1])
             n += 1
-        for k in range(n, 4):
-            high[k] = -1.0
-        if not (_squares(x, p, s, high) if n == 1 else _squares4(x, p, s, high)):
+        s[:n], s[n:], i = 0, np.inf, 0
+        for step in (EARLY, 2 * EARLY, D):  # most of a distance shows in the first dimensions
+            end = min(step, D)
+            if i < end:
+                if i and not _any(s, high, ks):
+                    break
+                if n == 1:
+                    _squares(x, p, ks[0], s, i, end)
+                else:
+                    _squares4(x, p, ks, s, i, end)
+                i = end
+        if i < D:
             continue
-        for k in range(n):
-            near = np.int32(0)
+        for j in range(n):
+            k = ks[j]
+            inside, outside = low[k], high[k]
             for lane in range(LANES):
-                near = np.int32(near + np.int32(s[k, lane] <= high[k]))
-            if near == 0:
-                continue
-            start, m = total, 0
-            for begin in range(0, min(LANES, filled), GROUP):
-                near = np.int32(0)
-                for lane in range(begin, begin + GROUP):
-                    near = np.int32(near + np.int32(s[k, lane] <= high[k]))
+                flag[lane] = np.uint8(s[j, lane] <= outside) + np.uint8(s[j, lane] <= inside)
+            for half in range(LANES // 64):
+                near = unsure = some = np.uint64(0)
+                for i in range(8):
+                    some |= eight[8 * half + i]
+                if some:
+                    for i in range(8):  # bytes of 0: outside, 1: unsure, 2: inside
+                        byte, at = eight[8 * half + i], np.uint64(8 * i)
+                        near |= ((((byte | byte >> ONE) & ONES) * GATHER) >> np.uint64(56)) << at
+                        unsure |= (((byte & ONES) * GATHER) >> np.uint64(56)) << at
+                while unsure:
+                    lane = 64 * half + bit(unsure)
+                    if lane >= filled or not within(
+                        z, rows[first + lane], asked_z, chosen[k], limit
+                    ):
+                        near &= ~(unsure & ~(unsure - ONE))
+                    unsure &= unsure - ONE
+                found[k, half] = near
                 if near:
-                    for lane in range(begin, begin + GROUP):  # no branches: most guesses fail
-                        lanes[m] = lane
-                        m += s[k, lane] <= high[k]
-            for i in range(m):
-                if lanes[i] < filled:
-                    slot, sure = first + lanes[i], s[k, lanes[i]] <= low[k]
-                    if sure or within(z, rows[slot], asked_z, chosen[ks[k]], limit):
-                        found[total] = slot
-                        total += 1
-            n_found[ks[k]] = total - start
-    return total
+                    any_found |= ONE << np.uint64(k)
+    return any_found

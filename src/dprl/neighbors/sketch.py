@@ -5,14 +5,36 @@ The features of real data move together. In coordinates along their principal ax
     w = (z - m) R,    R orthogonal,    ||w - w'|| = ||z - z'||,
 
 the first few carry most of every distance: boxes become tight, and a sum of squares exceeds r²
-after a few terms. These coordinates only *find* candidates. Whoever is near the boundary is asked
-by the rule, in the original coordinates, so what matters is a bound of their error. With v = z - m,
-d dimensions, ε = 2^-52 and o = ||R'R - I||, computed products and sums give
+after a few terms. Flags, levels and scores, features of few values, stay as they are: a cut between
+two values parts them for good. Where features do not move together, R only sorts them by variance.
 
-    | ||w - w'|| - ||z - z'|| |  <=  (o + ε d) ||z - z'|| + sqrt(d) (d + 2) ε (||v|| + ||v'||)
-                                 =:  κ ||z - z'|| + E
+**The error.** These coordinates only *find* candidates. Whoever is near the boundary is asked by
+the rule, in the original coordinates, so what matters is a bound. Let u = 2^-53 and ε = 2u.
 
-of which half would do. Where features do not move together, R only sorts them by variance.
+1. v = z - m is one rounding a coordinate: off by at most u ||v||, however far from the origin z
+   lies. m is just a place; that it is a rounded mean does not matter, it is the same for all.
+2. A coordinate of w = v R is a sum of d products, in any order, fused or not: off by at most
+   d u / (1 - d u) · ||v|| ||R_j||, all d of them together by sqrt(d) times that.
+3. So w is the exact (z - m) R to within (sqrt(d) d + 1) u (1 + o) ||v||, where o bounds
+   ||R'R - I||, which is below half of what we allow: sqrt(d) (d + 2) ε ||v||.
+4. The exact images of two points differ by (z - z') R; m has dropped out. Its squared length is
+   ||z - z'||² to a factor within 1 ± o, as R R' - I has the eigenvalues of R'R - I (R is square).
+5. o is computed: from d² sums of d products, each off by about d u, so the Frobenius norm is off by
+   at most d² u; we add twice that.
+
+Hence, with κ := o + d² ε and E := sqrt(d) (d + 2) ε (||v|| + ||v'||),
+
+    | ||w - w'|| - ||z - z'|| |  <=  κ ||z - z'|| + E.
+
+For a query ||w|| stands for ||v||, and the farthest point's for the other: they differ by less than
+the half we have to spare. Two further roundings are far inside the κ of float32 below: the rule's
+own (its sum is right to d + 2 units u) and that of r · r.
+
+**Boxes** are kept in float32, rounded outward, so they hold their points. A query rounded to
+float32 moves by at most 2^-24 ||w||, and the D squares, D differences and D sums of a corner's
+distance are right to (D + 3) 2^-24; we allow 2^-23 ||w|| and 2 (D + 8) 2^-24, on the radius,
+which is twice that on its square. What float32 loses below 1e-30 can only make a box look nearer,
+and is added to r²; at the other end, a ball that small holds no box, and none of more than 1e19.
 """
 
 from __future__ import annotations
@@ -22,18 +44,21 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["STEP", "Asked", "Sketch", "ask", "padded"]
+__all__ = ["STEP", "U2", "Asked", "Sketch", "ask", "padded"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 STEP = 4
 """Kernels take so many dimensions at a time; coordinates are padded with zeros."""
 
-EPS = 2.0**-52
+EPS, U2 = 2.0**-52, 2.0**-23
 SAMPLE = 20_000
 WORTH = 1.2
 """Rotate where the first quarter of the dimensions gains this factor in variance."""
-TINY = 1e-300
+FEW = 16
+"""Features with no more values (flags, levels, scores) are parted best as they are."""
+TINY, HUGE = 1e-30, 1e38
+"""Squares that float32 holds with all its digits."""
 
 
 class Sketch(NamedTuple):
@@ -57,14 +82,18 @@ class Sketch(NamedTuple):
         some = z[:: -(-len(z) // SAMPLE)]
         mean, d = some.mean(axis=0), z.shape[1]
         v = some - mean
-        scatter = v.T @ v
-        variance = np.diag(scatter)
-        R = np.eye(d)[:, np.argsort(-variance, kind="stable")]
-        size, axes = np.linalg.eigh(scatter)
-        first = -(-d // 4)
-        if size[::-1][:first].sum() > WORTH * np.sort(variance)[::-1][:first].sum():
-            R = np.ascontiguousarray(axes[:, ::-1])
-        kappa = float(np.linalg.norm(R.T @ R - np.eye(d))) + EPS * d
+        many = np.array([len(np.unique(x)) > FEW for x in v[:: -(-len(v) // 1000)].T])
+        R, variance = np.eye(d), np.square(v).sum(axis=0)
+        if many.any():
+            size, axes = np.linalg.eigh(v[:, many].T @ v[:, many])
+            first = -(-d // 4)
+            after = variance.copy()
+            after[many] = size
+            if np.sort(after)[-first:].sum() > WORTH * np.sort(variance)[-first:].sum():
+                R[np.ix_(many, many)] = axes
+                variance = after
+        R = np.ascontiguousarray(R[:, np.argsort(-variance, kind="stable")])
+        kappa = float(np.linalg.norm(R.T @ R - np.eye(d))) + EPS * d * d
         reach = max(float(np.linalg.norm(z[i : i + 8192] - mean, axis=1).max())
                     for i in range(0, len(z), 8192))  # fmt: skip
         return cls(mean, R, kappa, reach)
@@ -88,26 +117,30 @@ class Asked(NamedTuple):
     Attributes:
         z: float64 (Q, d), for the rule.
         w: float64 (Q, D), for the search.
+        p: float32 (Q, D), the same for boxes.
         slack: float64 (Q,), the bound E of the error of distances in w.
-        skip: float64 (Q,), boxes with near² above it hold no neighbour.
-        whole: float64 (Q,), boxes with far² up to it hold nothing else; -1: cannot be told.
+        skip: float32 (Q,), boxes with near² above it hold no neighbour.
+        whole: float32 (Q,), boxes with far² up to it hold nothing else; -1: cannot be told.
         radius: Of all balls.
     """
 
     z: Floats
     w: Floats
+    p: NDArray[np.float32]
     slack: Floats
-    skip: Floats
-    whole: Floats
+    skip: NDArray[np.float32]
+    whole: NDArray[np.float32]
     radius: float
 
 
 def ask(sketch: Sketch, z: Floats, radius: float) -> Asked:
     """Queries z (Q, d) in both coordinates, with thresholds on the safe side."""
     d, w = z.shape[1], sketch.transform(z)
-    slack = np.sqrt(d) * (d + 2) * EPS * (sketch.reach + np.linalg.norm(w, axis=1))
-    kappa = 2 * sketch.kappa + EPS * (w.shape[1] + 8)
+    length = np.linalg.norm(w, axis=1)
+    slack = np.sqrt(d) * (d + 2) * EPS * (sketch.reach + length)
+    kappa, E = 2 * sketch.kappa + U2 * (w.shape[1] + 8), slack + U2 * length
     with np.errstate(over="ignore"):
-        skip = ((radius + slack) * (1 + kappa)) ** 2 + TINY
-        whole = (np.maximum(radius - slack, 0.0) * (1 - kappa)) ** 2
-    return Asked(z, w, slack, skip, np.where(whole > TINY, whole, -1.0), radius)
+        skip = ((radius + E) * (1 + kappa)) ** 2 + TINY
+        whole = np.minimum((np.maximum(radius - E, 0.0) * (1 - kappa)) ** 2, HUGE)
+        whole = np.where(whole > TINY, whole, -1.0).astype(np.float32)
+        return Asked(z, w, w.astype(np.float32), slack, skip.astype(np.float32), whole, radius)

@@ -19,25 +19,32 @@ from dprl.version import __version__
 
 if TYPE_CHECKING:
     from dprl import baselines, certificate, envs, stats
+    from dprl.behavior import Behavior
+    from dprl.callable_policy import CallablePolicy
     from dprl.compression import compress, prune
     from dprl.continuous import DPRLContinuous
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
+    from dprl.evaluation import Evaluation
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
     from dprl.learn import DPRLDiscrete
     from dprl.loading import load
     from dprl.log import Log
     from dprl.neighbor_policy import NeighborPolicy
     from dprl.neighbors.metric import Metric
+    from dprl.ope import evaluate
     from dprl.policy import DEFER, Policy
     from dprl.stochastic import StochasticPolicy
     from dprl.table import Table
 
 __all__ = [
     "DEFER",
+    "Behavior",
+    "CallablePolicy",
     "CutWarning",
     "DPRLContinuous",
     "DPRLDiscrete",
     "DprlError",
+    "Evaluation",
     "Log",
     "LogError",
     "Metric",
@@ -54,6 +61,7 @@ __all__ = [
     "check",
     "compress",
     "envs",
+    "evaluate",
     "from_arrays",
     "from_d3rlpy",
     "from_frame",
@@ -66,10 +74,13 @@ __all__ = [
 ]
 
 _HOME = {
+    "dprl.behavior": ("Behavior",),
+    "dprl.callable_policy": ("CallablePolicy",),
     "dprl.compression": ("compress", "prune"),
     "dprl.continuous": ("DPRLContinuous",),
     "dprl.errors": ("CutWarning", "DprlError", "LogError", "ParameterError", "PlanError",
                     "PolicyError"),
+    "dprl.evaluation": ("Evaluation",),
     "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                 "write"),
     "dprl.learn": ("DPRLDiscrete",),
@@ -77,6 +88,7 @@ _HOME = {
     "dprl.loading": ("load",),
     "dprl.neighbor_policy": ("NeighborPolicy",),
     "dprl.neighbors.metric": ("Metric",),
+    "dprl.ope": ("evaluate",),
     "dprl.policy": ("DEFER", "Policy"),
     "dprl.stochastic": ("StochasticPolicy",),
     "dprl.table": ("Table",),

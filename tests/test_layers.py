@@ -13,6 +13,7 @@ ROWS = [
     "rules log_rules",
     "build",
     "sources",
+    "parquet",
     "files",
     "io",
     "returns evidence linear",
@@ -33,8 +34,10 @@ ROWS = [
     "fqe",
     "ope",
     "plot",
+    "sweeping",
     "experiments",
     "answers demo console options",
+    "judge",
     "cli",
     "__init__",
 ]

@@ -622,9 +622,9 @@ def test_features_where_trees_know_everything():
     pi, speaks = target(mdp, DEFERRING)
     pi = np.where(speaks[:, None], pi, 0.0)
     code = log.codes().astype(np.int64)
-    by_table = evaluate_q(log, Spoken(pi, speaks, None, code, log.actions), GAMMA)
+    by_table = evaluate_q(log, Spoken(pi, speaks, None, code, log.actions), GAMMA, folds=4)
     rows = Spoken(pi[code], speaks[code], None, np.arange(log.n_steps), log.actions)
-    by_trees = evaluate_q(features, rows, GAMMA, trees=3)
+    by_trees = evaluate_q(features, rows, GAMMA, folds=4, trees=3)
     assert np.abs(by_trees.Q - by_table.Q).max() < 1e-6
     assert np.abs(by_trees.V - by_table.V).max() < 1e-6
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dprl.ope import evaluate
     from dprl.policy import DEFER, Policy
     from dprl.stochastic import StochasticPolicy
+    from dprl.sweeping import Sweep, sweep
     from dprl.table import Table
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "StochasticPolicy",
+    "Sweep",
     "Table",
     "__version__",
     "baselines",
@@ -70,6 +72,7 @@ __all__ = [
     "prune",
     "read",
     "stats",
+    "sweep",
     "write",
 ]
 
@@ -91,6 +94,7 @@ _HOME = {
     "dprl.ope": ("evaluate",),
     "dprl.policy": ("DEFER", "Policy"),
     "dprl.stochastic": ("StochasticPolicy",),
+    "dprl.sweeping": ("Sweep", "sweep"),
     "dprl.table": ("Table",),
 }  # fmt: skip
 _PACKAGES = ("baselines", "certificate", "envs", "stats")

@@ -10,7 +10,9 @@ and a stated treatment of cut episodes (see `dprl.cut`).
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence import Evidence, Visits
 from dprl.log import Cut, Log
 from dprl.planning import policy_iteration
-from dprl.points import allowed, best_choice, check_n_min
+from dprl.points import allowed, best_choice, check_n_min, vary
 from dprl.policy import Policy
 from dprl.smdp import elevate
 from dprl.stored import provenance_of
@@ -60,24 +62,31 @@ class DPRLDiscrete:
 
     def fit(self, log: Log) -> Policy:
         """The policy this log supports."""
+        return next(self.fit_each(log, [{}]))
+
+    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
+        """The policy for each setting of n_min, from evidence gathered once."""
+        learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
         log.codes()
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
         settled = settle(log, self.gamma, self.cut).gathered()
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
-        pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
-        choice, planned = self.choose(settled, known, occurrences, pairs)
-        settings = asdict(self)
-        settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
-        return Policy.of(
-            known,
-            choice=choice,
-            allowed=pairs,
-            planned=planned,
-            steps=np.bincount(settled.codes(), minlength=log.n_states),
-            parameters={"learner": type(self).__name__, **settings},
-            provenance=provenance_of(log, settled),
-        )
+        offered = availability(log)
+        for learner in learners:
+            pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)
+            choice, planned = self.choose(settled, known, occurrences, pairs)
+            said = asdict(learner)
+            said["n_min"] = None if math.isinf(learner.n_min) else int(learner.n_min)
+            yield Policy.of(
+                known,
+                choice=choice,
+                allowed=pairs,
+                planned=planned,
+                steps=np.bincount(settled.codes(), minlength=log.n_states),
+                parameters={"learner": type(self).__name__, **said},
+                provenance=provenance_of(log, settled),
+            )
 
     def choose(
         self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]

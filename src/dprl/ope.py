@@ -120,6 +120,7 @@ def evaluate(
         "steps": settled.n_steps,
         "unit": "episodes" if len(settled.groups) == settled.n_episodes else "groups",
         "spoken": float(speaks.mean()),
+        "changed": float(changed.mean()),
         **_where_it_matters(weighted, said, settled, changed),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),

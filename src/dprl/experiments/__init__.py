@@ -19,6 +19,7 @@ NAMES = {
     "behavior": "behavior",
     "bounds": "bounds",
     "icu-sepsis": "icu_sepsis",
+    "intervals": "intervals",
 }
 """Experiment → module."""
 

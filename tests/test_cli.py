@@ -491,7 +491,7 @@ def test_sweep(run, parts, tmp_path):
     assert (facts["train"], facts["valid"]) == (train.digest(), valid.digest())
     assert facts["picked"] is None
     before = sorted(p.name for p in tmp_path.iterdir())
-    for more in (["--figure", "no/x.png"], ["--out", "no/p.dprl"], ["--n-min", 10]):
+    for more in (["--figure", "no/x.png"], ["--out", "no/p.dprl"], ["--n-min", 20]):
         assert run("sweep", "train.csv", *flags, *more)[0] == 1
     assert run("sweep", "train.csv", *flags, "--rule", "best")[0] == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == before

@@ -483,7 +483,7 @@ def test_sweep(run, parts, tmp_path):
     assert (tmp_path / "s.parquet").exists()
     code, _, err = run("evaluate", "p.dprl", "valid.csv", *options(parts))
     assert code == 1
-    assert "picked out of 3" in err
+    assert "picked on, out of 3" in err
     assert run("evaluate", "p.dprl", "test.csv", *options(parts))[0] == 0
     code, out, _ = run("sweep", "train.csv", *flags, "--json")
     facts = json.loads(out)

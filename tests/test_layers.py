@@ -9,7 +9,7 @@ SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
     "version errors table disk compiled",
     "log",
-    "columns findings featured",
+    "columns findings featured overlap",
     "rules log_rules",
     "build",
     "sources",

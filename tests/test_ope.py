@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import warnings
@@ -723,6 +724,14 @@ def test_the_training_log_is_refused(care):
     assert "flatters" in found.warnings[0]
 
 
+@pytest.mark.parametrize("record", [{"sample": [3]}, {"sample": ["zz"] * 9}, {"sweep": 5}])
+def test_a_damaged_record_is_refused(care, record):
+    _, policy, log = care
+    odd = dataclasses.replace(policy, provenance={**policy.provenance, **record})
+    with pytest.raises(PolicyError, match="record of the logs"):
+        dprl.evaluate(odd, log, draws=10)
+
+
 def test_bad_settings(care):
     _, policy, log = care
     for name, value in [
@@ -757,7 +766,8 @@ def test_cut_episodes():
         starts=log.starts, action=log.action, reward=log.reward, actions=log.actions,
         state=log.state, states=log.states, ended=np.where(np.arange(60) < 20, 2, 1),
     )  # fmt: skip
-    policy = dprl.DPRLDiscrete(n_min=10, gamma=0.99).fit(log)
+    other = rooms.sample(60, seed=2)
+    policy = dprl.DPRLDiscrete(n_min=10, gamma=0.99).fit(other)
     with pytest.warns(CutWarning, match="20 of 60 episodes"):
         dprl.evaluate(policy, short, draws=10)
     with warnings.catch_warnings():
@@ -767,7 +777,7 @@ def test_cut_episodes():
         assert dropped.to_dict()["estimates"] == same.to_dict()["estimates"]
         boot = dprl.evaluate(policy, short, cut="bootstrap", draws=10, behavior=rooms.behavior)
     assert boot.facts["steps"] == log.n_steps - 20
-    own = dprl.DPRLDiscrete(n_min=10, gamma=0.99, cut="drop").fit(log)
+    own = dprl.DPRLDiscrete(n_min=10, gamma=0.99, cut="drop").fit(other)
     again = dprl.evaluate(own, short, draws=10, behavior=rooms.behavior)
     assert again.to_dict()["estimates"] == dropped.to_dict()["estimates"]
 

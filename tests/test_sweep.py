@@ -12,6 +12,7 @@ from dprl import continuous, learn
 from dprl.errors import ParameterError, PolicyError
 from dprl.neighbors.engine import Engine
 from dprl.neighbors.memory import Remembering
+from dprl.overlap import shared, sketch
 from dprl.parquet import read_rows
 from dprl.sweeping import RULES
 
@@ -210,14 +211,71 @@ def test_the_picked_must_be_judged_on_other_episodes(care, swept, tmp_path):
     picked = swept.pick("cautious")
     picked.save(tmp_path / "p.dprl")
     for policy in (picked, dprl.load(tmp_path / "p.dprl")):
-        for log, words in ((train, "learned from"), (valid, "picked out of 4")):
+        for log, words in ((train, "learned from"), (valid, "picked on, out of 4")):
             with pytest.raises(PolicyError, match=words) as caught:
                 dprl.evaluate(policy, log)
             assert len(str(caught.value).splitlines()) == 3
         fresh = dprl.evaluate(policy, mdp.sample(1_000, seed=3), draws=50)
         assert not fresh.warnings
     told = dprl.evaluate(picked, valid, draws=50, allow_seen=True)
-    assert "picked out of 4" in told.warnings[0]
+    assert "picked on, out of 4" in told.warnings[0]
+
+
+def test_logs_that_share_groups_are_refused(care, swept):
+    mdp, _, valid = care
+    log = mdp.sample(1_000, seed=7)
+    one, two = log.split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(one)
+    dprl.evaluate(policy, two, draws=10, values=False)
+    for other in (log, one.take(range(200))):
+        with pytest.raises(PolicyError, match="about 100 % of a sample of groups is also in the"):
+            dprl.evaluate(policy, other)
+    with pytest.raises(PolicyError, match="also in the log the policy was picked on"):
+        dprl.evaluate(swept.pick("cautious"), valid.take(range(500)))
+    learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+    with pytest.raises(ParameterError, match="100 % of train and valid is the same"):
+        dprl.sweep(learner, log, two, n_min=[20])
+
+
+@pytest.mark.parametrize(
+    "env", [dprl.envs.forest(), dprl.envs.care_pathway(), dprl.envs.rooms(), dprl.envs.PointMass()]
+)
+def test_overlap_is_told_from_chance(env):
+    """Simulated logs share all labels, and short episodes repeat; that is no overlap."""
+    for seed in range(8):
+        a, b = env.sample(300, seed=2 * seed), env.sample(200, seed=2 * seed + 1)
+        assert shared(sketch(a), b) == shared(sketch(b), a) == 0
+    log = env.sample(1_000, seed=99)
+    one, two = log.split(0.5, seed=0)
+    assert shared(sketch(one), two) == 0
+    assert shared(sketch(one), log) == 1
+    assert shared(sketch(log), one) == 1
+    assert 0.2 < shared(sketch(one), log.take(range(600, 1_000))) < 1.01
+    mixed = log.take(np.concatenate([np.flatnonzero(np.isin(log.episodes, one.episodes))[:100],
+                                     np.flatnonzero(np.isin(log.episodes, two.episodes))[:300]]))  # fmt: skip
+    assert 0.05 < shared(sketch(one), mixed) < 0.6
+
+
+def test_overlap_does_not_hang_on_codes_or_on_how_labels_are_stored(tmp_path):
+    log = dprl.envs.care_pathway().sample(100, seed=0)
+    dprl.write(log, tmp_path / "log.csv")
+    names = {k: k for k in ("episode", "time", "state", "action", "reward", "ended")}
+    again = dprl.read(tmp_path / "log.csv", **names)
+    assert again.states != log.states  # other codes
+    assert sketch(again) == sketch(log)
+    named = dprl.from_arrays(
+        episode=np.repeat([f"p{i}" for i in range(100)], log.lengths), state=log.state,
+        action=log.action, reward=log.reward,
+    )  # fmt: skip
+    longer = dprl.from_arrays(
+        episode=np.append(np.repeat([f"p{i}" for i in range(100)], log.lengths), "p" * 40),
+        state=np.append(log.state, 0), action=np.append(log.action, 0),
+        reward=np.append(log.reward, 0),
+    )  # fmt: skip
+    assert shared(sketch(named), longer) > 0.98
+    assert shared((), log) == 0
+    same = dprl.from_arrays(episode=range(50), state=[0] * 50, action=[0] * 50, reward=[0.0] * 50)
+    assert shared(sketch(same), same) == 0  # nothing can be told: that is for the digest
 
 
 # -- showing ------------------------------------------------------------------------------------
@@ -287,5 +345,5 @@ def test_bad_settings(care):
         dprl.sweep(dprl.baselines.BC(), train, valid, n_min=[5])
     with pytest.raises(ParameterError, match="no n_min to vary"):
         dprl.sweep("DPRL", train, valid, n_min=[5])
-    with pytest.raises(ParameterError, match="same log"):
+    with pytest.raises(ParameterError, match="100 % of train and valid is the same"):
         dprl.sweep(learner, train, train, n_min=[5])

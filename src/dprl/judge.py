@@ -155,7 +155,8 @@ def sweep(
     if rule is not None:
         policy = found.pick(rule)
         policy.save(out)
-        picked = {"policy": str(out), "digest": policy.digest(), **policy.provenance["sweep"]}
+        chosen = {k: v for k, v in policy.provenance["sweep"].items() if k != "sample"}
+        picked = {"policy": str(out), "digest": policy.digest(), **chosen}
     if json:
         facts = {**found.to_dict(), "picked": picked, "warnings": list(dict.fromkeys(said))}
         show(facts, as_json=True)

@@ -28,7 +28,8 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.estimators import ESTIMATORS
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.log import Log
-from dprl.ope import MODEL, evaluate
+from dprl.ope import MODEL, TOO_MUCH, evaluate
+from dprl.overlap import shared, sketch
 from dprl.parquet import Row, write_rows
 from dprl.table import Table, plain
 
@@ -79,6 +80,7 @@ class Sweep:
         estimator: Which estimate the rows hold.
         train: Digest of the log the policies were learned from.
         valid: Digest of the log they were judged on.
+        sample: Of its groups, by which another log is known to share some (`dprl.overlap`).
     """
 
     rows: tuple[Row, ...]
@@ -87,6 +89,7 @@ class Sweep:
     estimator: str
     train: str
     valid: str
+    sample: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -163,7 +166,7 @@ class Sweep:
         policy = self.policies[chosen]
         origin = {
             "train": self.train, "valid": self.valid, "settings": len(self), "rule": name,
-            "words": words, "estimator": self.estimator,
+            "words": words, "estimator": self.estimator, "sample": list(self.sample),
         }  # fmt: skip
         return replace(policy, provenance={**policy.provenance, "sweep": origin})
 
@@ -229,10 +232,12 @@ def sweep(
             do="" if values else "DM, DR and WDR need values=True.",
         )
     settings = _settings(learner, n_min, radius)
-    if train.digest() == valid.digest():
+    in_both = 1.0 if train.digest() == valid.digest() else shared(sketch(train), valid)
+    if in_both > TOO_MUCH:
         raise ParameterError(
-            "train and valid are the same log: every setting would flatter itself.",
-            do="Split it by whole episodes: train, valid = log.split(0.5, seed=0).",
+            f"about {100 * in_both:.0f} % of train and valid is the same: every setting would "
+            "flatter itself.",
+            do="Split the log by whole groups: train, valid = log.split(0.5, seed=0).",
         )
     if not isinstance(behavior, Behavior):
         behavior = (
@@ -254,8 +259,9 @@ def sweep(
         evaluations.append(found)
         tell("settings", len(rows) / len(settings))
     return Sweep(
-        tuple(rows), tuple(policies), tuple(evaluations), estimator, train.digest(), valid.digest()
-    )
+        tuple(rows), tuple(policies), tuple(evaluations), estimator, train.digest(), valid.digest(),
+        tuple(sketch(valid)),
+    )  # fmt: skip
 
 
 def _settings(

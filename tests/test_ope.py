@@ -490,7 +490,9 @@ def test_estimates_lie_near_the_truth(care):
     for name in ESTIMATORS:
         row = found[name]
         assert abs(row["difference"] - gain) < 0.05, name
-        assert row["difference_low"] < row["difference"] < row["difference_high"]
+        if name != "DM":
+            assert row["difference_low"] < row["difference"] < row["difference_high"]
+    assert np.isnan(found["DM"]["value_low"])  # resampling trajectories cannot show its error
     assert not found.warnings
     given = dprl.evaluate(policy, log, behavior=mdp.behavior)
     assert given["WIS"]["value"] == pytest.approx(found["WIS"]["value"], abs=0.02)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.baselines.forests import JOBS
 from dprl.baselines.forests import Behavior as Forest
 from dprl.errors import LogError, ParameterError
 from dprl.log import Log
@@ -212,7 +213,7 @@ def _by_trees(log: Log, fold: Ints, K: int, trees: int, seed: int) -> Floats:
             min_samples_leaf=LEAF,
             max_features=None,
             random_state=seed,
-            n_jobs=-1,
+            n_jobs=JOBS,
         )
         forest.fit(np.asarray(x[~mine] - centre, np.float32), log.action[~mine])
         pi[mine] = Forest(forest, centre, log.n_actions).probabilities(x[mine])

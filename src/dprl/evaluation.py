@@ -57,7 +57,8 @@ class Evaluation:
             f"{count}, {f['steps']:,} steps; usual practice gets {b['value']:.3f} "
             f"({b['low']:.3f} to {b['high']:.3f})",
             note=f"_low, _high: {100 * self.settings['level']:g} % percentile intervals of "
-            f"{self.settings['draws']:,} bootstraps over {unit}; gamma {self.settings['gamma']:g}.",
+            f"{self.settings['draws']:,} bootstraps over {unit} (DM has none: its error is the "
+            f"model's); gamma {self.settings['gamma']:g}.",
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The command line: check, fit, gate, changes, explain, act, reproduce, demo.
+"""The command line: check, fit, gate, changes, explain, act, evaluate, sweep, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -10,14 +10,14 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from dprl.certifying import gate
 from dprl.console import complain, deferring, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError
-from dprl.options import Json, LogOptions, numbers, settings, weights
+from dprl.judge import evaluate, gate, sweep
+from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
 from dprl.version import __version__
 
 __all__ = ["app", "main"]
@@ -67,28 +67,11 @@ def fit(
     files: list[str],
     /,
     log: LogOptions,
+    learning: LearnerOptions,
     *,
     n_min: Annotated[int, Parameter(help="Episodes an action needs before it may be suggested.")],
-    gamma: Annotated[float, Parameter(help="Discount per step, in (0, 1].")],
-    contrast: Annotated[
-        bool, Parameter(help="Also require n-min episodes that did otherwise (our rule).")
-    ] = True,
-    plan: Annotated[bool, Parameter(help="Plan over many decisions, not one by one.")] = True,
-    visits: Annotated[
-        Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
-    ] = "first",
     radius: Annotated[
         float | None, Parameter(help="For features: how far similar states may be, after scaling.")
-    ] = None,
-    scale: Annotated[
-        Literal["std", "robust", "none"], Parameter(help="For features: what to divide them by.")
-    ] = "std",
-    weight: Annotated[
-        list[str] | None, Parameter(help="For features: NAME=WEIGHT, repeatable.", negative="")
-    ] = None,
-    cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="What to do with episodes that were cut; by default warn."),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
     json: Json = False,
@@ -106,26 +89,10 @@ def fit(
     """
     import dprl
 
-    shared: dict[str, Any] = {
-        "n_min": n_min, "gamma": gamma, "contrast": contrast, "plan": plan, "cut": cut,
-    }  # fmt: skip
-    learner: Any
-    if radius is None and (weight or scale != "std"):
-        raise ParameterError(
-            "--weight and --scale are for features.", do="Name a --radius too, or leave them out."
-        )
-    if radius is None:
-        learner = dprl.DPRLDiscrete(visits=visits, **shared)
-    else:
-        metric = dprl.Metric(scale=scale, weights=weights(weight or []))
-        learner = dprl.DPRLContinuous(radius=radius, metric=metric, neighbors=visits, **shared)
+    learner = learning.learner(n_min, radius)
     with progress() as tell, warned() as said:
         data = dprl.read(files, **log.options(radius is not None), progress=tell)
-        if radius is None and data.features is not None:
-            raise ParameterError(
-                f"states are {len(data.feature_names)} features, and no radius is given.",
-                do="Say how far similar states may be, after scaling: --radius 1.5",
-            )
+        learning.check(data, radius)
         tell("fitting (the first run compiles for some seconds)", 0.0)
         policy = learner.fit(data)
         policy.save(out)
@@ -243,6 +210,10 @@ def act(
     return 0
 
 
+app.command(evaluate)
+app.command(sweep)
+
+
 @app.command
 def reproduce(
     names: list[str],
@@ -265,7 +236,8 @@ def reproduce(
     Example: `dprl reproduce forest risky-arms --quick`
 
     Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, or all.
+        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
+            or all.
     """
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run

@@ -113,14 +113,6 @@ class NeighborPolicy(Stored):
 
         return FittedMetric(self.feature_names, self.scale, self.weight)
 
-    def _engine(self, values: NDArray[np.float64]) -> Engine:
-        from dprl.neighbors.engine import Engine
-        from dprl.neighbors.points import Points
-
-        gamma = float(self.parameters["gamma"])
-        points = Points(self.z, self.action, values, self.episode, gamma, self.actions)
-        return Engine.build(points, len(self.actions))
-
     @functools.cached_property
     def _offers(self) -> Engine:
         """What was on offer around here: menus in place of actions."""
@@ -150,12 +142,25 @@ class NeighborPolicy(Stored):
     @functools.cached_property
     def _looks(self) -> Engine:
         """What came of actions around here."""
-        return self._engine(self.G)
+        from dprl.neighbors.engine import Engine
+        from dprl.neighbors.points import Points
+
+        gamma = float(self.parameters["gamma"])
+        points = Points(self.z, self.action, self.G, self.episode, gamma, self.actions)
+        return Engine.build(points, len(self.actions))
+
+    def asking(self, looks: Engine, offers: Engine | None) -> NeighborPolicy:
+        """This policy with engines over its points that are at hand already."""
+        self.__dict__["_looks"] = looks
+        if offers is not None:
+            self.__dict__["_offers"] = offers
+        return self
 
     @functools.cached_property
     def _plans(self) -> Engine:
         """What they are worth if the plan follows."""
-        return self._looks if np.array_equal(self.G, self.worth) else self._engine(self.worth)
+        same = np.array_equal(self.G, self.worth)
+        return self._looks if same else self._looks.with_values(self.worth)
 
     def at(self, states: Any) -> Policy:
         """The policy over just these states: labelled 0, 1, ... in their order.

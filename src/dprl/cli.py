@@ -1,4 +1,4 @@
-"""The command line: check, fit, changes, explain, act, reproduce, demo.
+"""The command line: check, fit, changes, explain, act, review, serve, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -10,18 +10,15 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
 from dprl.console import complain, head, progress, refuse, show, warned
-from dprl.errors import DprlError, ParameterError, PolicyError
+from dprl.errors import DprlError, ParameterError
 from dprl.options import Json, LogOptions, numbers, settings, weights
+from dprl.servers import review, serve
 from dprl.version import __version__
-
-if TYPE_CHECKING:
-    from dprl.neighbor_policy import NeighborPolicy
-    from dprl.policy import Policy
 
 __all__ = ["app", "main"]
 
@@ -151,7 +148,9 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
         policy: A policy file.
         confirmations: List instead where it suggests what is usually done already.
     """
-    fitted = _deferring(policy)
+    from dprl.loading import deferring
+
+    fitted = deferring(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
     show(table.to_dicts() if json else f"{fitted}\n\n{table}", json)
     return 0
@@ -165,7 +164,9 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
         policy: A policy file.
         state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
     """
-    fitted = _deferring(policy)
+    from dprl.loading import deferring
+
+    fitted = deferring(policy)
     label: Any = state
     if hasattr(fitted, "feature_names"):
         label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
@@ -212,9 +213,10 @@ def act(
             standard input.
     """
     from dprl.answers import answer
+    from dprl.loading import deferring
     from dprl.policy import DEFER
 
-    fitted = _deferring(policy)
+    fitted = deferring(policy)
     answered = answer(fitted, states, state, column)
     counts = answered.counts()
     if out is not None:
@@ -309,20 +311,11 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
     return 0
 
 
+app.command(review)
+app.command(serve)
+
+
 # -- around the commands -------------------------------------------------------------------------
-
-
-def _deferring(path: str) -> Policy | NeighborPolicy:
-    """A policy of DPRL's from a file; the rivals' have no changes to list."""
-    from dprl.loading import load
-
-    fitted = load(path)
-    if not hasattr(fitted, "changes"):
-        raise PolicyError(
-            f"{path!r} holds a policy of {fitted.parameters.get('learner', 'another kind')}.",
-            do="Only DPRL's policies defer, explain and list changes.",
-        )
-    return fitted  # type: ignore[return-value]
 
 
 def main(tokens: list[str] | None = None) -> None:

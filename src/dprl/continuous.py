@@ -91,7 +91,9 @@ class DPRLContinuous:
             states=(),
             actions=log.actions,
             parameters=self._settings(),
-            provenance=provenance_of(log, settled, notes=list(metric.notes)),
+            provenance=provenance_of(
+                log, settled, notes=list(metric.notes), ranges=_ranges(settled)
+            ),
             feature_names=log.feature_names,
             episodes=settled.groups,
             scale=metric.scale,
@@ -123,3 +125,9 @@ class DPRLContinuous:
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings["visits"] = self.neighbors
         return {"learner": type(self).__name__, **settings}
+
+
+def _ranges(log: Log) -> list[list[float]]:
+    """The smallest and the largest value of each feature."""
+    x = log.features
+    return [] if x is None else np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()

@@ -24,8 +24,9 @@ import dprl
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "tabular"))
 
-from continuous import RAW, log_of, mixture
 from run import stamp
+
+from continuous import RAW, log_of, mixture
 
 MAIN = "from dprl.cli import main; main()"
 CONNECTIONS = 16

@@ -12,10 +12,10 @@ import secrets
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.applications import Starlette
-from starlette.datastructures import FormData
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -195,9 +195,7 @@ class _Site:
 
     async def verdict(self, request: Request) -> Response:
         form = await self._form(request)
-        given = {n: str(form.get(n, "")) for n in ("change", "reviewer", "verdict", "comment")}
-        from starlette.concurrency import run_in_threadpool
-
+        given = {n: form.get(n, "") for n in ("change", "reviewer", "verdict", "comment")}
         return await run_in_threadpool(self._record, **given)
 
     def _record(self, change: str, reviewer: str, verdict: str, comment: str) -> Response:
@@ -220,8 +218,6 @@ class _Site:
 
     async def export(self, request: Request) -> Response:
         await self._form(request)
-        from starlette.concurrency import run_in_threadpool
-
         self.exported = await run_in_threadpool(
             export, self.described, self.verdicts, self.out, self.needs
         )
@@ -246,12 +242,16 @@ class _Site:
         if not same(request.path_params["token"], self.token):
             raise HTTPException(403, "this address holds no valid token")
 
-    async def _form(self, request: Request) -> FormData:
+    async def _form(self, request: Request) -> dict[str, str]:
         self._enter(request)
         if request.headers.get("content-type") != "application/x-www-form-urlencoded":
             raise HTTPException(415, "a form is expected")
-        form = await request.form(max_fields=20)
-        if not same(str(form.get("csrf", "")), self.csrf):
+        try:
+            text = (await request.body()).decode("ascii")
+            form = dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20))
+        except ValueError as error:
+            raise HTTPException(400, "this form cannot be read") from error
+        if not same(form.get("csrf", ""), self.csrf):
             raise HTTPException(
                 403, "this form is not ours, or from before a restart: open it again"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -126,6 +127,7 @@ class _Service:
 
     async def _warm(self) -> None:
         await run_in_threadpool(self.answers.warm)
+        gc.freeze()  # what is there now stays: no collection need look at it again
         self.metrics.ready = True
 
     # -- questions -------------------------------------------------------------------------------

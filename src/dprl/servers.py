@@ -76,8 +76,8 @@ def review(
     sock = open_socket(host, port)
     url = f"{url_of(sock, host)}/{token}/"
     facts: dict[str, Any] = {"url": url, "verdicts": str(found.verdicts.path), "out": str(out)}
-    _announce(facts, f"Review at {url}\nVerdicts in {found.verdicts.path}. Stop with Ctrl-C.", json)
     _warn(host, "verdicts and the log")
+    _announce(facts, f"Review at {url}\nVerdicts in {found.verdicts.path}. Stop with Ctrl-C.", json)
     run(app, sock)
     return 0
 
@@ -134,8 +134,8 @@ def serve(
     lines = [f"Serving {policy} at {url}"]
     lines += [f"Token: {shown}"] if shown else []
     facts = {"url": url, "token": shown, "policy": fitted.digest()}
-    _announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
     _warn(host, "answers and similar training episodes")
+    _announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
     run(app, sock)
     return 0
 

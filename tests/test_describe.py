@@ -52,11 +52,13 @@ def slow_check(log, inside, suggested, gamma):
     weight = len(y) / (len(x) + len(y))
     low = high = None
     if len(x) > 1 and len(y) > 1:
-        if np.var(x) + np.var(y) > 0:
-            ends = stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
-            low, high = weight * ends.low, weight * ends.high
-        else:
-            low = high = weight * (np.mean(x) - np.mean(y))
+        u, v = np.var(x, ddof=1) / len(x), np.var(y, ddof=1) / len(y)
+        half = 0.0
+        if u + v > 0:
+            freedom = (u + v) ** 2 / (u**2 / (len(x) - 1) + v**2 / (len(y) - 1))
+            half = stats.t.ppf(0.975, freedom) * np.sqrt(u + v)
+        middle = np.mean(x) - np.mean(y)
+        low, high = weight * (middle - half), weight * (middle + half)
     return len(x), len(y), weight * (np.mean(x) - np.mean(y)), low, high
 
 
@@ -163,6 +165,7 @@ def test_cut_episodes_are_said():
     log = to_log(episodes, cut=[True] + [False] * 10)
     found = describe(policy, log)
     assert "1 of 11 episodes" in found.notes[0]
+    assert found.log_digest == log.digest()
     assert sum(case.cut for side in found.cases(found.changes[0]) for case in side) == 1
     dropped = describe(replace(policy, parameters={**policy.parameters, "cut": "drop"}), log)
     assert dropped.notes == ("1 cut episodes were left out.",)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dprl.errors import PolicyError
-from dprl.grouping import DEPTH, FEATURES, LEAST, group
+from dprl.grouping import DEPTH, FEATURES, LEAST, _Grid, group
 from dprl.region import Range, Region, read_layers
 
 NAMES = ("x", "y", "z")
@@ -83,6 +83,28 @@ def test_two_places_of_one_change_become_two_regions():
     assert len(ends) == 2
     np.testing.assert_allclose(ends, [(0, 2), (8, 10)], atol=0.05)
     assert all(g.purity == 1 for g in found)
+
+
+def test_edges_finer_than_the_round_numbers_stay_apart(monkeypatch):
+    monkeypatch.setattr("dprl.grouping._Grid.of", lambda column: _Grid(-1, False))  # tens
+    rng = np.random.default_rng(6)
+    near = np.concatenate([rng.uniform(1, 1.5, 40), rng.uniform(3, 3.5, 40)])
+    others = rng.uniform(2, 2.5, 200)
+    x = np.concatenate([near, others])[:, None]
+    found = group(x, ["x"], [("a", "b")] * 80 + [None] * len(others))
+    held = np.array([g.region.holds(x, ["x"]) for g in found])
+    assert len(found) > 1
+    assert (held.sum(axis=0)[:80] == 1).all()
+    assert held.sum(axis=0).max() == 1
+
+
+def test_a_few_steps_far_out_do_not_make_the_edges_coarse():
+    rng = np.random.default_rng(6)
+    near = np.concatenate([rng.uniform(1, 1.5, 40), rng.uniform(3, 3.5, 40)])
+    others = np.concatenate([rng.uniform(2, 2.5, 200), [-1000.1, 1000.1]])
+    x = np.concatenate([near, others])[:, None]
+    found = group(x, ["x"], [("a", "b")] * 80 + [None] * len(others))
+    assert [g.purity for g in found] == [1, 1]
 
 
 def test_whole_numbers_get_whole_edges_and_few_steps_are_not_split():

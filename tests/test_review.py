@@ -87,6 +87,7 @@ def test_a_review_from_opening_to_export(tmp_path):
     noted = saved.provenance["approved"]
     assert noted["audit"] == hashlib.sha256(trail).hexdigest()
     assert noted["policy"] == found.policy.digest()
+    assert noted["log"] == log_of().digest()
     assert (noted["changes"], noted["of"], noted["needs"]) == (1, 2, 1)
     rows = list(csv.DictReader(io.StringIO(trail.decode())))
     assert [(r["reviewer"], r["verdict"], r["approved"]) for r in rows] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from dataclasses import replace
@@ -251,6 +252,26 @@ def test_bodies_must_be_json_and_small(walker):
             yield b" " * 1000
 
     assert refused(client, 413, content=drip(), headers=headers)
+
+
+def test_a_body_that_never_comes_is_not_waited_for(care, monkeypatch):
+    _, policy = care
+    monkeypatch.setattr("dprl.web.SECONDS_A_BODY", 0.05)
+    said = []
+
+    async def never():
+        await asyncio.sleep(60)
+
+    async def send(message):
+        said.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/act", "raw_path": b"/act", "query_string": b"",
+        "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("127.0.0.1", 9),
+        "client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1:9")],
+    }  # fmt: skip
+    asyncio.run(serve_app(policy, token=None)(scope, never, send))
+    assert said[0]["status"] == 408
 
 
 def test_the_token_is_asked_for(care):

@@ -77,7 +77,7 @@ def test_serve_answers_and_stops_when_told(demo):
         with urllib.request.urlopen(asked) as answer:
             assert json.load(answer)["answers"][0]["kind"] in ("change", "confirmation", "defer")
         process.terminate()
-        out, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=20)
         assert process.returncode in (0, -signal.SIGTERM)
         assert err == ""
 

@@ -140,6 +140,7 @@ class Described:
     Attributes:
         policy: The policy.
         log: The log, its cut episodes treated as the policy's training treated them.
+        log_digest: Of the log as it was given.
         trained: Whether this log trained the policy: then nothing here is a held-out check.
         notes: What a reader must know about the log.
         changes: The changes, those that meet the most steps first.
@@ -148,6 +149,7 @@ class Described:
 
     policy: Policy | NeighborPolicy
     log: Log
+    log_digest: str
     trained: bool
     notes: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -228,6 +230,7 @@ def describe(policy: Policy | NeighborPolicy, log: Log) -> Described:
     return Described(
         policy=policy,
         log=replace(settled, ended=marks),
+        log_digest=log.digest(),
         trained=trained,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),

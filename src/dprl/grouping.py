@@ -17,7 +17,7 @@ that make the change: the policy is silent, or says something else, at the rest.
 first feature and the lowest threshold: equal input, equal regions.
 
 Ranges are rounded outwards, and thresholds to the nearest, in units of about a hundredth of the
-feature's spread (in whole numbers where it has no others).
+feature's spread from the 5th to the 95th percentile (in whole numbers where it has no others).
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ class _Grid(NamedTuple):
     @classmethod
     def of(cls, column: Floats) -> _Grid:
         whole = bool((column == np.floor(column)).all()) and bool((np.abs(column) < 1e15).all())
-        spread = float(np.ptp(column)) or float(np.abs(column).max()) or 1.0
+        low, high = np.quantile(column, [0.05, 0.95])  # a few far out must not make it coarse
+        spread = float(high - low) or float(np.ptp(column)) or float(np.abs(column).max()) or 1.0
         return cls(0 if whole else 2 - math.floor(math.log10(spread)), whole)
 
     def around(self, low: float, high: float) -> tuple[float, float]:

@@ -134,7 +134,6 @@ class _Site:
             out=self.out.name,
             exported=self.exported,
             digest=self.digest,
-            log_digest=self.described.log.digest(),
             message=message or _said(request),
         )
 

@@ -116,7 +116,7 @@ def export(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) 
     kept = [c for c in described.changes if state[c.key].approved]
     trail = audit(said, described, needs).encode()
     digest = hashlib.sha256(trail).hexdigest()
-    policy = approved_policy(described, kept, audit=digest, needs=needs, log=described.log.digest())
+    policy = approved_policy(described, kept, audit=digest, needs=needs, log=described.log_digest)
     beside = out.with_name(f"{out.stem}-audit.csv")
     with replacing(beside) as part:
         part.write_bytes(trail)

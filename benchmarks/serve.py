@@ -177,13 +177,14 @@ def main() -> None:
         p50, p99, p999 = np.quantile(waits[w], [0.5, 0.99, 0.999], axis=1)
         rows.append(
             f"| {w} | {p50.min():.2f} / {np.median(p50):.2f} | {p99.min():.2f} / "
-            f"{np.median(p99):.2f} | {p999.min():.2f} / {np.median(p999):.2f} | {max(most[w]):,.0f} | "
-            f"{server.ready:.1f} |"
+            f"{np.median(p99):.2f} | {p999.min():.2f} / {np.median(p999):.2f} | "
+            f"{max(most[w]):,.0f} | {server.ready:.1f} |"
         )
     load = os.getloadavg()[1]
     lines = [
-        f"{stamp()} {args.rate:.0f} requests a second for {args.seconds:.0f} s, {args.repeats} times "
-        f"in turns; milliseconds, best / median run. Load average of the machine: {load:.1f}.", "",
+        f"{stamp()} {args.rate:.0f} requests a second for {args.seconds:.0f} s, "
+        f"{args.repeats} times in turns; best / median run. Load average of the machine: {load:.1f}.",
+        "",
         "| policy | p50 ms | p99 ms | p99.9 ms | most/s | ready s |",
         "|---|---|---|---|---|---|",
         *rows,

@@ -104,7 +104,8 @@ class Guard:
             await self.refuse(*wrong)(scope, receive, told)
             return
         try:
-            body = await asyncio.wait_for(self._body(headers, receive), SECONDS_A_BODY)
+            async with asyncio.timeout(SECONDS_A_BODY):
+                body = await self._body(headers, receive)
         except TimeoutError:
             said = self.refuse(408, "the request's body did not arrive in time.", "Send it again.")
             await said(scope, receive, told)

@@ -1,4 +1,6 @@
-"""The command line: check, fit, gate, changes, explain, act, evaluate, sweep, reproduce, demo.
+"""The command line.
+
+Commands: check, fit, gate, changes, explain, act, evaluate, sweep, review, serve, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -14,10 +16,11 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from dprl.console import complain, deferring, head, progress, refuse, show, warned
+from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError
 from dprl.judge import evaluate, gate, sweep
 from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
+from dprl.servers import review, serve
 from dprl.version import __version__
 
 __all__ = ["app", "main"]
@@ -115,6 +118,8 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
         policy: A policy file.
         confirmations: List instead where it suggests what is usually done already.
     """
+    from dprl.loading import deferring
+
     fitted = deferring(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
     proved = fitted.certificate
@@ -137,6 +142,8 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
         policy: A policy file.
         state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
     """
+    from dprl.loading import deferring
+
     fitted = deferring(policy)
     label: Any = state
     if hasattr(fitted, "feature_names"):
@@ -184,6 +191,7 @@ def act(
             standard input.
     """
     from dprl.answers import answer
+    from dprl.loading import deferring
     from dprl.policy import DEFER
 
     fitted = deferring(policy)
@@ -284,6 +292,10 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
         result = run(where, lines.append)
     show(result if json else "\n".join(lines), json)
     return 0
+
+
+app.command(review)
+app.command(serve)
 
 
 # -- around the commands -------------------------------------------------------------------------

@@ -101,7 +101,9 @@ class DPRLContinuous:
             states=(),
             actions=log.actions,
             parameters=self.settings(),
-            provenance=provenance_of(log, settled, notes=list(metric.notes)),
+            provenance=provenance_of(
+                log, settled, notes=list(metric.notes), ranges=_ranges(settled)
+            ),
             feature_names=log.feature_names,
             episodes=settled.groups,
             scale=metric.scale,
@@ -120,7 +122,7 @@ class DPRLContinuous:
             offers = None if base.menus.all() else Remembering.of(base._offers)
         try:
             for learner in learners:
-                policy = replace(base, parameters=learner._settings())
+                policy = replace(base, parameters=learner.settings())
                 if looks is not None:
                     policy.asking(looks, offers)
                 if self.plan:
@@ -148,3 +150,9 @@ class DPRLContinuous:
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings["visits"] = self.neighbors
         return {"learner": type(self).__name__, **settings}
+
+
+def _ranges(log: Log) -> list[list[float]]:
+    """The smallest and the largest value of each feature."""
+    x = log.features
+    return [] if x is None else np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()

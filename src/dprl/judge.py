@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dprl.console import complain, deferring, progress, show, warned
+from dprl.console import complain, progress, show, warned
 from dprl.errors import ParameterError
 from dprl.options import Json, LearnerOptions, LogOptions
 
@@ -61,6 +61,7 @@ def gate(
         files: CSV or Parquet files, or patterns in quotes.
     """
     import dprl
+    from dprl.loading import deferring
 
     fitted = deferring(policy)
     with progress() as tell:

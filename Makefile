@@ -32,6 +32,7 @@ bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md
 	@$(BIN)/python benchmarks/continuous.py --out docs/benchmarks/continuous.md
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
+	@$(BIN)/python benchmarks/serve.py --out docs/benchmarks/serve.md
 
 docs: $(STAMP)-docs
 	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -406,3 +406,101 @@ def test_features_want_a_radius_and_a_radius_features(run, stays):
     assert (code, "'x_other' is no feature" in err) == (1, True)
     code, _, err = run("explain", "policy.dprl", "x_pressure=50,x_pressure=2")
     assert (code, "given twice" in err) == (1, True)
+
+
+# -- judging -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Three files of the care pathway, and their columns."""
+    log = dprl.envs.care_pathway().sample(2_000, seed=0)
+    train, rest = log.split(0.4, seed=0)
+    valid, test = rest.split(0.5, seed=0)
+    for name, part in (("train", train), ("valid", valid), ("test", test)):
+        dprl.write(part, tmp_path / f"{name}.csv")
+    return {k: k for k in ("episode", "time", "state", "action", "reward", "ended")}
+
+
+def test_evaluate(run, parts):
+    flags = [*options(parts), "--n-min", 20, "--gamma", 1]
+    assert run("fit", "train.csv", *flags)[0] == 0
+    code, out, err = run("evaluate", "policy.dprl", "test.csv", *options(parts))
+    assert (code, err) == (0, "")
+    assert "usual practice gets" in out
+    assert "where it matters" in out
+    code, out, _ = run(
+        "evaluate", "policy.dprl", "test.csv", *options(parts), "--json", "--draws", 50
+    )
+    facts = json.loads(out)
+    found = dprl.evaluate(dprl.load("policy.dprl"), dprl.read("test.csv", **parts), draws=50)
+    assert facts == json.loads(found.to_json())
+    code, out, err = run("evaluate", "policy.dprl", "train.csv", *options(parts))
+    assert (code, out) == (1, "")
+    assert "the log the policy was learned from" in err
+    code, out, _ = run(
+        "evaluate", "policy.dprl", "train.csv", *options(parts), "--allow-seen", "--no-values"
+    )
+    assert code == 0
+    assert "flatters it" in out
+    assert run("evaluate", "policy.dprl", "test.csv", *options(parts), "--level", 3)[0] == 1
+    assert run("evaluate", "policy.dprl")[0] == 2
+
+
+def test_evaluate_a_policy_over_features(run, tmp_path):
+    world = dprl.envs.PointMass()
+    names = {"episode": "episode", "time": "time", "action": "action", "reward": "reward"}
+    for seed, name in enumerate(("train", "test")):
+        dprl.write(world.sample(60, seed=seed), tmp_path / f"{name}.csv")
+    header = (tmp_path / "train.csv").read_text().splitlines()[0]
+    assert header == "episode,time,x,y,action,reward,ended"
+    columns = [*options(names), "--ended", "ended", "--state", "x", "--state", "y"]
+    fit = ["--n-min", 5, "--gamma", 0.97, "--radius", 0.1, "--scale", "none", "--cut", "terminal"]
+    assert run("fit", "train.csv", *columns, *fit)[0] == 0
+    code, out, err = run("evaluate", "policy.dprl", "test.csv", *columns, "--no-values", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["facts"]["episodes"] == 60
+    grid = ["--gamma", 0.97, "--n-min", 5, 10, "--radius", 0.05, 0.1, "--scale", "none",
+            "--cut", "terminal", "--no-values", "--draws", 20]  # fmt: skip
+    code, out, _ = run("sweep", "train.csv", "--valid", "test.csv", *columns, *grid, "--json")
+    assert code == 0
+    assert [r["radius"] for r in json.loads(out)["settings"]] == [0.05, 0.05, 0.1, 0.1]
+    no_radius = [x for x in grid if x not in ("--radius", 0.05, 0.1, "--scale", "none")]
+    code, _, err = run("sweep", "train.csv", *columns, *no_radius)
+    assert code == 1
+    assert "no radius is given" in err
+
+
+def test_sweep(run, parts, tmp_path):
+    flags = [*options(parts), "--gamma", 1, "--n-min", 20, 50, 400, "--draws", 200]
+    code, out, err = run(
+        "sweep", "train.csv", "--valid", "valid.csv", *flags, "--rule", "cautious",
+        "--figure", "s.png", "--out", "p.dprl",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "3 settings, judged on 600 held-out episodes" in out
+    assert "Picked cautious: the largest n_min" in out
+    assert (tmp_path / "s.parquet").exists()
+    code, _, err = run("evaluate", "p.dprl", "valid.csv", *options(parts))
+    assert code == 1
+    assert "picked on, out of 3" in err
+    assert run("evaluate", "p.dprl", "test.csv", *options(parts))[0] == 0
+    code, out, _ = run("sweep", "train.csv", *flags, "--json")
+    facts = json.loads(out)
+    train, valid = dprl.read("train.csv", **parts).split(0.5, seed=0)
+    assert (facts["train"], facts["valid"]) == (train.digest(), valid.digest())
+    assert facts["picked"] is None
+    before = sorted(p.name for p in tmp_path.iterdir())
+    for more in (["--figure", "no/x.png"], ["--out", "no/p.dprl"], ["--n-min", 20]):
+        assert run("sweep", "train.csv", *flags, *more)[0] == 1
+    assert run("sweep", "train.csv", *flags, "--rule", "best")[0] == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_sweep_settings_from_a_file(run, parts, tmp_path):
+    lines = ["[log]", *(f"{k} = {[v] if k == 'state' else v!r}" for k, v in parts.items())]
+    lines += ["[sweep]", "gamma = 0.9", "n_min = [10, 20]", "draws = 20"]
+    (tmp_path / "dprl.toml").write_text("\n".join(lines))
+    code, out, _ = run("sweep", "train.csv", "--json")
+    assert code == 0
+    assert [r["n_min"] for r in json.loads(out)["settings"]] == [10, 20]

@@ -17,7 +17,8 @@ import dprl
 from dprl import plot
 from dprl.experiments import NAMES, experiment
 from dprl.experiments.contest import blocks, label
-from dprl.experiments.harness import Experiment, read_rows, reproduce, write_rows
+from dprl.experiments.harness import Experiment, reproduce
+from dprl.parquet import read_rows, write_rows
 from dprl.table import Table
 
 

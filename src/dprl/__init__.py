@@ -19,30 +19,38 @@ from dprl.version import __version__
 
 if TYPE_CHECKING:
     from dprl import baselines, certificate, envs, stats
+    from dprl.behavior import Behavior
+    from dprl.callable_policy import CallablePolicy
     from dprl.cell_policy import CellPolicy
     from dprl.certificate.gating import gate
     from dprl.claim import Certificate
     from dprl.compression import compress, prune
     from dprl.continuous import DPRLContinuous
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
+    from dprl.evaluation import Evaluation
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
     from dprl.learn import DPRLDiscrete
     from dprl.loading import load
     from dprl.log import Log
     from dprl.neighbor_policy import NeighborPolicy
     from dprl.neighbors.metric import Metric
+    from dprl.ope import evaluate
     from dprl.policy import DEFER, Policy
     from dprl.stochastic import StochasticPolicy
+    from dprl.sweeping import Sweep, sweep
     from dprl.table import Table
 
 __all__ = [
     "DEFER",
+    "Behavior",
+    "CallablePolicy",
     "CellPolicy",
     "Certificate",
     "CutWarning",
     "DPRLContinuous",
     "DPRLDiscrete",
     "DprlError",
+    "Evaluation",
     "Log",
     "LogError",
     "Metric",
@@ -52,6 +60,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "StochasticPolicy",
+    "Sweep",
     "Table",
     "__version__",
     "baselines",
@@ -59,6 +68,7 @@ __all__ = [
     "check",
     "compress",
     "envs",
+    "evaluate",
     "from_arrays",
     "from_d3rlpy",
     "from_frame",
@@ -68,10 +78,13 @@ __all__ = [
     "prune",
     "read",
     "stats",
+    "sweep",
     "write",
 ]
 
 _HOME = {
+    "dprl.behavior": ("Behavior",),
+    "dprl.callable_policy": ("CallablePolicy",),
     "dprl.cell_policy": ("CellPolicy",),
     "dprl.certificate.gating": ("gate",),
     "dprl.claim": ("Certificate",),
@@ -79,6 +92,7 @@ _HOME = {
     "dprl.continuous": ("DPRLContinuous",),
     "dprl.errors": ("CutWarning", "DprlError", "LogError", "ParameterError", "PlanError",
                     "PolicyError"),
+    "dprl.evaluation": ("Evaluation",),
     "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                 "write"),
     "dprl.learn": ("DPRLDiscrete",),
@@ -86,8 +100,10 @@ _HOME = {
     "dprl.loading": ("load",),
     "dprl.neighbor_policy": ("NeighborPolicy",),
     "dprl.neighbors.metric": ("Metric",),
+    "dprl.ope": ("evaluate",),
     "dprl.policy": ("DEFER", "Policy"),
     "dprl.stochastic": ("StochasticPolicy",),
+    "dprl.sweeping": ("Sweep", "sweep"),
     "dprl.table": ("Table",),
 }  # fmt: skip
 _PACKAGES = ("baselines", "certificate", "envs", "stats")

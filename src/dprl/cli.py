@@ -1,4 +1,6 @@
-"""The command line: check, fit, gate, changes, explain, act, reproduce, demo.
+"""The command line.
+
+Commands: check, fit, gate, changes, explain, act, evaluate, sweep, review, serve, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -10,14 +12,15 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from dprl.certifying import gate
-from dprl.console import complain, deferring, head, progress, refuse, show, warned
+from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError
-from dprl.options import Json, LogOptions, numbers, settings, weights
+from dprl.judge import evaluate, gate, sweep
+from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
+from dprl.servers import review, serve
 from dprl.version import __version__
 
 __all__ = ["app", "main"]
@@ -67,28 +70,11 @@ def fit(
     files: list[str],
     /,
     log: LogOptions,
+    learning: LearnerOptions,
     *,
     n_min: Annotated[int, Parameter(help="Episodes an action needs before it may be suggested.")],
-    gamma: Annotated[float, Parameter(help="Discount per step, in (0, 1].")],
-    contrast: Annotated[
-        bool, Parameter(help="Also require n-min episodes that did otherwise (our rule).")
-    ] = True,
-    plan: Annotated[bool, Parameter(help="Plan over many decisions, not one by one.")] = True,
-    visits: Annotated[
-        Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
-    ] = "first",
     radius: Annotated[
         float | None, Parameter(help="For features: how far similar states may be, after scaling.")
-    ] = None,
-    scale: Annotated[
-        Literal["std", "robust", "none"], Parameter(help="For features: what to divide them by.")
-    ] = "std",
-    weight: Annotated[
-        list[str] | None, Parameter(help="For features: NAME=WEIGHT, repeatable.", negative="")
-    ] = None,
-    cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="What to do with episodes that were cut; by default warn."),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
     json: Json = False,
@@ -106,26 +92,10 @@ def fit(
     """
     import dprl
 
-    shared: dict[str, Any] = {
-        "n_min": n_min, "gamma": gamma, "contrast": contrast, "plan": plan, "cut": cut,
-    }  # fmt: skip
-    learner: Any
-    if radius is None and (weight or scale != "std"):
-        raise ParameterError(
-            "--weight and --scale are for features.", do="Name a --radius too, or leave them out."
-        )
-    if radius is None:
-        learner = dprl.DPRLDiscrete(visits=visits, **shared)
-    else:
-        metric = dprl.Metric(scale=scale, weights=weights(weight or []))
-        learner = dprl.DPRLContinuous(radius=radius, metric=metric, neighbors=visits, **shared)
+    learner = learning.learner(n_min, radius)
     with progress() as tell, warned() as said:
         data = dprl.read(files, **log.options(radius is not None), progress=tell)
-        if radius is None and data.features is not None:
-            raise ParameterError(
-                f"states are {len(data.feature_names)} features, and no radius is given.",
-                do="Say how far similar states may be, after scaling: --radius 1.5",
-            )
+        learning.check(data, radius)
         tell("fitting (the first run compiles for some seconds)", 0.0)
         policy = learner.fit(data)
         policy.save(out)
@@ -148,6 +118,8 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
         policy: A policy file.
         confirmations: List instead where it suggests what is usually done already.
     """
+    from dprl.loading import deferring
+
     fitted = deferring(policy)
     table = fitted.confirmations() if confirmations else fitted.changes()
     proved = fitted.certificate
@@ -170,6 +142,8 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
         policy: A policy file.
         state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
     """
+    from dprl.loading import deferring
+
     fitted = deferring(policy)
     label: Any = state
     if hasattr(fitted, "feature_names"):
@@ -217,6 +191,7 @@ def act(
             standard input.
     """
     from dprl.answers import answer
+    from dprl.loading import deferring
     from dprl.policy import DEFER
 
     fitted = deferring(policy)
@@ -243,6 +218,10 @@ def act(
     return 0
 
 
+app.command(evaluate)
+app.command(sweep)
+
+
 @app.command
 def reproduce(
     names: list[str],
@@ -265,7 +244,8 @@ def reproduce(
     Example: `dprl reproduce forest risky-arms --quick`
 
     Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, or all.
+        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
+            or all.
     """
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run
@@ -312,6 +292,10 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
         result = run(where, lines.append)
     show(result if json else "\n".join(lines), json)
     return 0
+
+
+app.command(review)
+app.command(serve)
 
 
 # -- around the commands -------------------------------------------------------------------------

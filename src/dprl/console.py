@@ -9,15 +9,12 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dprl.errors import PolicyError
 from dprl.table import Table, plain
 
 if TYPE_CHECKING:
     from dprl.files import Progress
-    from dprl.neighbor_policy import NeighborPolicy
-    from dprl.policy import Policy
 
-__all__ = ["complain", "deferring", "head", "progress", "refuse", "show", "warned"]
+__all__ = ["complain", "head", "progress", "refuse", "show", "warned"]
 
 
 def show(what: Any, as_json: bool) -> None:
@@ -87,16 +84,3 @@ def refuse(error: Exception, kind: str, as_json: bool, code: int, shown: bool = 
     if not shown:
         complain(f"{kind}: {error}")
     return code
-
-
-def deferring(path: str) -> Policy | NeighborPolicy:
-    """A policy of DPRL's from a file; the rivals' have no changes to list."""
-    from dprl.loading import load
-
-    fitted = load(path)
-    if not hasattr(fitted, "changes"):
-        raise PolicyError(
-            f"{path!r} holds a policy of {fitted.parameters.get('learner', 'another kind')}.",
-            do="Only DPRL's policies defer, explain and list changes.",
-        )
-    return fitted  # type: ignore[return-value]

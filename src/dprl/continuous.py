@@ -13,6 +13,7 @@ their own trajectory out (a point that may vote for itself leaks); `contrast`, a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,10 +25,11 @@ from dprl.errors import LogError, ParameterError
 from dprl.log import Cut, Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbor_smdp import elevate_neighbors, segments
+from dprl.neighbors.memory import Remembering
 from dprl.neighbors.metric import Metric
 from dprl.neighbors.points import Points
 from dprl.planning import policy_iteration
-from dprl.points import check_n_min
+from dprl.points import check_n_min, vary
 from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
 
@@ -79,6 +81,14 @@ class DPRLContinuous:
 
     def fit(self, log: Log) -> NeighborPolicy:
         """The policy this log supports."""
+        return next(self.fit_each(log, [{}]))
+
+    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[NeighborPolicy]:
+        """The policy for each setting of n_min and radius, over one set of points.
+
+        What was found around a place is remembered while settings of one radius follow each other.
+        """
+        learners = [replace(self, **setting) for setting in vary(settings, ("n_min", "radius"))]
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
         metric = self.metric.fit(log)
@@ -87,11 +97,13 @@ class DPRLContinuous:
         menu, menus = settled.available, settled.menus
         if menu is None or menus is None:  # everything was always on offer
             menu, menus = np.zeros(len(points), np.int32), np.ones((1, log.n_actions), bool)
-        policy = NeighborPolicy(
+        base = NeighborPolicy(
             states=(),
             actions=log.actions,
             parameters=self.settings(),
-            provenance=provenance_of(log, settled, notes=list(metric.notes)),
+            provenance=provenance_of(
+                log, settled, notes=list(metric.notes), ranges=_ranges(settled)
+            ),
             feature_names=log.feature_names,
             episodes=settled.groups,
             scale=metric.scale,
@@ -104,9 +116,23 @@ class DPRLContinuous:
             menu=menu,
             menus=menus,
         )
-        if self.plan:
-            policy = replace(policy, worth=self._planned(settled, policy, points))
-        return policy
+        looks = offers = None
+        if len(learners) > 1:
+            looks = Remembering.of(base._looks)
+            offers = None if base.menus.all() else Remembering.of(base._offers)
+        try:
+            for learner in learners:
+                policy = replace(base, parameters=learner.settings())
+                if looks is not None:
+                    policy.asking(looks, offers)
+                if self.plan:
+                    worth = learner._planned(settled, policy, points)
+                    policy = replace(policy, worth=worth).asking(policy._looks, offers)
+                yield policy
+        finally:
+            for engine in (looks, offers):
+                if engine is not None:
+                    engine.forget()
 
     def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
         """What each training point counts for a plan, (N,)."""
@@ -124,3 +150,9 @@ class DPRLContinuous:
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings["visits"] = self.neighbors
         return {"learner": type(self).__name__, **settings}
+
+
+def _ranges(log: Log) -> list[list[float]]:
+    """The smallest and the largest value of each feature."""
+    x = log.features
+    return [] if x is None else np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()

@@ -15,7 +15,16 @@ from dprl.table import Table, plain
 if TYPE_CHECKING:
     from dprl.policy import Policy
 
-__all__ = ["Explanation", "change_rows", "explain_state", "welch"]
+__all__ = [
+    "Explanation",
+    "advantage_interval",
+    "change_rows",
+    "change_words",
+    "counted",
+    "explain_state",
+    "reason",
+    "welch",
+]
 
 LEVEL = 0.95
 KINDS = ("defer", "confirmation", "change")
@@ -73,7 +82,15 @@ def usual_words(policy: Policy, s: int) -> Label:
     return " or ".join(str(policy.actions[a]) for a in first)
 
 
-def _counted(policy: Policy) -> str:
+def change_words(policy: Policy) -> list[tuple[Label, Label] | None]:
+    """What each state's change is: (usual, suggested), None where there is none."""
+    return [
+        (usual_words(policy, s), policy.actions[policy.choice[s]]) if k == 2 else None
+        for s, k in enumerate(policy.kind.tolist())
+    ]
+
+
+def counted(policy: Policy) -> str:
     """What the counts are counts of."""
     if policy.parameters.get("visits") == "all":
         return "visits"
@@ -97,7 +114,7 @@ def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
             "usual": [usual_words(policy, s) for s in rows],
             "usual_share": (policy.m[rows, usual] / total).tolist(),
             "suggested": [policy.actions[a] for a in chosen],
-            _counted(policy): policy.n[rows, chosen].tolist(),
+            counted(policy): policy.n[rows, chosen].tolist(),
             "others": (total - policy.m[rows, chosen]).tolist(),
             "value": policy.Q[rows, chosen].tolist(),
             "value_usual": policy.V[rows].tolist(),
@@ -192,31 +209,35 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
         {
             "action": [policy.actions[a] for a in seen],
             "share": (policy.m[s, seen] / total).tolist(),
-            _counted(policy): policy.n[s, seen].tolist(),
+            counted(policy): policy.n[s, seen].tolist(),
             "others": (total - policy.m[s, seen]).tolist(),
             "value": policy.Q[s, seen].tolist(),
             "difference": (policy.Q[s, seen] - policy.V[s]).tolist(),
             "planned": policy.planned[s, seen].tolist(),
             "verdict": [_verdict(policy, s, a) for a in seen],
         },
-        caption=f"{total:,} {_counted(policy)} came here; usual practice brings {policy.V[s]:.3f}",
+        caption=f"{total:,} {counted(policy)} came here; usual practice brings {policy.V[s]:.3f}",
         identifiers=frozenset({"action"}),
     )
     return Explanation(
         state=state,
         kind=kind,
         suggested=policy.actions[chosen] if chosen >= 0 else None,
-        reason=_reason(policy, s, chosen, kind),
+        reason=reason(policy, s),
         episodes=total,
         value=float(policy.V[s]),
         actions=rows,
     )
 
 
-def _reason(policy: Policy, s: int, chosen: int, kind: str) -> str:
-    n_min, unit = policy.n_min, _counted(policy)
+def reason(policy: Policy, s: int) -> str:
+    """Why the policy answers as it does in its state number `s`, in one sentence."""
+    chosen, kind = int(policy.choice[s]), KINDS[policy.kind[s]]
+    n_min, unit = policy.n_min, counted(policy)
     others = policy.m[s].sum() - policy.m[s]
     if chosen < 0:
+        if policy.provenance.get("approved") and policy.allowed[s].any():
+            return "What the evidence would allow here is not among the changes that were approved."
         enough = policy.n[s] >= n_min
         if not enough.any():
             return f"No action was taken here in at least n_min = {n_min:,.0f} {unit}."

@@ -10,7 +10,8 @@ and a stated treatment of cut episodes (see `dprl.cut`).
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence import Evidence, Visits
 from dprl.log import Cut, Log
 from dprl.planning import policy_iteration
-from dprl.points import allowed, best_choice, check_n_min
+from dprl.points import allowed, best_choice, check_n_min, vary
 from dprl.policy import Policy
 from dprl.smdp import elevate
 from dprl.stored import provenance_of
@@ -61,22 +62,29 @@ class DPRLDiscrete:
 
     def fit(self, log: Log) -> Policy:
         """The policy this log supports."""
+        return next(self.fit_each(log, [{}]))
+
+    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
+        """The policy for each setting of n_min, from evidence gathered once."""
+        learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
         log.codes()
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
         settled = settle(log, self.gamma, self.cut).gathered()
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
-        pairs = allowed(known, self.n_min, contrast=self.contrast, available=availability(log))
-        choice, planned = self.choose(settled, known, occurrences, pairs)
-        return Policy.of(
-            known,
-            choice=choice,
-            allowed=pairs,
-            planned=planned,
-            steps=np.bincount(settled.codes(), minlength=log.n_states),
-            parameters=self.settings(),
-            provenance=provenance_of(log, settled),
-        )
+        offered = availability(log)
+        for learner in learners:
+            pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)
+            choice, planned = self.choose(settled, known, occurrences, pairs)
+            yield Policy.of(
+                known,
+                choice=choice,
+                allowed=pairs,
+                planned=planned,
+                steps=np.bincount(settled.codes(), minlength=log.n_states),
+                parameters=learner.settings(),
+                provenance=provenance_of(log, settled),
+            )
 
     def settings(self) -> dict[str, Any]:
         """The learner as it goes into a policy's parameters."""

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.evidence import Evidence
-from dprl.explanation import Explanation
+from dprl.explanation import Explanation, change_words
 from dprl.featured import features_of
 from dprl.log import Label
 from dprl.points import allowed, best_choice
 from dprl.policy import Policy
+from dprl.region import Region, read_layers
 from dprl.stored import Stored
 from dprl.table import Table
 
@@ -104,6 +105,13 @@ class NeighborPolicy(Stored):
         ok = ok and 0 <= ask["radius"] < math.inf and 0 < ask["gamma"] <= 1
         if not ok or ask["neighbors"] not in ("first", "all") or type(ask["contrast"]) is not bool:
             self._refuse(f"its settings are {ask}")
+        _ = self._layers  # a region that is none is refused now
+
+    @functools.cached_property
+    def _layers(self) -> tuple[tuple[Region, ...], ...]:
+        """The regions it is limited to, if it is (see `dprl.approval`)."""
+        names = [n for n, w in zip(self.feature_names, self.weight, strict=True) if w > 0]
+        return read_layers(self.parameters.get("approved"), names, self.actions)
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -112,14 +120,6 @@ class NeighborPolicy(Stored):
         from dprl.neighbors.metric import FittedMetric
 
         return FittedMetric(self.feature_names, self.scale, self.weight)
-
-    def _engine(self, values: NDArray[np.float64]) -> Engine:
-        from dprl.neighbors.engine import Engine
-        from dprl.neighbors.points import Points
-
-        gamma = float(self.parameters["gamma"])
-        points = Points(self.z, self.action, values, self.episode, gamma, self.actions)
-        return Engine.build(points, len(self.actions))
 
     @functools.cached_property
     def _offers(self) -> Engine:
@@ -150,12 +150,25 @@ class NeighborPolicy(Stored):
     @functools.cached_property
     def _looks(self) -> Engine:
         """What came of actions around here."""
-        return self._engine(self.G)
+        from dprl.neighbors.engine import Engine
+        from dprl.neighbors.points import Points
+
+        gamma = float(self.parameters["gamma"])
+        points = Points(self.z, self.action, self.G, self.episode, gamma, self.actions)
+        return Engine.build(points, len(self.actions))
+
+    def asking(self, looks: Engine, offers: Engine | None) -> NeighborPolicy:
+        """This policy with engines over its points that are at hand already."""
+        self.__dict__["_looks"] = looks
+        if offers is not None:
+            self.__dict__["_offers"] = offers
+        return self
 
     @functools.cached_property
     def _plans(self) -> Engine:
         """What they are worth if the plan follows."""
-        return self._looks if np.array_equal(self.G, self.worth) else self._engine(self.worth)
+        same = np.array_equal(self.G, self.worth)
+        return self._looks if same else self._looks.with_values(self.worth)
 
     def at(self, states: Any) -> Policy:
         """The policy over just these states: labelled 0, 1, ... in their order.
@@ -165,17 +178,22 @@ class NeighborPolicy(Stored):
                 or one state as a sequence or a mapping.
         """
         x, _ = features_of(states, self.feature_names)
-        return self._decide(self._metric.transform(x), None)
+        return self._decide(self._metric.transform(x), None, x)
 
-    def _decide(self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None) -> Policy:
-        """The answers at coordinates z (k, d'), as a policy over 0..k-1."""
+    def _decide(
+        self,
+        z: NDArray[np.float64],
+        leave_out: NDArray[np.int64] | None,
+        x: NDArray[np.float64] | None = None,
+    ) -> Policy:
+        """The answers at coordinates z (k, d') of features x (k, d), as a policy over 0..k-1."""
         known, pairs = self.allowed_at(z, leave_out)
         planned = known
         if self._plans is not self._looks:
             radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
             planned = self._plans.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
         q = planned.pair.mean
-        return Policy.of(
+        here = Policy.of(
             known,
             choice=best_choice(q, pairs),
             allowed=pairs,
@@ -184,6 +202,26 @@ class NeighborPolicy(Stored):
             parameters=self.parameters,
             provenance=self.provenance,
         )
+        if not self._layers:
+            return here
+        return self._limited(here, self._features(z) if x is None else x)
+
+    def _limited(self, here: Policy, x: NDArray[np.float64]) -> Policy:
+        """`here`, silent but for changes that lie in a region of every layer."""
+        made, keep = change_words(here), np.ones(len(x), bool)
+        for layer in self._layers:
+            inside = np.zeros(len(x), bool)
+            for region in layer:
+                same = np.array([c == (region.usual, region.suggested) for c in made], bool)
+                inside |= same & region.holds(x, self.feature_names)
+            keep &= inside
+        return replace(here, choice=np.where(keep, here.choice, np.int32(-1)))
+
+    def _features(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Features (k, d) of coordinates z (k, d'); NaN where a feature has no weight."""
+        x, used = np.full((len(z), len(self.weight)), np.nan), np.flatnonzero(self.weight)
+        x[:, used] = z / (np.sqrt(self.weight[used]) / self.scale[used])
+        return x
 
     def act(self, states: Any) -> Any:
         """The action for each state, or DEFER; states as in `at`."""
@@ -207,7 +245,7 @@ class NeighborPolicy(Stored):
         x, single = features_of(state, self.feature_names)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
-        here = self._decide(self._metric.transform(x), None).explain(0)
+        here = self._decide(self._metric.transform(x), None, x).explain(0)
         words = ", ".join(f"{n} = {v:g}" for n, v in zip(self.feature_names, x[0], strict=True))
         reason = here.reason
         if here.episodes == 0:
@@ -248,10 +286,9 @@ class NeighborPolicy(Stored):
     def _listed(self, table: Table) -> Table:
         """A table by training point, with the episode and the features in place of a number."""
         rows = np.array(table["state"], np.int64)
-        kept = np.flatnonzero(self.weight)
-        x = self.z[rows] / (np.sqrt(self.weight[kept]) / self.scale[kept])
+        x = self._features(self.z[rows])
         columns: dict[str, Any] = {"episode": [self.episodes[e] for e in self.episode[rows]]}
-        columns |= {self.feature_names[i]: x[:, k].tolist() for k, i in enumerate(kept)}
+        columns |= {self.feature_names[i]: x[:, i].tolist() for i in np.flatnonzero(self.weight)}
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(
             table,

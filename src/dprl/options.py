@@ -11,7 +11,7 @@ from cyclopts.config import Dict
 
 from dprl.errors import ParameterError
 
-__all__ = ["SETTINGS", "Json", "LogOptions", "numbers", "settings", "weights"]
+__all__ = ["SETTINGS", "Json", "LearnerOptions", "LogOptions", "numbers", "settings"]
 
 SETTINGS = "dprl.toml"
 
@@ -70,9 +70,59 @@ def numbers(pairs: list[str], how: str) -> dict[str, float]:
     return found
 
 
-def weights(pairs: list[str]) -> dict[str, float]:
-    """NAME=WEIGHT pairs as a dict."""
-    return numbers(pairs, "a weight is written NAME=WEIGHT")
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class LearnerOptions:
+    """How to learn."""
+
+    gamma: Annotated[float, Parameter(help="Discount per step, in (0, 1].")]
+    contrast: Annotated[
+        bool, Parameter(help="Also require n-min episodes that did otherwise (our rule).")
+    ] = True
+    plan: Annotated[bool, Parameter(help="Plan over many decisions, not one by one.")] = True
+    visits: Annotated[
+        Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
+    ] = "first"
+    scale: Annotated[
+        Literal["std", "robust", "none"], Parameter(help="For features: what to divide them by.")
+    ] = "std"
+    weight: Annotated[
+        list[str] | None, Parameter(help="For features: NAME=WEIGHT, repeatable.", negative="")
+    ] = None
+    cut: Annotated[
+        Literal["drop", "bootstrap", "terminal"] | None,
+        Parameter(help="What to do with episodes that were cut; by default warn."),
+    ] = None
+
+    def learner(self, n_min: float, radius: float | None) -> Any:
+        """The learner of labels, or of features where there is a radius."""
+        import dprl
+
+        shared: dict[str, Any] = {
+            "n_min": n_min, "gamma": self.gamma, "contrast": self.contrast, "plan": self.plan,
+            "cut": self.cut,
+        }  # fmt: skip
+        if radius is not None:
+            weights = numbers(self.weight or [], "a weight is written NAME=WEIGHT")
+            metric = dprl.Metric(scale=self.scale, weights=weights)
+            return dprl.DPRLContinuous(
+                radius=radius, metric=metric, neighbors=self.visits, **shared
+            )
+        if self.weight or self.scale != "std":
+            raise ParameterError(
+                "--weight and --scale are for features.",
+                do="Name a --radius too, or leave them out.",
+            )
+        return dprl.DPRLDiscrete(visits=self.visits, **shared)
+
+    @staticmethod
+    def check(data: Any, radius: Any) -> None:
+        """Refuse features without a radius."""
+        if radius is None and data.features is not None:
+            raise ParameterError(
+                f"states are {len(data.feature_names)} features, and no radius is given.",
+                do="Say how far similar states may be, after scaling: --radius 1.5",
+            )
 
 
 def settings() -> Dict | None:
@@ -86,7 +136,10 @@ def settings() -> Dict | None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
-    commands = {"check", "fit", "gate", "changes", "explain", "act", "reproduce", "demo"}
+    commands = {
+        "check", "fit", "gate", "changes", "explain", "act", "evaluate", "sweep", "review", "serve",
+        "reproduce", "demo",
+    }  # fmt: skip
     for name, table in tables.items():
         if name not in commands | {"log"} or not isinstance(table, dict):
             raise ParameterError(
@@ -94,6 +147,6 @@ def settings() -> Dict | None:
                 do=f"Tables are [log] and {', '.join(f'[{c}]' for c in sorted(commands))}.",
             )
     shared = tables.pop("log", {})
-    for command in ("check", "fit", "gate"):
+    for command in ("check", "fit", "gate", "evaluate", "sweep"):
         tables[command] = {**shared, **tables.get(command, {})}
     return Dict(tables, source=SETTINGS)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dprl.disk import replacing
 from dprl.errors import ParameterError
 
-__all__ = ["PALETTE", "curve", "grid", "look", "reference", "style"]
+__all__ = ["PALETTE", "curve", "grid", "look", "reference", "save", "style"]
 
 PALETTE = {
     "DPRL contrast": "#0072b2",
@@ -104,3 +106,15 @@ def reference(axis: Any, value: float, label: str) -> None:
     axis.annotate(
         label, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7.5
     )
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as its name says (.png, .svg, .pdf); equal figures give equal bytes."""
+    kind = path.suffix[1:].lower()
+    if kind not in ("png", "svg", "pdf"):
+        raise ParameterError(
+            f"a figure cannot be written as {path.name!r}.", do="Name it .png, .svg or .pdf."
+        )
+    undated = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    with replacing(path) as part:
+        figure.savefig(part, format=kind, dpi=150, metadata=undated)

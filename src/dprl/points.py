@@ -19,6 +19,8 @@ Departures from the paper:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from dprl.errors import ParameterError
 from dprl.evidence import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min"]
+__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min", "vary"]
 
 TOLERANCE = 1e-9
 
@@ -39,6 +41,20 @@ def check_n_min(n_min: float) -> float:
             f"n_min must be a whole number of episodes, at least 1 (or infinity); got {n_min!r}."
         )
     return float(n_min)
+
+
+def vary(
+    settings: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> Sequence[Mapping[str, Any]]:
+    """The settings, if they set no more than these names; what they share need not be redone."""
+    for setting in settings:
+        for name in setting:
+            if name not in names:
+                raise ParameterError(
+                    f"{name!r} cannot be varied without gathering the evidence anew.",
+                    do=f"Vary {' and '.join(names)}, or fit a learner of its own.",
+                )
+    return settings
 
 
 def allowed(

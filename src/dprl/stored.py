@@ -16,6 +16,7 @@ from dprl import archive
 from dprl.claim import Certificate
 from dprl.errors import PolicyError
 from dprl.log import Facts, Label, Log
+from dprl.overlap import sketch
 from dprl.table import plain
 from dprl.version import __version__
 
@@ -33,6 +34,7 @@ def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, A
         "cut_episodes": len(log.cut_episodes),
         "episodes_used": (used or log).n_episodes,
         "columns": dict(log.columns),
+        "sample": sketch(log),
         **more,
     }
 

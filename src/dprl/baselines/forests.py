@@ -24,8 +24,9 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Nodes = NDArray[np.int32]
 
-JOBS = -1
-"""Threads of scikit-learn; the answers do not depend on it."""
+JOBS = 1
+"""Threads of scikit-learn. The answers do not depend on it, but with several each one sets and
+resets the process's warning filters (scikit-learn 1.9), and now and then leaves them emptied."""
 
 CHUNK = 1 << 16
 """Rows asked at a time."""

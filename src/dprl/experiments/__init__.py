@@ -20,6 +20,7 @@ NAMES = {
     "bounds": "bounds",
     "coverage": "coverage",
     "icu-sepsis": "icu_sepsis",
+    "intervals": "intervals",
 }
 """Experiment → module."""
 

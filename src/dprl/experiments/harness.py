@@ -25,22 +25,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl import plot
 from dprl.disk import replacing
 from dprl.errors import ParameterError
 from dprl.files import Progress
-from dprl.sources import quoted
+from dprl.parquet import Row, Rows, read_rows, write_rows
 from dprl.table import Table
 from dprl.version import __version__
 
-__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "read_rows", "reproduce", "write_rows"]
+__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "reproduce"]
 
 Setting: TypeAlias = dict[str, Any]
-Row: TypeAlias = dict[str, Any]
-Rows: TypeAlias = dict[str, NDArray[Any]]
-"""Columns of equal length."""
 
 
 def _whole(table: Table) -> Table:
@@ -79,45 +75,6 @@ class Result:
     rows: int
     summary: Table
     files: tuple[Path, ...]
-
-
-def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """Write rows with the same keys as Parquet."""
-    import duckdb
-
-    names = list(rows[0])
-    data = {name: _column([row[name] for row in rows]) for name in names}
-    with replacing(path) as part, duckdb.connect() as con:
-        con.register("data", data)
-        con.execute(
-            f"COPY (SELECT * FROM data) TO {quoted(str(part), chr(39))} "
-            "(FORMAT parquet, COMPRESSION zstd)"
-        )
-
-
-def _column(values: list[Any]) -> NDArray[Any]:
-    """A column DuckDB takes as it is: numbers as numbers, text as objects."""
-    if any(isinstance(v, str) for v in values):
-        column = np.empty(len(values), object)
-        column[:] = values
-        return column
-    return np.asarray(values)
-
-
-def read_rows(paths: Sequence[Path]) -> Rows:
-    """Rows of Parquet files, in the files' order."""
-    import duckdb
-
-    with duckdb.connect() as con:
-        parts = [
-            con.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy() for path in paths
-        ]
-    # A NaN comes back as a masked 0.
-    return {
-        name: np.concatenate([np.ma.filled(p[name], np.nan) if np.ma.is_masked(p[name])
-                              else np.asarray(p[name]) for p in parts])
-        for name in parts[0]
-    }  # fmt: skip
 
 
 @functools.cache
@@ -251,10 +208,7 @@ def _write(
     with plot.look():
         figure = experiment.figure(rows)
         for path in paths[4:]:
-            kind = path.suffix[1:]
-            undated = {"Date": None} if kind == "svg" else None  # equal rows, equal bytes
-            with replacing(path) as part:
-                figure.savefig(part, format=kind, dpi=150, metadata=undated)
+            plot.save(figure, path)
     return paths
 
 

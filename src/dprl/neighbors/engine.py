@@ -16,7 +16,7 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -93,6 +93,11 @@ class Engine:
         if method == "brute":
             return cls(points, actions, method, sketch, brute_blocks(points.z, w), no_boxes())
         return cls(points, actions, method, sketch, *grow(points.z, w))
+
+    def with_values(self, G: Floats) -> Engine:
+        """The same points with other returns (N,): nothing is searched or built anew."""
+        method, points = self.method, replace(self.points, G=G)
+        return Engine(points, self.actions, method, self.sketch, self.blocks, self.boxes)
 
     @property
     def nbytes(self) -> int:

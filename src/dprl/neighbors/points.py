@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +82,7 @@ class Points:
     def __len__(self) -> int:
         return len(self.z)
 
-    @property
+    @functools.cached_property
     def n_episodes(self) -> int:
         """Number of trajectories."""
         return 1 + int(np.count_nonzero(np.diff(self.episode)))

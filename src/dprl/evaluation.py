@@ -1,0 +1,118 @@
+"""Evaluation: what a held-out log says a policy is worth, how sure, and what to be wary of."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dprl.table import Table, plain
+
+__all__ = ["ENOUGH", "Evaluation"]
+
+ENOUGH = 30
+"""Effective sample size where it matters below which no estimate should be leaned on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Seven estimates of a policy's value beside the behaviour's; made by `dprl.evaluate`.
+
+    Attributes:
+        rows: estimator → difference (to usual practice), difference_low, difference_high, value,
+            value_low, value_high; NaN where an estimate does not exist.
+        behavior: What usual practice got: value, low, high.
+        facts: Numbers beside the estimates: episodes, groups, steps, the share of steps at which
+            the policy speaks, effective sample sizes, followers, weights, clipping, calibration.
+        warnings: What to be wary of, in words.
+        settings: gamma, level, draws, seed, cut, clip, and the digests of policy and log.
+    """
+
+    rows: Mapping[str, Mapping[str, float]]
+    behavior: Mapping[str, float]
+    facts: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def __getitem__(self, estimator: str) -> Mapping[str, float]:
+        """One estimator's numbers: evaluation["DR"]["difference"]."""
+        return self.rows[estimator]
+
+    def table(self) -> Table:
+        """The estimates, one a row; the difference to usual practice is the headline."""
+        names = list(self.rows)
+        first = self.rows[names[0]]
+        columns: dict[str, Any] = {"estimator": names}
+        columns |= {k: [self.rows[name][k] for name in names] for k in first}
+        columns["behavior"] = [self.behavior["value"]] * len(names)
+        unit, f = self.unit, self.facts
+        count = f"{f['episodes']:,} episodes" + (
+            f" of {f['groups']:,} groups" if unit == "groups" else ""
+        )
+        b = self.behavior
+        return Table(
+            columns,
+            f"{count}, {f['steps']:,} steps; usual practice gets {b['value']:.3f} "
+            f"({b['low']:.3f} to {b['high']:.3f})",
+            note=f"_low, _high: {100 * self.settings['level']:g} % percentile intervals of "
+            f"{self.settings['draws']:,} bootstraps over {unit} (DM has none: its error is the "
+            f"model's); gamma {self.settings['gamma']:g}.",
+        )
+
+    @property
+    def unit(self) -> str:
+        """What is resampled and counted as one: "episodes" or "groups"."""
+        return str(self.facts["unit"])
+
+    def _beside(self) -> list[str]:
+        f, unit = self.facts, self.unit
+        if not f["spoken"]:
+            return []
+        return [
+            f"It speaks at {100 * f['spoken']:.1f} % of steps. {f['reached']:,} of "
+            f"{f[unit]:,} {unit} reach a change; {f['followers']:,} of them took the suggestion "
+            "at every change they reached.",
+            f"Effective sample size: {f['ess']:.1f} of {f[unit]:,} {unit} overall, "
+            f"{f['ess_change']:.1f} of {f['reached']:,} where it matters (those that reach a "
+            "change).",
+            f"Weights: mean {f['mean_weight']:.3f} (1 is expected), largest "
+            f"{f['largest_weight']:.3g}; {100 * f['clipped']:.1f} % of the probabilities behind "
+            f"them were raised to {self.settings['clip']:g}.",
+            f"Behaviour ({f['behavior']}): probability misplaced {f['misplaced']:.3f} a step, log "
+            f"loss {f['log_loss']:.3f}; what the policy suggests was expected at "
+            f"{100 * f['suggested_expected']:.1f} % and done at {100 * f['suggested_done']:.1f} % "
+            "of the steps at which it speaks.",
+        ]
+
+    def __str__(self) -> str:
+        said = [f"warning: {line}" for line in self.warnings]
+        parts = ["\n".join(lines) for lines in (self._beside(), said) if lines]
+        return "\n\n".join([str(self.table()), *parts])
+
+    def _repr_html_(self) -> str:
+        def p(line: str, tag: str = "p") -> str:
+            return f"<{tag}>{html.escape(line)}</{tag}>"
+
+        words = "".join(p(line) for line in self._beside())
+        said = "".join(f"<p><strong>warning:</strong> {html.escape(w)}</p>" for w in self.warnings)
+        return f"<div>{self.table()._repr_html_()}{words}{said}</div>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data; None where an estimate does not exist."""
+        return {
+            "estimates": plain(self.table().to_dicts()),
+            "behavior": plain(dict(self.behavior)),
+            "facts": plain(dict(self.facts)),
+            "warnings": list(self.warnings),
+            "settings": plain(dict(self.settings)),
+        }
+
+    def to_json(self) -> str:
+        """Everything, as a JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The estimates as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
+        return self.table().to_frame(backend)

@@ -1,0 +1,225 @@
+"""Commands that say how good a policy is, and how sure that is: gate, evaluate, sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from dprl.console import complain, progress, show, warned
+from dprl.errors import ParameterError
+from dprl.options import Json, LearnerOptions, LogOptions
+
+__all__ = ["evaluate", "gate", "sweep"]
+
+Level = Annotated[float, Parameter(help="Of the intervals, between 0 and 1.")]
+Draws = Annotated[int, Parameter(help="Of the bootstrap.")]
+Seed = Annotated[int, Parameter(help="Everything random follows from it.")]
+Values = Annotated[
+    bool, Parameter(help="Fit a model of values too (DM, DR, WDR); slow where states are features.")
+]
+
+
+def gate(
+    policy: str,
+    files: list[str],
+    /,
+    log: LogOptions,
+    *,
+    lowest: Annotated[float, Parameter(help="The lowest return there can be.")],
+    highest: Annotated[float, Parameter(help="The highest return there can be.")],
+    delta: Annotated[float, Parameter(help="The claim may fail with this probability.")] = 0.05,
+    margin: Annotated[float, Parameter(help="What an advantage must exceed.")] = 0.0,
+    mode: Annotated[
+        Literal["swap-split", "in-sample"], Parameter(help="Which returns propose and certify.")
+    ] = "swap-split",
+    states_fixed: Annotated[
+        bool,
+        Parameter(
+            help="Declare that states, gamma, n-min and the range were fixed without looking at "
+            "returns (in-sample needs it).",
+            negative="",
+        ),
+    ] = False,
+    horizon: Annotated[
+        int | None, Parameter(help="No episode (or group) is longer; sharpens in-sample.")
+    ] = None,
+    seed: Annotated[int, Parameter(help="Of the split.")] = 0,
+    out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
+    json: Json = False,
+) -> int:
+    """Keep only the suggestions that a log proves to improve on usual practice.
+
+    State --lowest and --highest from what rewards can be, never from the returns in the log.
+
+    Example: `dprl gate policy.dprl visits.csv --episode patient --state stage --action treatment
+    --reward score --lowest 0 --highest 1`
+
+    Args:
+        policy: A policy file; usually with the log it was fitted to.
+        files: CSV or Parquet files, or patterns in quotes.
+    """
+    import dprl
+    from dprl.loading import deferring
+
+    fitted = deferring(policy)
+    with progress() as tell:
+        data = dprl.read(files, **log.options(hasattr(fitted, "feature_names")), progress=tell)
+        tell("certifying", 0.0)
+        gated = dprl.gate(
+            fitted, data, delta=delta, value_range=(lowest, highest), margin=margin, mode=mode,
+            states_fixed=states_fixed, horizon=horizon, seed=seed,
+        )  # fmt: skip
+        gated.save(out)
+    proved = gated.certificate
+    if json and proved is not None:
+        show({**gated.summary(), "policy": str(out), "digest": gated.digest(),
+              "certificate": proved.to_dict()}, json)  # fmt: skip
+        return 0
+    show(f"before: {fitted}\nafter:  {gated}\n\n{proved}\n\nSaved as {out}.", json)
+    return 0
+
+
+def evaluate(
+    policy: str,
+    files: list[str],
+    /,
+    log: LogOptions,
+    *,
+    gamma: Annotated[
+        float | None, Parameter(help="Discount per step; by default the policy's own.")
+    ] = None,
+    cut: Annotated[
+        Literal["drop", "bootstrap", "terminal"] | None,
+        Parameter(help="What to do with cut episodes; by default as the policy was learned."),
+    ] = None,
+    level: Level = 0.95,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    allow_seen: Annotated[
+        bool, Parameter(help="Go on though the policy was made from this log.", negative="")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Say what held-out episodes think a policy is worth, beside what was done in them.
+
+    Example: `dprl evaluate policy.dprl held-out.parquet --episode patient --state stage
+    --action treatment --reward score`
+
+    Args:
+        policy: A policy file.
+        files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
+    """
+    import dprl
+
+    fitted = dprl.load(policy)
+    with progress() as tell, warned() as said:
+        data = dprl.read(files, **log.options(hasattr(fitted, "feature_names")), progress=tell)
+        found = dprl.evaluate(
+            fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
+            allow_seen=allow_seen, progress=tell,
+        )  # fmt: skip
+    if json:
+        facts = found.to_dict()
+        show({**facts, "warnings": [*said, *facts["warnings"]]}, as_json=True)
+        return 0
+    for line in said:
+        complain(f"warning: {line}")
+    show(f"{fitted!r}\n{found}", as_json=False)
+    return 0
+
+
+def sweep(
+    files: list[str],
+    /,
+    log: LogOptions,
+    learning: LearnerOptions,
+    *,
+    n_min: Annotated[
+        list[int], Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True)
+    ],
+    radius: Annotated[
+        list[float] | None,
+        Parameter(help="For features: values to try.", consume_multiple=True, negative=""),
+    ] = None,
+    valid: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Files of held-out episodes to judge on; else the files are split.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    share: Annotated[
+        float, Parameter(help="Without --valid: share of the groups to learn from.")
+    ] = 0.5,
+    estimator: Annotated[
+        str | None, Parameter(help="Which estimate to show; DR, or WPDIS without values.")
+    ] = None,
+    rule: Annotated[
+        Literal["cautious", "lower-end", "bold"] | None,
+        Parameter(help="Pick a setting by this rule, and save its policy."),
+    ] = None,
+    out: Annotated[Path, Parameter(help="Where to save the policy picked.")] = Path("policy.dprl"),
+    figure: Annotated[
+        Path | None, Parameter(help="Draw the trade-off: .png, .svg or .pdf; rows beside it.")
+    ] = None,
+    level: Level = 0.95,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    json: Json = False,
+) -> int:
+    """Try several n_min (and radius), and judge each policy on held-out episodes.
+
+    Rules: **cautious** the largest n_min, **lower-end** the largest lower end, **bold** the most
+    steps changed; each only among settings whose interval lies above 0 and whose effective sample
+    size where it matters is at least 30. What is picked must be judged on other episodes again:
+    `dprl evaluate` refuses those used here.
+
+    Example: `dprl sweep train.csv --valid valid.csv --episode patient --state stage --action drug
+    --reward score --gamma 0.99 --n-min 10 20 50 --rule cautious`
+
+    Args:
+        files: CSV or Parquet files to learn from, or patterns in quotes.
+    """
+    import dprl
+
+    for path in (out, figure):
+        if path is not None and not path.parent.is_dir():
+            raise ParameterError(
+                f"the folder of {str(path)!r} does not exist.", do="Make it first."
+            )
+    learner = learning.learner(n_min[0], radius[0] if radius else None)
+    columns: dict[str, Any] = log.options(radius is not None)
+    with progress() as tell, warned() as said:
+        data = dprl.read(files, **columns, progress=tell)
+        learning.check(data, radius)
+        if valid is None:
+            train, held = data.split(share, seed=seed)
+        else:
+            train, held = data, dprl.read(valid, **columns, progress=tell)
+        found = dprl.sweep(
+            learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
+            draws=draws, seed=seed, values=values, progress=tell,
+        )  # fmt: skip
+        if figure is not None:
+            found.plot(figure)
+    picked: dict[str, Any] | None = None
+    if not json:
+        for line in dict.fromkeys(said):
+            complain(f"warning: {line}")
+        show(str(found), as_json=False)
+    if rule is not None:
+        policy = found.pick(rule)
+        policy.save(out)
+        chosen = {k: v for k, v in policy.provenance["sweep"].items() if k != "sample"}
+        picked = {"policy": str(out), "digest": policy.digest(), **chosen}
+    if json:
+        facts = {**found.to_dict(), "picked": picked, "warnings": list(dict.fromkeys(said))}
+        show(facts, as_json=True)
+    elif picked is not None:
+        show(f"\nPicked {picked['rule']}: {picked['words']}.\n{policy}\nSaved as {out}.", False)
+    return 0

@@ -1,0 +1,376 @@
+r"""Off-policy evaluation: is the policy better than what we do, and how sure are we?
+
+Whatever the policy does not say is what the log did: at a deferred step the importance ratio is 1
+by definition, not by estimate, so only decisions the policy speaks about cost any certainty. See
+`dprl.estimators` for the seven estimates, `dprl.behavior` for π_b, `dprl.fqe` for Q̂.
+
+The usual effective sample size counts trajectories the policy never touches, and they are many:
+
+    ESS = (∑_g w_g)² / ∑_g w_g²      over all groups, and over those that reach a change
+
+w_g is the weight of a group's trajectories together (of those that reach a change, in the second).
+A **change** is a step at which the policy says it changes usual practice; for a policy that knows
+no usual practice, one whose most probable action is not the behaviour's. A **follower** reached a
+change and took the suggestion at every change it reached.
+
+The intervals are percentiles of a bootstrap over groups; the ratios and Q̂ are not estimated anew in
+each draw. The page *What we found* says how often they cover the truth. DM has none: its error is
+the model's, which resampling trajectories does not show (an interval from it alone held the truth
+in 1 to 68 of 100 logs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.baselines.settings import check_number
+from dprl.behavior import Behavior
+from dprl.cut import check_cut, settle
+from dprl.errors import LogError, ParameterError, PlanError, PolicyError
+from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
+from dprl.evaluation import ENOUGH, Evaluation
+from dprl.fqe import evaluate_q
+from dprl.log import Cut, Log
+from dprl.overlap import shared
+from dprl.spoken import Spoken, spoken
+from dprl.tabular import check_gamma
+
+__all__ = ["evaluate"]
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Progress = Callable[[str, float], None]
+
+MODEL = ("DM", "DR", "WDR")
+
+TOO_MUCH = 0.05
+"""Share of groups two logs may have in common, beyond chance."""
+
+
+def evaluate(
+    policy: Any,
+    log: Log,
+    *,
+    gamma: float | None = None,
+    behavior: Behavior | Any | None = None,
+    cut: Cut | None = None,
+    level: float = 0.95,
+    draws: int = 2_000,
+    seed: int = 0,
+    clip: float = 0.01,
+    values: bool = True,
+    allow_seen: bool = False,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """What a held-out log says a policy is worth, beside what was done in it.
+
+    Args:
+        policy: Any of dprl's, or `dprl.CallablePolicy` around what predicts.
+        log: Decisions the policy has not been made from.
+        gamma: Discount in (0, 1]; by default the policy's own.
+        behavior: How likely each action was: a `dprl.Behavior` of this log, or numbers as in
+            `Behavior.given`; by default estimated from the log.
+        cut: What to do with cut episodes, as for learners; by default as the policy was learned.
+        level: Of the intervals.
+        draws: Of the bootstrap.
+        seed: Of the bootstrap, the folds and the trees. Same seed, same numbers.
+        clip: An estimated probability below this is raised to it; given ones stay as they are.
+        values: Fit Q̂ and give the estimates that need it (DM, DR, WDR).
+        allow_seen: Evaluate even on a log the policy was made or chosen from, with a warning.
+        progress: Called with the stage's name and the share of it that is done.
+    """
+    gamma, cut = _own(policy, gamma, cut, log)
+    check_number("level", level, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
+    check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
+    check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
+    check_number("clip", clip, "[0, 1]", lambda v: 0 <= v <= 1)
+    if not log.n_episodes:
+        raise LogError("the log holds no episodes.", do="Read a log with at least two.")
+    said_before = _seen(policy, log, allow_seen)
+    tell = progress or (lambda stage, share: None)
+
+    # The rows that are left keep their old numbers in `time`.
+    settled = settle(replace(log, time=np.arange(log.n_steps)), gamma, cut).gathered()
+    tell("what the policy says", 0.0)
+    said = spoken(policy, settled)
+    tell("behaviour", 0.0)
+    known = _behavior(behavior, log, seed)
+    rows = np.asarray(settled.time, np.int64)
+
+    chance = known.took()[rows]
+    speaks = said.speaks[said.row]
+    named = said.pi[said.row, settled.action]
+    floor = clip if known.estimated else 0.0
+    ratio = np.where(speaks, named / np.maximum(chance, max(floor, np.finfo(float).tiny)), 1.0)
+    needed = speaks & (named > 0)
+    model, trouble = None, ""
+    if values and speaks.any():
+        try:
+            model = evaluate_q(settled, said, gamma, seed=seed, progress=tell)
+        except PlanError as error:
+            trouble = error.what
+    zero = np.zeros(settled.n_steps)
+    Q, V = (zero, zero) if model is None else (model.Q, model.V)
+    weighted = weigh(settled.starts, settled.group, settled.reward, gamma, ratio, speaks, Q, V)
+
+    usual = known.table.argmax(axis=1)[known.row][rows]
+    changed = said.changes(usual)
+    facts = {
+        "episodes": settled.n_episodes,
+        "groups": len(settled.groups),
+        "steps": settled.n_steps,
+        "unit": "episodes" if len(settled.groups) == settled.n_episodes else "groups",
+        "spoken": float(speaks.mean()),
+        "changed": float(changed.mean()),
+        **_where_it_matters(weighted, said, settled, changed),
+        "largest_weight": float(weighted.final.max()),
+        "mean_weight": float(weighted.final.mean()),
+        "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
+        "behavior": known.how,
+        "misplaced": known.misplaced,
+        "log_loss": known.log_loss,
+        **_suggested(known, said, rows, settled, speaks),
+        "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
+    }
+    rows_out, usual_practice, undefined = _intervals(
+        weighted,
+        level,
+        int(draws),
+        int(seed),
+        model is not None or not speaks.any(),
+        bool(speaks.any()),
+        tell,
+    )
+    return Evaluation(
+        rows=rows_out,
+        behavior=usual_practice,
+        facts=facts,
+        warnings=(*said_before, *_warnings(facts, policy, settled, undefined, trouble, draws)),
+        settings={
+            "gamma": gamma, "level": float(level), "draws": int(draws), "seed": int(seed),
+            "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
+        },
+    )  # fmt: skip
+
+
+# -- what goes in -----------------------------------------------------------------------------
+
+
+def _own(policy: Any, gamma: float | None, cut: Cut | None, log: Log) -> tuple[float, Cut | None]:
+    """gamma and cut as asked, else the policy's own."""
+    settings: Mapping[str, Any] = getattr(policy, "parameters", {})
+    if gamma is None:
+        gamma = settings.get("gamma")
+        if gamma is None:
+            raise ParameterError(
+                "this policy knows no gamma.", do="Say how to discount: gamma=0.99, or 1."
+            )
+    if cut is None:
+        cut = settings.get("cut")
+    check_cut(cut)
+    if cut == "bootstrap" and log.state is None:
+        raise ParameterError(
+            "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
+        )
+    return check_gamma(gamma), cut
+
+
+def _seen(policy: Any, log: Log, allowed: bool) -> tuple[str, ...]:
+    """Refuse a log the policy was made or chosen from; or say so."""
+    try:
+        what = _shared_with(getattr(policy, "provenance", {}), log)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise PolicyError(
+            "the policy's record of the logs it comes from is damaged.", do="Fit it again."
+        ) from error
+    if not what:
+        return ()
+    if not allowed:
+        raise PolicyError(
+            f"{what}: the estimate would flatter it.",
+            f"log {log.digest()[:12]}",
+            "Evaluate on episodes it has not seen; keep some aside before learning: log.split().",
+        )
+    return (f"{what}: every estimate below flatters it.",)
+
+
+def _shared_with(origin: Mapping[str, Any], log: Log) -> str:
+    """What this log shares with those the policy comes from, in words; empty where nothing."""
+    sweep: Mapping[str, Any] = origin.get("sweep", {})
+    digest = log.digest()
+    for seen, sample, which in (
+        (origin.get("log"), origin.get("sample"), "the policy was learned from"),
+        (sweep.get("valid"), sweep.get("sample"),
+         f"the policy was picked on, out of {sweep.get('settings')}"),
+    ):  # fmt: skip
+        if digest == seen:
+            return f"this is the log {which}"
+        share = shared(sample or (), log)
+        if share > TOO_MUCH:
+            return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
+    return ""
+
+
+def _behavior(given: Any, log: Log, seed: int) -> Behavior:
+    if given is None:
+        return Behavior.fit(log, seed=seed)
+    if not isinstance(given, Behavior):
+        return Behavior.given(log, given)
+    if given.log != log.digest():
+        raise ParameterError(
+            "this Behavior is of another log.", do="Use Behavior.fit(log) of the log evaluated on."
+        )
+    return given
+
+
+def _digest(policy: Any) -> str | None:
+    try:
+        return str(policy.digest())
+    except (AttributeError, PolicyError):  # it lives in memory only
+        return None
+
+
+# -- what comes out ---------------------------------------------------------------------------
+
+
+def _where_it_matters(weighted: Weighted, said: Spoken, log: Log, changed: Bools) -> dict[str, Any]:
+    """Who reaches a change, who follows, and effective sample sizes, by group."""
+    reached = np.logical_or.reduceat(changed, log.starts[:-1])
+    against = changed & (said.suggested[said.row] != log.action)
+    follows = reached & ~np.logical_or.reduceat(against, log.starts[:-1])
+    G = len(log.groups)
+
+    def groups(episodes: Bools) -> int:
+        return int((np.bincount(log.group[episodes], minlength=G) > 0).sum())
+
+    def ess(episodes: Bools) -> float:
+        total = np.bincount(log.group[episodes], weights=weighted.final[episodes], minlength=G)
+        w = total / max(float(total.max()), np.finfo(float).tiny)
+        square = float((w * w).sum())
+        return float(w.sum()) ** 2 / square if square > 0 else 0.0
+
+    return {
+        "reached": groups(reached),
+        "followers": groups(follows),
+        "ess": ess(np.ones(log.n_episodes, bool)),
+        "ess_change": ess(reached),
+    }
+
+
+def _suggested(
+    known: Behavior, said: Spoken, rows: NDArray[np.int64], log: Log, speaks: Bools
+) -> dict[str, float | None]:
+    """How often what is suggested was expected of the behaviour, and was done."""
+    at = np.flatnonzero(speaks)
+    if not len(at):
+        return {"suggested_expected": None, "suggested_done": None}
+    suggested = said.suggested[said.row[at]]
+    theirs = suggested < log.n_actions
+    chance = known.table[known.row[rows[at]], np.where(theirs, suggested, 0)] * theirs
+    return {
+        "suggested_expected": float(chance.mean()),
+        "suggested_done": float((suggested == log.action[at]).mean()),
+    }
+
+
+def _intervals(
+    weighted: Weighted,
+    level: float,
+    draws: int,
+    seed: int,
+    model: bool,
+    speaks: bool,
+    tell: Progress,
+) -> tuple[dict[str, dict[str, float]], dict[str, float], float]:
+    """The estimates with their intervals, the behaviour's, and the share of undefined draws."""
+    point = weighted.estimates()[0]
+    parts, done = [], 0
+    tell("bootstrap", 0.0)
+    for part in weighted.draws(draws, seed):
+        parts.append(part)
+        done += len(part)
+        tell("bootstrap", done / draws)
+    drawn = np.concatenate(parts)
+    tail = (1 - level) / 2
+    undefined = float(np.isnan(drawn).any(axis=1).mean())
+
+    def ends(values: Floats) -> tuple[float, float]:
+        good = values[~np.isnan(values)]
+        if len(values) - len(good) > tail * len(values):  # an end may be anywhere
+            return np.nan, np.nan
+        low, high = np.quantile(good, [tail, 1 - tail])
+        return float(low), float(high)
+
+    rows = {}
+    for k, name in enumerate(ESTIMATORS):
+        row: dict[str, float] = {}
+        for what, off in (("difference", 1.0), ("value", 0.0)):
+            exists = model or name not in MODEL
+            numbers = (np.nan, np.nan, np.nan)
+            if exists:
+                bare = name == "DM" and speaks
+                found = (np.nan, np.nan) if bare else ends(drawn[:, k] - off * drawn[:, BEHAVIOR])
+                numbers = (float(point[k] - off * point[BEHAVIOR]), *found)
+            row |= dict(zip((what, f"{what}_low", f"{what}_high"), numbers, strict=True))
+        rows[name] = row
+    low, high = ends(drawn[:, BEHAVIOR])
+    return rows, {"value": float(point[BEHAVIOR]), "low": low, "high": high}, undefined
+
+
+def _warnings(
+    facts: Mapping[str, Any], policy: Any, log: Log, undefined: float, trouble: str, draws: int
+) -> list[str]:
+    """What to be wary of, in words."""
+    unit, said = facts["unit"], []
+    states = getattr(policy, "states", ())
+    if states and log.state is not None:
+        known = np.array([s in policy._index for s in log.states])
+        strange = float((~known)[log.codes()].mean())
+        if strange > 0.01:
+            does = "defers" if hasattr(policy, "choice") else "is uniform"
+            said.append(
+                f"{100 * strange:.1f} % of steps are in states the policy never saw; it {does} "
+                "there."
+            )
+    if not facts["spoken"]:
+        return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
+    if not facts["reached"]:
+        said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
+    elif not facts["followers"]:
+        said.append(
+            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a change and none "
+            "took the suggestion at every one. What would have happened is the model's guess."
+        )
+    elif facts["ess_change"] < ENOUGH:
+        said.append(
+            f"the effective sample size where it matters is {facts['ess_change']:.1f}, below "
+            f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
+        )
+    if undefined > 0:
+        said.append(
+            f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
+            "WIS, WPDIS and WDR do not exist there."
+        )
+    if abs(facts["mean_weight"] - 1) > 0.5:
+        said.append(
+            f"the mean weight is {facts['mean_weight']:.2f}, not 1: the behaviour is badly "
+            "estimated where it matters, or too few follow."
+        )
+    if facts["clipped"] > 0.05:
+        said.append(
+            f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
+            " the policy often does what is hardly ever done."
+        )
+    if facts["guessed"] is not None and facts["guessed"] > 0.01:
+        said.append(
+            f"at {100 * facts['guessed']:.1f} % of the steps at which it speaks, the suggestion "
+            "was never taken elsewhere in this log: DM, DR and WDR guess its value."
+        )
+    if trouble:
+        said.append(f"DM, DR and WDR are left out: {trouble}")
+    return said

@@ -1,0 +1,1 @@
+"""Reviewing a policy's changes: verdicts that are never lost, a page, and what was approved."""

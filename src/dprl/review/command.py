@@ -1,0 +1,93 @@
+"""`dprl review`: changes described by a log, verdicts opened, a page served or an export."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dprl.describe import Described, describe
+from dprl.errors import ParameterError
+from dprl.io import read
+from dprl.neighbor_policy import NeighborPolicy
+from dprl.policy import Policy
+from dprl.review.export import Exported, export
+from dprl.review.verdicts import Verdicts
+
+if TYPE_CHECKING:
+    from dprl.files import Progress
+    from dprl.log import Log
+
+__all__ = ["Review", "open_review"]
+
+
+@dataclass(frozen=True)
+class Review:
+    """A review that can go on: what is judged, what was said, where the outcome goes.
+
+    Attributes:
+        described: The changes.
+        verdicts: What reviewers said.
+        out: Where the approved policy goes.
+        needs: Reviewers who must agree on a change.
+    """
+
+    described: Described
+    verdicts: Verdicts
+    out: Path
+    needs: int
+
+    def export(self) -> Exported:
+        """Write the approved policy and the audit trail."""
+        return export(self.described, self.verdicts, self.out, self.needs)
+
+    def app(self, token: str, host: str, names: tuple[str, ...]) -> Any:
+        """The page as an ASGI application."""
+        from dprl.review.app import review_app
+
+        return review_app(
+            self.described, self.verdicts, self.out,
+            token=token, needs=self.needs, host=host, names=names,
+        )  # fmt: skip
+
+
+def open_review(
+    policy: Policy | NeighborPolicy,
+    path: str | os.PathLike[str],
+    log: list[str],
+    *,
+    verdicts: Path | None,
+    out: Path,
+    needs: int,
+    progress: Progress,
+) -> Review:
+    """Everything `dprl review` needs, checked before anything is written."""
+    if needs < 1:
+        raise ParameterError(f"--needs must be at least 1 reviewer; got {needs}.")
+    if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
+        raise ParameterError(
+            f"the approved policy cannot be written to {str(out)!r}.",
+            do="Name with --out a file in a folder that exists, and not the policy itself.",
+        )
+    data = _read(policy, log, progress)
+    progress("describing the changes", 0.0)
+    described = describe(policy, data)
+    file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
+    keys = [c.key for c in described.changes]
+    return Review(described, Verdicts(file, policy.digest(), keys), out, needs)
+
+
+def _read(policy: Policy | NeighborPolicy, files: list[str], progress: Progress) -> Log:
+    """A log with the columns the policy was fitted on."""
+    parts = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
+    columns = {k: v for k, v in policy.provenance.get("columns", {}).items() if k in parts and v}
+    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
+    if isinstance(policy, NeighborPolicy):
+        columns["state"] = list(policy.feature_names)
+    if missing or "state" not in columns:
+        raise ParameterError(
+            "the policy does not say which columns it was fitted on.",
+            do="Fit it on a log read from a file or a dataframe, and save it again.",
+        )
+    return read(files, **columns, progress=progress)

@@ -1,0 +1,244 @@
+"""Verdicts: what reviewers said, in SQLite. Rows are added, never changed.
+
+Every verdict is on disk (WAL, synchronous=FULL) before `add` returns, so a crash loses none that
+was answered; reviewers, threads and processes take turns by SQLite's own locks. Triggers refuse
+updates and deletes. Each row carries SHA-256 of the chain before it and itself: whoever edits the
+file with other tools breaks the chain, and opening it says so. (A forger may write a new chain; it
+is there for accidents, and for comparing with an audit trail exported earlier.)
+
+A file belongs to one policy and one list of changes; opening it with others is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from dprl.errors import ParameterError, PolicyError
+
+__all__ = ["WORDS", "Status", "Verdict", "Verdicts", "statuses"]
+
+WORDS: Final = ("agree", "disagree", "unsure")
+NAME, COMMENT = 100, 4000
+"""Characters a reviewer's name and a comment may have."""
+
+APPLICATION = 0x6470726C
+TABLES = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE verdicts (
+      id INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, reviewer TEXT NOT NULL,
+      change TEXT NOT NULL, verdict TEXT NOT NULL, comment TEXT NOT NULL, chain TEXT NOT NULL
+    )""",
+    *(
+        f"CREATE TRIGGER no_{what}_of_{table} BEFORE {what} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'rows are never changed'); END"
+        for table in ("facts", "verdicts")
+        for what in ("UPDATE", "DELETE")
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One reviewer's word on one change, at one time.
+
+    Attributes:
+        id: Counts up; the order in which verdicts were given.
+        time: UTC, ISO 8601.
+        reviewer: The name given; nobody checks it.
+        change: The change's key.
+        verdict: "agree", "disagree" or "unsure".
+        comment: May be empty.
+        chain: SHA-256 over the chain before and this row.
+    """
+
+    id: int
+    time: str
+    reviewer: str
+    change: str
+    verdict: str
+    comment: str
+    chain: str
+
+
+def _chain(before: str, row: Sequence[str | int]) -> str:
+    text = json.dumps([before, *row], ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def tidy_name(name: str) -> str:
+    """A reviewer's name with plain spaces, or a ParameterError."""
+    tidy = " ".join(unicodedata.normalize("NFC", name).split())
+    odd = any(unicodedata.category(ch) in ("Cc", "Cf", "Cs") for ch in tidy)
+    if not tidy or len(tidy) > NAME or odd:
+        raise ParameterError(
+            f"a reviewer's name needs 1 to {NAME} visible characters; got {name[:40]!r}.",
+            do="Write the name a colleague would know you by.",
+        )
+    return tidy
+
+
+def who(name: str) -> str:
+    """What makes two names the same reviewer: spelling, not case or width."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+class Verdicts:
+    """The verdicts on one policy's changes.
+
+    Args:
+        path: An SQLite file; made where there is none.
+        policy: The policy's digest.
+        changes: The keys of its changes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], policy: str, changes: Sequence[str]) -> None:
+        self.path, self.changes = Path(path), frozenset(changes)
+        listed = hashlib.sha256("\n".join(sorted(changes)).encode()).hexdigest()
+        facts = {"policy": policy, "changes": listed}
+        try:
+            with self._open() as db:
+                self._claim(db, facts)
+            self.all()
+        except sqlite3.Error as error:
+            raise PolicyError(
+                f"{self.path.name!r} cannot hold verdicts: {error}.",
+                str(self.path),
+                "Name another file with --verdicts.",
+            ) from error
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
+        try:
+            db.execute("PRAGMA synchronous=FULL")
+            yield db
+        finally:
+            db.close()
+
+    def _claim(self, db: sqlite3.Connection, facts: dict[str, str]) -> None:
+        """Make the tables in a new file; refuse a file of something else."""
+        empty = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not empty and db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            raise sqlite3.DatabaseError("it is a database of something else")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("BEGIN IMMEDIATE")
+        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            for statement in TABLES:
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id={APPLICATION}")
+            db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+        found = dict(db.execute("SELECT name, value FROM facts"))
+        db.execute("COMMIT")
+        for name, what in (("policy", "another policy"), ("changes", "another log")):
+            if found.get(name) != facts[name]:
+                raise PolicyError(
+                    f"{self.path.name!r} holds verdicts on {what}.",
+                    f"{name} {str(found.get(name))[:12]}… there, {facts[name][:12]}… here",
+                    "A verdict is on what was seen: name another file with --verdicts.",
+                )
+
+    def add(self, change: str, reviewer: str, verdict: str, comment: str = "") -> Verdict:
+        """Record a verdict; it is on disk when this returns."""
+        reviewer = tidy_name(reviewer)
+        comment = comment.replace("\r\n", "\n").strip()
+        if change not in self.changes:
+            raise ParameterError(f"there is no change {change[:40]!r}.")
+        if verdict not in WORDS:
+            raise ParameterError(f"a verdict is one of {', '.join(WORDS)}; got {verdict[:40]!r}.")
+        if len(comment) > COMMENT or "\x00" in comment or not _encodable(comment):
+            raise ParameterError(f"a comment has at most {COMMENT:,} characters, and is text.")
+        with self._open() as db:
+            db.execute("BEGIN IMMEDIATE")
+            last = db.execute("SELECT id, chain FROM verdicts ORDER BY id DESC LIMIT 1").fetchone()
+            number, before = (last[0] + 1, last[1]) if last else (1, "")
+            time = datetime.now(UTC).isoformat(timespec="microseconds")
+            row = (number, time, reviewer, change, verdict, comment)
+            said = Verdict(*row, _chain(before, row))
+            db.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, said.chain))
+            db.execute("COMMIT")
+        return said
+
+    def all(self) -> list[Verdict]:
+        """Every verdict, the first first; a PolicyError where the chain is broken."""
+        with self._open() as db:
+            rows = db.execute(
+                "SELECT id, time, reviewer, change, verdict, comment, chain FROM verdicts"
+                " ORDER BY id"
+            ).fetchall()
+        before = ""
+        for place, row in enumerate(rows, 1):
+            if row[0] != place or _chain(before, row[:-1]) != row[-1]:
+                raise PolicyError(
+                    f"{self.path.name!r} was changed by other hands.",
+                    f"verdict {place}: its chain does not fit",
+                    "Go back to a copy, or to the last audit trail.",
+                )
+            before = row[-1]
+        return [Verdict(*row) for row in rows]
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a change stands.
+
+    Attributes:
+        word: "open" (nobody judged it), "approved", "waiting" (agreed, by too few), "conflict"
+            (some agree and some do not), "refused" (somebody disagrees, nobody agrees) or
+            "unsure".
+        latest: The latest verdict of every reviewer who judged it, in order.
+    """
+
+    word: str
+    latest: tuple[Verdict, ...]
+
+    @property
+    def approved(self) -> bool:
+        """Whether it goes into the approved policy."""
+        return self.word == "approved"
+
+
+def statuses(
+    verdicts: Sequence[Verdict], changes: Sequence[str], needs: int = 1
+) -> dict[str, Status]:
+    """Where every change stands.
+
+    A change is approved if the latest verdict of *every* reviewer who judged it is "agree", and
+    there are at least `needs` of them.
+    """
+    latest: dict[str, dict[str, Verdict]] = {change: {} for change in changes}
+    for said in verdicts:
+        latest[said.change][who(said.reviewer)] = said
+    return {change: _status(list(mine.values()), needs) for change, mine in latest.items()}
+
+
+def _status(latest: list[Verdict], needs: int) -> Status:
+    latest.sort(key=lambda v: v.id)
+    words = [v.verdict for v in latest]
+    agree = words.count("agree")
+    if not words:
+        word = "open"
+    elif agree == len(words):
+        word = "approved" if agree >= needs else "waiting"
+    elif agree:
+        word = "conflict"
+    else:
+        word = "refused" if "disagree" in words else "unsure"
+    return Status(word, tuple(latest))

@@ -1,0 +1,1 @@
+"""A policy over HTTP: answers, explanations, and what a machine needs to look after it."""

@@ -1,0 +1,163 @@
+"""The commands that serve: `dprl review` and `dprl serve`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from dprl.console import complain, progress, show
+from dprl.errors import ParameterError
+from dprl.options import Json
+
+__all__ = ["review", "serve"]
+
+Host = Annotated[str, Parameter(help="Address to listen on; others than loopback are warned of.")]
+Port = Annotated[int, Parameter(help="Port to listen on; 0 takes any that is free.")]
+Names = Annotated[
+    list[str] | None,
+    Parameter(name="--allow-host", help="A further name this server is called by.", negative=""),
+]
+TOKEN = "DPRL_TOKEN"
+SHORTEST = 16
+
+
+def review(
+    policy: str,
+    /,
+    *,
+    log: Annotated[
+        list[str], Parameter(help="The log to look at it by, best held out.", negative="")
+    ],
+    out: Annotated[Path, Parameter(help="Where the approved policy goes.")] = Path("approved.dprl"),
+    verdicts: Annotated[
+        Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
+    ] = None,
+    needs: Annotated[int, Parameter(help="Reviewers who must agree on a change.")] = 1,
+    export: Annotated[
+        bool, Parameter(help="Open no page: write what is approved, and end.", negative="")
+    ] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    allow_host: Names = None,
+    json: Json = False,
+) -> int:
+    """Open a local page on which people judge a policy's changes one by one.
+
+    Verdicts are kept beside the policy, in POLICY.review.sqlite; the approved changes alone go
+    into a policy of their own, with the audit trail beside it.
+
+    Example: `dprl review policy.dprl --log test.parquet`
+
+    Args:
+        policy: A policy file.
+    """
+    from dprl.loading import deferring
+    from dprl.review.command import open_review
+
+    with progress() as tell:
+        found = open_review(
+            deferring(policy), policy, log,
+            verdicts=verdicts, out=out, needs=needs, progress=tell,
+        )  # fmt: skip
+    if export:
+        written = found.export()
+        show(written.to_dict() if json else str(written), json)
+        return 0
+    _needs_extra()
+    from dprl.web import new_token, open_socket, run, url_of
+
+    token = new_token()
+    app = found.app(token, host, tuple(allow_host or ()))
+    sock = open_socket(host, port)
+    url = f"{url_of(sock, host)}/{token}/"
+    facts: dict[str, Any] = {"url": url, "verdicts": str(found.verdicts.path), "out": str(out)}
+    _warn(host, "verdicts and the log")
+    _announce(facts, f"Review at {url}\nVerdicts in {found.verdicts.path}. Stop with Ctrl-C.", json)
+    run(app, sock)
+    return 0
+
+
+def serve(
+    policy: str,
+    /,
+    *,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    allow_host: Names = None,
+    token: Annotated[
+        bool,
+        Parameter(negative="--no-token", help="Ask for a token; may be left out on loopback only."),
+    ] = True,
+    body_limit: Annotated[int, Parameter(help="Bytes a request may have.")] = 1 << 20,
+    json: Json = False,
+) -> int:
+    """Answer over HTTP: POST /act and /explain, GET /policy, /healthz, /metrics, /openapi.json.
+
+    Requests carry `Authorization: Bearer TOKEN`; the token is the one in the environment variable
+    DPRL_TOKEN, or else a new one that is printed.
+
+    Example: `dprl serve policy.dprl`
+
+    Args:
+        policy: A policy file.
+    """
+    from dprl.loading import deferring
+
+    _needs_extra()
+    from dprl.serve.app import serve_app
+    from dprl.web import is_loopback, new_token, open_socket, run, url_of
+
+    if not token and not is_loopback(host):
+        raise ParameterError(
+            f"--no-token is for loopback; {host} can be reached by others.",
+            do="Leave --no-token out, or --host.",
+        )
+    if body_limit < 1:
+        raise ParameterError(f"--body-limit must be at least 1 byte; got {body_limit}.")
+    with progress() as tell:
+        tell("reading the policy", 0.0)
+        fitted = deferring(policy)
+    secret = (os.environ.get(TOKEN) or new_token()) if token else None
+    if secret is not None and len(secret) < SHORTEST:
+        raise ParameterError(f"{TOKEN} must have at least {SHORTEST} characters.")
+    app = serve_app(
+        fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit
+    )
+    sock = open_socket(host, port)
+    url = url_of(sock, host)
+    shown = secret if TOKEN not in os.environ else None
+    lines = [f"Serving {policy} at {url}"]
+    lines += [f"Token: {shown}"] if shown else []
+    facts = {"url": url, "token": shown, "policy": fitted.digest()}
+    _warn(host, "answers and similar training episodes")
+    _announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
+    run(app, sock)
+    return 0
+
+
+def _announce(facts: dict[str, Any], text: str, json: bool) -> None:
+    show(facts if json else text, json)
+    sys.stdout.flush()
+
+
+def _warn(host: str, what: str) -> None:
+    from dprl.web import is_loopback
+
+    if not is_loopback(host):
+        complain(
+            f"warning: listening on {host}, not on loopback: whoever can reach it and has the token"
+            f" sees {what},\n  and the connection is not encrypted. Put TLS in front of it."
+        )
+
+
+def _needs_extra() -> None:
+    for name in ("starlette", "uvicorn"):
+        if importlib.util.find_spec(name) is None:
+            raise ParameterError(
+                f"a server needs {name}, which is not installed.", do="pip install 'dprl[serve]'"
+            )

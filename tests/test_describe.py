@@ -1,0 +1,196 @@
+"""Changes in words and numbers: against a slow reading of what each number means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dprl
+from conftest import random_episodes, to_log
+from dprl.describe import describe
+from dprl.explanation import usual_words
+
+RAW = dprl.Metric(scale="none")
+
+
+@pytest.fixture(scope="module")
+def walker():
+    world = dprl.envs.PointMass()
+    learner = dprl.DPRLContinuous(
+        n_min=8, radius=0.08, gamma=0.97, metric=RAW, plan=True, cut="terminal"
+    )
+    return learner.fit(world.sample(200, seed=1)), world.sample(150, seed=2)
+
+
+@pytest.fixture(scope="module")
+def care():
+    world = dprl.envs.care_pathway()
+    policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(world.sample(1000, seed=1))
+    return policy, world.sample(600, seed=2)
+
+
+def firsts(log, inside):
+    """(action, G at gamma) of the first step inside of every group, read step by step."""
+    seen = {}
+    for e in range(log.n_episodes):
+        for t in range(log.starts[e], log.starts[e + 1]):
+            if inside[t] and log.group[e] not in seen:
+                seen[log.group[e]] = (t, log.starts[e + 1])
+    return list(seen.values())
+
+
+def slow_check(log, inside, suggested, gamma):
+    x, y = [], []
+    for t, end in firsts(log, inside):
+        G = sum(gamma ** (k - t) * log.reward[k] for k in range(t, end))
+        (x if log.actions[log.action[t]] == suggested else y).append(G)
+    if not x or not y:
+        return len(x), len(y), None, None, None
+    weight = len(y) / (len(x) + len(y))
+    low = high = None
+    if len(x) > 1 and len(y) > 1:
+        u, v = np.var(x, ddof=1) / len(x), np.var(y, ddof=1) / len(y)
+        half = 0.0
+        if u + v > 0:
+            freedom = (u + v) ** 2 / (u**2 / (len(x) - 1) + v**2 / (len(y) - 1))
+            half = stats.t.ppf(0.975, freedom) * np.sqrt(u + v)
+        middle = np.mean(x) - np.mean(y)
+        low, high = weight * (middle - half), weight * (middle + half)
+    return len(x), len(y), weight * (np.mean(x) - np.mean(y)), low, high
+
+
+def agree(check, slow):
+    assert (check.took, check.others) == slow[:2]
+    for mine, other in zip((check.difference, check.low, check.high), slow[2:], strict=True):
+        assert mine == (None if other is None else pytest.approx(other, abs=1e-9))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_states_against_a_slow_reading(seed):
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9).fit(to_log(random_episodes(seed)))
+    log = to_log(random_episodes(seed))
+    log = replace(log, group=np.arange(log.n_episodes) // 2,
+                  groups=tuple(range((log.n_episodes + 1) // 2)))  # fmt: skip
+    found = describe(policy, log)
+    rows = {r["state"]: r for r in policy.changes()}
+    assert {c.state for c in found.changes} == set(rows)
+    for c in found.changes:
+        inside = np.array([log.states[s] == c.state for s in log.state])
+        agree(c.check, slow_check(log, inside, c.suggested, 0.9))
+        row, s = rows[c.state], policy.states.index(c.state)
+        assert (c.steps, c.met) == (inside.sum(), len(firsts(log, inside)))
+        assert (c.usual, c.suggested, c.episodes) == (
+            row["usual"],
+            row["suggested"],
+            row["episodes"],
+        )
+        assert (c.advantage, c.planned) == (row["advantage"], row["planned"])
+        assert dict(c.shares) == {
+            policy.actions[a]: policy.m[s, a] / policy.m[s].sum()
+            for a in range(len(policy.actions))
+            if policy.m[s, a]
+        }
+        assert [v for _, v in c.shares] == sorted((v for _, v in c.shares), reverse=True)
+    assert sum(found.steps.values()) == pytest.approx(1)
+
+
+def test_regions_against_a_slow_reading(walker):
+    policy, log = walker
+    found, here = describe(policy, log), policy.at(log.features)
+    made = [
+        (usual_words(here, i), here.actions[here.choice[i]]) if here.kind[i] == 2 else None
+        for i in range(log.n_steps)
+    ]
+    assert found.steps["changed"] == pytest.approx((here.kind == 2).mean())
+    covered = 0
+    for c in found.changes:
+        inside = np.ones(log.n_steps, bool)
+        for name, low, high in c.region.ranges:
+            column = log.features[:, log.feature_names.index(name)]
+            inside &= (column >= low) & (column < high)
+        mine = inside & np.array([m == (c.usual, c.suggested) for m in made])
+        assert c.steps == mine.sum() > 0
+        assert c.met == len(firsts(log, mine))
+        assert c.purity == mine.sum() / inside.sum()
+        agree(c.check, slow_check(log, inside, c.suggested, 0.97))
+        typical = policy.at([v for _, v in c.typical])
+        assert (typical.n[0, typical.choice[0]], typical.m[0].sum()) == (
+            c.episodes, c.others + typical.m[0, typical.choice[0]],
+        )  # fmt: skip
+        for name, low, high in c.region.ranges:
+            assert f"{name} {low:g} to under {high:g}" in c.situation
+        covered += c.steps
+    assert covered == (here.kind == 2).sum()
+    assert [c.steps for c in found.changes] == sorted(
+        (c.steps for c in found.changes), reverse=True
+    )
+
+
+def test_equal_input_equal_words(walker, care):
+    for policy, log in (walker, care):
+        assert describe(policy, log).changes == describe(policy, log).changes
+
+
+def test_past_cases_are_first_steps_on_the_right_side(walker, care):
+    for policy, log in (walker, care):
+        found = describe(policy, log)
+        for c in found.changes[:5]:
+            took, others = found.cases(c)
+            assert all(case.action == c.suggested for case in took)
+            assert all(case.action != c.suggested for case in others)
+            assert len(took) == min(5, c.check.took)
+            assert len(others) == min(5, c.check.others)
+            labels = [case.episode for case in (*took, *others)]
+            assert len(set(labels)) == len(labels)
+            assert set(labels) <= set(log.episodes)
+
+
+def test_a_case_tells_what_came_next():
+    episodes = [[("s", "b", 0.0), ("t", "a", 1.0)]] * 5 + [[("s", "a", 0.0)] * 6] * 5
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.5).fit(to_log(episodes))
+    found = describe(policy, to_log(episodes))
+    change = next(c for c in found.changes if c.state == "s")
+    took, others = found.cases(change)
+    assert (took[0].after, took[0].outcome) == ("t: a", 0.5)
+    assert others[0].after == "s: a → s: a → s: a → … 2 more"
+    assert found.trained
+
+
+def test_cut_episodes_are_said():
+    episodes = [[("s", "b", 1.0)]] * 5 + [[("s", "a", 0.0)]] * 6
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(to_log(episodes))
+    log = to_log(episodes, cut=[True] + [False] * 10)
+    found = describe(policy, log)
+    assert "1 of 11 episodes" in found.notes[0]
+    assert found.log_digest == log.digest()
+    assert sum(case.cut for side in found.cases(found.changes[0]) for case in side) == 1
+    dropped = describe(replace(policy, parameters={**policy.parameters, "cut": "drop"}), log)
+    assert dropped.notes == ("1 cut episodes were left out.",)
+    assert dropped.changes[0].check.took == 4
+
+
+def test_states_and_actions_the_policy_never_saw(care):
+    policy, _ = care
+    log = to_log([[("fever", "prayer", 1.0), ("elsewhere", "watch", 0.0)]] * 3)
+    found = describe(policy, log)
+    fever = next(c for c in found.changes if c.state == "fever")
+    assert (fever.check.took, fever.check.others, fever.check.difference) == (0, 3, None)
+    assert found.steps["deferred"] == 0.5
+
+
+def test_another_kind_of_log_is_refused(walker, care):
+    with pytest.raises(dprl.LogError):
+        describe(walker[0], care[1])
+    with pytest.raises(dprl.LogError):
+        describe(care[0], walker[1])
+
+
+def test_keys_do_not_depend_on_the_log_for_labels(care):
+    policy, log = care
+    other = dprl.envs.care_pathway().sample(50, seed=9)
+    keys = {c.key for c in describe(policy, log).changes}
+    assert keys == {c.key for c in describe(policy, other).changes}
+    assert len(keys) == len(policy.changes())

@@ -504,3 +504,7 @@ def test_sweep_settings_from_a_file(run, parts, tmp_path):
     code, out, _ = run("sweep", "train.csv", "--json")
     assert code == 0
     assert [r["n_min"] for r in json.loads(out)["settings"]] == [10, 20]
+    (tmp_path / "dprl.toml").write_text("\n".join(lines).replace("[10, 20]", "[]"))
+    code, _, err = run("sweep", "train.csv")
+    assert code in (1, 2)
+    assert "Traceback" not in err

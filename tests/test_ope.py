@@ -433,6 +433,24 @@ def test_the_usual_ess_lies_and_ours_does_not():
     assert any("where it matters" in line for line in found.warnings)
 
 
+def test_confirmations_are_no_changes(care):
+    mdp, _, log = care
+    policy = dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(mdp.sample(1_000, seed=1))
+    assert policy.summary()["confirmations"] > 0
+    kind = dict(zip(policy.states, policy.kind, strict=True))
+    said = dict(zip(policy.states, policy.act(policy.states), strict=True))
+    reached = followers = 0
+    for a, b in itertools.pairwise(log.starts):
+        steps = [(log.states[s], log.actions[c])
+                 for s, c in zip(log.state[a:b], log.action[a:b], strict=True)]  # fmt: skip
+        changes = [(s, c) for s, c in steps if kind[s] == 2]
+        reached += bool(changes)
+        followers += bool(changes) and all(said[s] == c for s, c in changes)
+    found = dprl.evaluate(policy, log, draws=10, values=False)
+    assert (found.facts["reached"], found.facts["followers"]) == (reached, followers)
+    assert found.facts["spoken"] > found.facts["changed"]
+
+
 def test_nobody_followed():
     episodes = [[("s", "old", 1.0)]] * 30
     log = to_log(episodes)

@@ -209,6 +209,8 @@ def test_nothing_passes_and_no_such_rule(care, swept):
 def test_the_picked_must_be_judged_on_other_episodes(care, swept, tmp_path):
     mdp, train, valid = care
     picked = swept.pick("cautious")
+    origin = picked.provenance["sweep"]
+    assert (origin["train"], origin["valid"]) == (train.digest(), valid.digest())
     picked.save(tmp_path / "p.dprl")
     for policy in (picked, dprl.load(tmp_path / "p.dprl")):
         for log, words in ((train, "learned from"), (valid, "picked on, out of 4")):

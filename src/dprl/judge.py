@@ -138,7 +138,8 @@ def sweep(
     learning: LearnerOptions,
     *,
     n_min: Annotated[
-        list[int], Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True)
+        list[int],
+        Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True, negative=""),
     ],
     radius: Annotated[
         list[float] | None,
@@ -192,7 +193,7 @@ def sweep(
             raise ParameterError(
                 f"the folder of {str(path)!r} does not exist.", do="Make it first."
             )
-    learner = learning.learner(n_min[0], radius[0] if radius else None)
+    learner = learning.learner(n_min[0] if n_min else 1, radius[0] if radius else None)
     columns: dict[str, Any] = log.options(radius is not None)
     with progress() as tell, warned() as said:
         data = dprl.read(files, **columns, progress=tell)

@@ -138,8 +138,10 @@ def test_plug_in_gain_where_nobody_followed():
 def test_plug_in_gain_refuses_the_training_log():
     log = envs.small_grid().sample(200, seed=0)
     policy = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal").fit(log)
-    with pytest.raises(dprl.LogError, match="the log the policy was learned from"):
+    with pytest.raises(dprl.PolicyError, match="the log the policy was learned from"):
         approximate_gain(policy, log, cut="terminal")
+    with pytest.raises(dprl.PolicyError, match="of a sample of groups is also in the log"):
+        approximate_gain(policy, log.split(0.9, seed=0)[0], cut="terminal")
     assert estimate(policy, log, level=0.95, draws=5, seed=0, cut="terminal").groups == 200
     with pytest.raises(dprl.ParameterError, match="labelled states"):
         approximate_gain(LEARNER.fit(ward(100, 0)), ward(100, 1))

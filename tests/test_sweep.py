@@ -320,10 +320,14 @@ def test_certificates_and_progress(care):
     told = []
     found = dprl.sweep(
         dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, n_min=[20, 50], draws=10, values=False,
-        certify=lambda policy, log: f"{policy.n_min:g} on {log.n_episodes}",
+        delta=0.1, value_range=(0, 1),
         progress=lambda *x: told.append(x),
     )  # fmt: skip
-    assert [r["certificate"] for r in found.rows] == ["20 on 1000", "50 on 1000"]
+    gated = [
+        dprl.gate(p, train, delta=0.05, value_range=(0, 1)).certificate for p in found.policies
+    ]
+    assert [r["certified"] for r in found.rows] == [len(c.rows) for c in gated]
+    assert [r["certified_gain"] for r in found.rows] == [c.gain or 0.0 for c in gated]
     assert told == [("settings", 0.0), ("settings", 0.5), ("settings", 1.0)]
 
 
@@ -339,6 +343,8 @@ def test_bad_settings(care):
         ({"n_min": [5], "radius": [1.0]}, "no radius to vary"),
         ({"n_min": [5], "estimator": "best"}, "estimator must be one of"),
         ({"n_min": [5], "estimator": "DR", "values": False}, "need values"),
+        ({"n_min": [5], "delta": 0.05}, "needs value_range"),
+        ({"n_min": [5], "value_range": (0, 1)}, "Name a delta"),
     ]
     for options, words in bad:
         with pytest.raises(ParameterError, match=words):

@@ -164,6 +164,12 @@ def sweep(
         Parameter(help="Pick a setting by this rule, and save its policy."),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy picked.")] = Path("policy.dprl"),
+    delta: Annotated[
+        float | None,
+        Parameter(help="Certify every setting too, all claims together failing with this chance."),
+    ] = None,
+    lowest: Annotated[float | None, Parameter(help="With --delta: the lowest return.")] = None,
+    highest: Annotated[float | None, Parameter(help="With --delta: the highest return.")] = None,
     figure: Annotated[
         Path | None, Parameter(help="Draw the trade-off: .png, .svg or .pdf; rows beside it.")
     ] = None,
@@ -204,7 +210,9 @@ def sweep(
             train, held = data, dprl.read(valid, **columns, progress=tell)
         found = dprl.sweep(
             learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
-            draws=draws, seed=seed, values=values, progress=tell,
+            draws=draws, seed=seed, values=values, delta=delta,
+            value_range=None if lowest is None or highest is None else (lowest, highest),
+            progress=tell,
         )  # fmt: skip
         if figure is not None:
             found.plot(figure)

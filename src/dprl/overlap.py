@@ -16,14 +16,16 @@ episodes repeat themselves), so what counts is agreement beyond chance, as in Co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.errors import PolicyError
 from dprl.log import Label, Log
 
-__all__ = ["shared", "sketch"]
+__all__ = ["TOO_MUCH", "refuse_seen", "shared", "sketch"]
 
 Hashes = NDArray[np.uint64]
 
@@ -31,6 +33,9 @@ KEPT, STEPS, ENOUGH = 256, 8, 8
 """Groups kept, steps of an episode looked at, and the smallest sample that says anything."""
 
 HALF = np.uint64(32)
+
+TOO_MUCH = 0.05
+"""Share of groups two logs may have in common, beyond chance."""
 
 
 def sketch(log: Log) -> list[str]:
@@ -67,6 +72,42 @@ def _kappa(sample: Hashes, content: Hashes, there: Hashes, content_there: Hashes
     if n < ENOUGH or c >= 1 or m <= c + 4 * error:
         return 0.0
     return (m - c) / (1 - c)
+
+
+def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]:
+    """Refuse a log the policy was made or chosen from; or say so."""
+    try:
+        what = _shared_with(getattr(policy, "provenance", {}), log)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise PolicyError(
+            "the policy's record of the logs it comes from is damaged.", do="Fit it again."
+        ) from error
+    if not what:
+        return ()
+    if not allowed:
+        raise PolicyError(
+            f"{what}: the estimate would flatter it.",
+            f"log {log.digest()[:12]}",
+            "Evaluate on episodes it has not seen; keep some aside before learning: log.split().",
+        )
+    return (f"{what}: every estimate below flatters it.",)
+
+
+def _shared_with(origin: Mapping[str, Any], log: Log) -> str:
+    """What this log shares with those the policy comes from, in words; empty where nothing."""
+    sweep: Mapping[str, Any] = origin.get("sweep", {})
+    digest = log.digest()
+    for seen, sample, which in (
+        (origin.get("log"), origin.get("sample"), "the policy was learned from"),
+        (sweep.get("valid"), sweep.get("sample"),
+         f"the policy was picked on, out of {sweep.get('settings')}"),
+    ):  # fmt: skip
+        if digest == seen:
+            return f"this is the log {which}"
+        share = shared(sample or (), log)
+        if share > TOO_MUCH:
+            return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
+    return ""
 
 
 # -- hashing ----------------------------------------------------------------------------------

@@ -24,19 +24,20 @@ from typing import Any
 import numpy as np
 
 from dprl.behavior import Behavior
+from dprl.certificate.gating import gate
+from dprl.certificate.histograms import check_range
 from dprl.errors import ParameterError, PolicyError
 from dprl.estimators import ESTIMATORS
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.log import Log
-from dprl.ope import MODEL, TOO_MUCH, evaluate
-from dprl.overlap import shared, sketch
+from dprl.ope import MODEL, evaluate
+from dprl.overlap import TOO_MUCH, shared, sketch
 from dprl.parquet import Row, write_rows
 from dprl.table import Table, plain
 
 __all__ = ["RULES", "Sweep", "sweep"]
 
 Progress = Callable[[str, float], None]
-Certify = Callable[[Any, Log], Any]
 
 
 def _cautious(row: Row) -> tuple[float, ...] | None:
@@ -73,8 +74,8 @@ class Sweep:
     Attributes:
         rows: One a setting: the setting, changes, confirmations, the shares of `valid`'s steps
             deferred and changed, who reached a change and who followed, the effective sample size
-            where it matters, the estimate and its interval, and a certificate where one was asked
-            for.
+            where it matters, the estimate and its interval; and, where asked for, how many
+            suggestions are certified and the gain certified for them.
         policies: The policy of each setting.
         evaluations: Its evaluation on `valid`.
         estimator: Which estimate the rows hold.
@@ -202,7 +203,8 @@ def sweep(
     seed: int = 0,
     clip: float = 0.01,
     values: bool = True,
-    certify: Certify | None = None,
+    delta: float | None = None,
+    value_range: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
     """Fit a learner with every setting, and judge each policy on the same held-out log.
@@ -221,7 +223,9 @@ def sweep(
         seed: Of the bootstrap, the folds and the trees.
         clip: As in `dprl.evaluate`.
         values: Fit Q̂ for every setting, which DM, DR and WDR need.
-        certify: A function of a policy and `train`; what it gives goes into `certificate`.
+        delta: Certify each policy on `train` too (`dprl.gate`), so that with probability 1 - delta
+            every claim of the sweep holds: it is shared among the settings.
+        value_range: Range of returns, which that needs.
         progress: Called with the stage's name and the share of it that is done.
     """
     estimator = estimator or ("DR" if values else "WPDIS")
@@ -232,6 +236,10 @@ def sweep(
             do="" if values else "DM, DR and WDR need values=True.",
         )
     settings = _settings(learner, n_min, radius)
+    if delta is not None:
+        check_range(value_range)
+    elif value_range is not None:
+        raise ParameterError("value_range is for certificates.", do="Name a delta too.")
     in_both = 1.0 if train.digest() == valid.digest() else shared(sketch(train), valid)
     if in_both > TOO_MUCH:
         raise ParameterError(
@@ -252,8 +260,12 @@ def sweep(
             draws=draws, seed=seed, clip=clip, values=values,
         )  # fmt: skip
         row = {**setting, **_row(policy, found, estimator)}
-        if certify is not None:
-            row["certificate"] = certify(policy, train)
+        if delta is not None:
+            proved = gate(
+                policy, train, delta=delta / len(settings), value_range=value_range, seed=seed
+            ).certificate
+            row["certified"] = 0 if proved is None else len(proved.rows)
+            row["certified_gain"] = 0.0 if proved is None else proved.gain or 0.0
         rows.append(row)
         policies.append(policy)
         evaluations.append(found)

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl.cut import settle
-from dprl.errors import LogError, ParameterError
+from dprl.errors import ParameterError
 from dprl.linear import solve
 from dprl.log import Cut, Log
 from dprl.neighbor_smdp import segments
+from dprl.overlap import refuse_seen
 from dprl.policy import DEFER, Policy
 from dprl.returns import returns
 from dprl.tabular import check_gamma, tally
@@ -102,11 +103,7 @@ def approximate_gain(
         )
     if not (0 < level < 1 and draws >= 2):
         raise ParameterError(f"level must lie in (0, 1) and draws be >= 2; got {level!r}, {draws}.")
-    if policy.provenance.get("log") == log.digest():
-        raise LogError(
-            "this is the log the policy was learned from: the estimate would flatter it.",
-            do="Split the log first, fit on one part and ask about the other.",
-        )
+    refuse_seen(policy, log)
     return estimate(policy, log, level=level, draws=draws, seed=seed, cut=cut)
 
 

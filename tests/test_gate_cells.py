@@ -103,6 +103,14 @@ def test_groups_and_refusals_over_features():
     assert gated.certificate.cells["centres"] == 0
 
 
+def test_a_gated_policy_over_features_is_evaluated():
+    gated = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    found = dprl.evaluate(gated, ward(3_000, 1), draws=100)
+    assert found.facts["changed"] == pytest.approx(1 / 3, abs=0.03)
+    row = found["WPDIS"]
+    assert row["difference"] == pytest.approx(0.5 * 0.6 / 3, abs=0.03)
+
+
 # -- the approximate gain of an ungated policy ---------------------------------------------------------
 
 

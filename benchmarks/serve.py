@@ -183,7 +183,7 @@ def main() -> None:
     load = os.getloadavg()[1]
     lines = [
         f"{stamp()} {args.rate:.0f} requests a second for {args.seconds:.0f} s, "
-        f"{args.repeats} times in turns; best / median run. Load average of the machine: {load:.1f}.",
+        f"{args.repeats} times in turns; best / median run. Load average: {load:.1f}.",
         "",
         "| policy | p50 ms | p99 ms | p99.9 ms | most/s | ready s |",
         "|---|---|---|---|---|---|",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dprl
 from conftest import random_episodes, to_log
 from dprl.approval import limit_regions, limit_states
-from dprl.describe import describe
+from dprl.describe import describe_changes
 from dprl.region import Range, Region
 
 RAW = dprl.Metric(scale="none")
@@ -21,7 +21,7 @@ WORLD = dprl.envs.PointMass()
 WALKER = dprl.DPRLContinuous(
     n_min=8, radius=0.08, gamma=0.97, metric=RAW, plan=True, cut="terminal"
 ).fit(WORLD.sample(150, seed=1))
-CHANGES = describe(WALKER, WORLD.sample(100, seed=2)).changes
+CHANGES = describe_changes(WALKER, WORLD.sample(100, seed=2)).changes
 
 
 @given(st.integers(0, 60), st.data())
@@ -126,7 +126,9 @@ def test_a_feature_without_weight_cannot_limit():
     ).fit(log)  # fmt: skip
     with pytest.raises(dprl.PolicyError, match="region"):
         limit_regions(policy, [Region("up", "down", (Range("y", 0.0, 1.0),))])
-    assert all(r.feature == "x" for c in describe(policy, log).changes for r in c.region.ranges)
+    assert all(
+        r.feature == "x" for c in describe_changes(policy, log).changes for r in c.region.ranges
+    )
 
 
 def test_the_certificate_is_restated_never_copied():

@@ -10,7 +10,7 @@ from scipy import stats
 
 import dprl
 from conftest import random_episodes, to_log
-from dprl.describe import describe
+from dprl.describe import describe_changes
 from dprl.explanation import usual_words
 
 RAW = dprl.Metric(scale="none")
@@ -74,7 +74,7 @@ def test_states_against_a_slow_reading(seed):
     log = to_log(random_episodes(seed))
     log = replace(log, group=np.arange(log.n_episodes) // 2,
                   groups=tuple(range((log.n_episodes + 1) // 2)))  # fmt: skip
-    found = describe(policy, log)
+    found = describe_changes(policy, log)
     rows = {r["state"]: r for r in policy.changes()}
     assert {c.state for c in found.changes} == set(rows)
     for c in found.changes:
@@ -99,7 +99,7 @@ def test_states_against_a_slow_reading(seed):
 
 def test_regions_against_a_slow_reading(walker):
     policy, log = walker
-    found, here = describe(policy, log), policy.at(log.features)
+    found, here = describe_changes(policy, log), policy.at(log.features)
     made = [
         (usual_words(here, i), here.actions[here.choice[i]]) if here.kind[i] == 2 else None
         for i in range(log.n_steps)
@@ -131,12 +131,12 @@ def test_regions_against_a_slow_reading(walker):
 
 def test_equal_input_equal_words(walker, care):
     for policy, log in (walker, care):
-        assert describe(policy, log).changes == describe(policy, log).changes
+        assert describe_changes(policy, log).changes == describe_changes(policy, log).changes
 
 
 def test_past_cases_are_first_steps_on_the_right_side(walker, care):
     for policy, log in (walker, care):
-        found = describe(policy, log)
+        found = describe_changes(policy, log)
         for c in found.changes[:5]:
             took, others = found.cases(c)
             assert all(case.action == c.suggested for case in took)
@@ -151,7 +151,7 @@ def test_past_cases_are_first_steps_on_the_right_side(walker, care):
 def test_a_case_tells_what_came_next():
     episodes = [[("s", "b", 0.0), ("t", "a", 1.0)]] * 5 + [[("s", "a", 0.0)] * 6] * 5
     policy = dprl.DPRLDiscrete(n_min=2, gamma=0.5).fit(to_log(episodes))
-    found = describe(policy, to_log(episodes))
+    found = describe_changes(policy, to_log(episodes))
     change = next(c for c in found.changes if c.state == "s")
     took, others = found.cases(change)
     assert (took[0].after, took[0].outcome) == ("t: a", 0.5)
@@ -163,11 +163,13 @@ def test_cut_episodes_are_said():
     episodes = [[("s", "b", 1.0)]] * 5 + [[("s", "a", 0.0)]] * 6
     policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(to_log(episodes))
     log = to_log(episodes, cut=[True] + [False] * 10)
-    found = describe(policy, log)
+    found = describe_changes(policy, log)
     assert "1 of 11 episodes" in found.notes[0]
     assert found.log_digest == log.digest()
     assert sum(case.cut for side in found.cases(found.changes[0]) for case in side) == 1
-    dropped = describe(replace(policy, parameters={**policy.parameters, "cut": "drop"}), log)
+    dropped = describe_changes(
+        replace(policy, parameters={**policy.parameters, "cut": "drop"}), log
+    )
     assert dropped.notes == ("1 cut episodes were left out.",)
     assert dropped.changes[0].check.took == 4
 
@@ -175,7 +177,7 @@ def test_cut_episodes_are_said():
 def test_states_and_actions_the_policy_never_saw(care):
     policy, _ = care
     log = to_log([[("fever", "prayer", 1.0), ("elsewhere", "watch", 0.0)]] * 3)
-    found = describe(policy, log)
+    found = describe_changes(policy, log)
     fever = next(c for c in found.changes if c.state == "fever")
     assert (fever.check.took, fever.check.others, fever.check.difference) == (0, 3, None)
     assert found.steps["deferred"] == 0.5
@@ -183,14 +185,14 @@ def test_states_and_actions_the_policy_never_saw(care):
 
 def test_another_kind_of_log_is_refused(walker, care):
     with pytest.raises(dprl.LogError):
-        describe(walker[0], care[1])
+        describe_changes(walker[0], care[1])
     with pytest.raises(dprl.LogError):
-        describe(care[0], walker[1])
+        describe_changes(care[0], walker[1])
 
 
 def test_keys_do_not_depend_on_the_log_for_labels(care):
     policy, log = care
     other = dprl.envs.care_pathway().sample(50, seed=9)
-    keys = {c.key for c in describe(policy, log).changes}
-    assert keys == {c.key for c in describe(policy, other).changes}
+    keys = {c.key for c in describe_changes(policy, log).changes}
+    assert keys == {c.key for c in describe_changes(policy, other).changes}
     assert len(keys) == len(policy.changes())

@@ -12,9 +12,9 @@ import pytest
 
 import dprl
 from conftest import to_log
-from dprl.describe import describe
+from dprl.describe import describe_changes
 from dprl.pages import number, percent, render, visible
-from dprl.review.export import audit, cell, export
+from dprl.review.export import audit, cell, write_approved
 from dprl.review.verdicts import Verdicts
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
@@ -36,7 +36,7 @@ def log_of(states=("s", "t"), good="b", usual="a"):
 def site(tmp_path, log=None, needs=1, policy=None, **options):
     log = log_of() if log is None else log
     policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(log) if policy is None else policy
-    found = describe(policy, log)
+    found = describe_changes(policy, log)
     verdicts = Verdicts(tmp_path / "v.sqlite", policy.digest(), [c.key for c in found.changes])
     app = review_app(
         found, verdicts, tmp_path / "approved.dprl", token=TOKEN, needs=needs, **options
@@ -118,7 +118,7 @@ def test_two_reviewers_who_disagree_and_who_agree(tmp_path):
     judge(client, two, "disagree", "Bo")
     page = client.get(f"/{TOKEN}/change/{two}").text
     assert "Reviewers disagree." in page
-    done = export(found, verdicts, tmp_path / "x.dprl", 2)
+    done = write_approved(found, verdicts, tmp_path / "x.dprl", 2)
     assert done.approved == (one,)
     assert "reviewers disagree: <strong>1</strong>" in client.get(f"/{TOKEN}/").text
 

@@ -180,10 +180,10 @@ def test_whole_numbers_and_truths_as_labels():
 
 def test_a_policy_limited_in_review_is_served_as_such(walker):
     from dprl.approval import limit_regions
-    from dprl.describe import describe
+    from dprl.describe import describe_changes
 
     _, policy = walker
-    found = describe(policy, WORLD.sample(80, seed=3))
+    found = describe_changes(policy, WORLD.sample(80, seed=3))
     limited = limit_regions(policy, [found.changes[0].region])
     with TestClient(serve_app(limited, token=None), base_url="http://127.0.0.1:9") as client:
         ready(client)

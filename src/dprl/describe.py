@@ -33,7 +33,7 @@ from dprl.policy import Policy
 from dprl.region import Range, Region
 from dprl.returns import returns
 
-__all__ = ["Case", "Change", "Check", "Described", "describe"]
+__all__ = ["Case", "Change", "Check", "Described", "describe_changes"]
 
 Ints: TypeAlias = NDArray[np.int64]
 CASES, AHEAD = 5, 3
@@ -209,7 +209,7 @@ class Described:
         )
 
 
-def describe(policy: Policy | NeighborPolicy, log: Log) -> Described:
+def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
     trained = log.digest() == policy.provenance.get("log")
     gamma = float(policy.parameters.get("gamma", 1.0))

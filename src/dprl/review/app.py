@@ -27,7 +27,7 @@ from dprl.approval import certificate_of
 from dprl.describe import Change, Described
 from dprl.errors import ParameterError
 from dprl.neighbor_policy import NeighborPolicy
-from dprl.review.export import Exported, export
+from dprl.review.export import Exported, write_approved
 from dprl.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
 from dprl.web import Guard, same
 
@@ -218,7 +218,7 @@ class _Site:
     async def export(self, request: Request) -> Response:
         await self._form(request)
         self.exported = await run_in_threadpool(
-            export, self.described, self.verdicts, self.out, self.needs
+            write_approved, self.described, self.verdicts, self.out, self.needs
         )
         return RedirectResponse(f"/{self.token}/#exported", 303)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprl.describe import Described, describe
+from dprl.describe import Described, describe_changes
 from dprl.errors import ParameterError
 from dprl.io import read
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
-from dprl.review.export import Exported, export
+from dprl.review.export import Exported, write_approved
 from dprl.review.verdicts import Verdicts
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Review:
 
     def export(self) -> Exported:
         """Write the approved policy and the audit trail."""
-        return export(self.described, self.verdicts, self.out, self.needs)
+        return write_approved(self.described, self.verdicts, self.out, self.needs)
 
     def app(self, token: str, host: str, names: tuple[str, ...]) -> Any:
         """The page as an ASGI application."""
@@ -72,7 +72,7 @@ def open_review(
         )
     data = _read(policy, log, progress)
     progress("describing the changes", 0.0)
-    described = describe(policy, data)
+    described = describe_changes(policy, data)
     file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     keys = [c.key for c in described.changes]
     return Review(described, Verdicts(file, policy.digest(), keys), out, needs)

@@ -23,7 +23,7 @@ from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
 from dprl.review.verdicts import Verdict, Verdicts, statuses
 
-__all__ = ["Exported", "approved_policy", "audit", "export"]
+__all__ = ["Exported", "approved_policy", "audit", "write_approved"]
 
 COLUMNS = (
     "id", "time_utc", "reviewer", "change", "situation", "usual", "suggested", "verdict",
@@ -107,7 +107,7 @@ def approved_policy(
     return limit_states(policy, [c.state for c in approved if c.state is not None], **facts)
 
 
-def export(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:
+def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:
     """Write `out` and the audit trail beside it, from one look at the verdicts."""
     if needs < 1:
         raise ParameterError(f"needs must be at least 1 reviewer; got {needs}.")

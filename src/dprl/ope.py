@@ -36,7 +36,7 @@ from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.fqe import evaluate_q
 from dprl.log import Cut, Log
-from dprl.overlap import shared
+from dprl.overlap import seen
 from dprl.spoken import Spoken, spoken
 from dprl.tabular import check_gamma
 
@@ -47,9 +47,6 @@ Bools = NDArray[np.bool_]
 Progress = Callable[[str, float], None]
 
 MODEL = ("DM", "DR", "WDR")
-
-TOO_MUCH = 0.05
-"""Share of groups two logs may have in common, beyond chance."""
 
 
 def evaluate(
@@ -182,12 +179,7 @@ def _own(policy: Any, gamma: float | None, cut: Cut | None, log: Log) -> tuple[f
 
 def _seen(policy: Any, log: Log, allowed: bool) -> tuple[str, ...]:
     """Refuse a log the policy was made or chosen from; or say so."""
-    try:
-        what = _shared_with(getattr(policy, "provenance", {}), log)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise PolicyError(
-            "the policy's record of the logs it comes from is damaged.", do="Fit it again."
-        ) from error
+    what = seen(getattr(policy, "provenance", {}), log)
     if not what:
         return ()
     if not allowed:
@@ -197,23 +189,6 @@ def _seen(policy: Any, log: Log, allowed: bool) -> tuple[str, ...]:
             "Evaluate on episodes it has not seen; keep some aside before learning: log.split().",
         )
     return (f"{what}: every estimate below flatters it.",)
-
-
-def _shared_with(origin: Mapping[str, Any], log: Log) -> str:
-    """What this log shares with those the policy comes from, in words; empty where nothing."""
-    sweep: Mapping[str, Any] = origin.get("sweep", {})
-    digest = log.digest()
-    for seen, sample, which in (
-        (origin.get("log"), origin.get("sample"), "the policy was learned from"),
-        (sweep.get("valid"), sweep.get("sample"),
-         f"the policy was picked on, out of {sweep.get('settings')}"),
-    ):  # fmt: skip
-        if digest == seen:
-            return f"this is the log {which}"
-        share = shared(sample or (), log)
-        if share > TOO_MUCH:
-            return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
-    return ""
 
 
 def _behavior(given: Any, log: Log, seed: int) -> Behavior:

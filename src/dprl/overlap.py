@@ -16,19 +16,24 @@ episodes repeat themselves), so what counts is agreement beyond chance, as in Co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.errors import PolicyError
 from dprl.log import Label, Log
 
-__all__ = ["shared", "sketch"]
+__all__ = ["seen", "shared", "sketch"]
 
 Hashes = NDArray[np.uint64]
 
 KEPT, STEPS, ENOUGH = 256, 8, 8
 """Groups kept, steps of an episode looked at, and the smallest sample that says anything."""
+
+TOO_MUCH = 0.05
+"""Share of groups two logs may have in common, beyond chance."""
 
 HALF = np.uint64(32)
 
@@ -54,6 +59,28 @@ def shared(kept: Sequence[str], log: Log) -> float:
     here = _contents(log, near)
     one, two = (label << HALF) | content, (ours[near] << HALF) | here
     return max(_kappa(one, content, two, here), _kappa(two, here, one, content))
+
+
+def seen(origin: Mapping[str, Any], log: Log) -> str:
+    """What `log` shares with the logs a policy of this provenance comes from; '' if nothing."""
+    try:
+        sweep: Mapping[str, Any] = origin.get("sweep", {})
+        digest = log.digest()
+        for known, sample, which in (
+            (origin.get("log"), origin.get("sample"), "the policy was learned from"),
+            (sweep.get("valid"), sweep.get("sample"),
+             f"the policy was picked on, out of {sweep.get('settings')}"),
+        ):  # fmt: skip
+            if digest == known:
+                return f"this is the log {which}"
+            share = shared(sample or (), log)
+            if share > TOO_MUCH:
+                return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
+    except (AttributeError, TypeError, ValueError) as error:
+        raise PolicyError(
+            "the policy's record of the logs it comes from is damaged.", do="Fit it again."
+        ) from error
+    return ""
 
 
 def _kappa(sample: Hashes, content: Hashes, there: Hashes, content_there: Hashes) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.callable_policy import CallablePolicy
+from dprl.cell_policy import CellPolicy
 from dprl.errors import PolicyError
 from dprl.log import Label, Log
 from dprl.neighbor_policy import NeighborPolicy
@@ -89,7 +90,7 @@ def _said(policy: Any, states: Any) -> tuple[Floats, Bools, Bools | None]:
     if isinstance(policy, CallablePolicy):
         choice = policy.choice(states)
         return np.eye(len(policy.actions))[choice], choice >= 0, None
-    if isinstance(policy, NeighborPolicy):
+    if isinstance(policy, NeighborPolicy | CellPolicy):
         policy = policy.at(states)
         states = policy.states
     if isinstance(policy, Policy):

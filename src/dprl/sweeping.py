@@ -28,8 +28,8 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.estimators import ESTIMATORS
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.log import Log
-from dprl.ope import MODEL, TOO_MUCH, evaluate
-from dprl.overlap import shared, sketch
+from dprl.ope import MODEL, evaluate
+from dprl.overlap import TOO_MUCH, shared, sketch
 from dprl.parquet import Row, write_rows
 from dprl.table import Table, plain
 

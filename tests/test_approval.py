@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from conftest import random_episodes, to_log
 from dprl.approval import limit_regions, limit_states
 from dprl.describe import describe_changes
 from dprl.region import Range, Region
+from test_gate_cells import LEARNER, UNIT, ward
 
 RAW = dprl.Metric(scale="none")
 WORLD = dprl.envs.PointMass()
@@ -131,30 +132,40 @@ def test_a_feature_without_weight_cannot_limit():
     )
 
 
-def test_the_certificate_is_restated_never_copied():
-    """Against a stand-in: a policy with the field a gated one has."""
+@pytest.fixture(scope="module")
+def gated():
+    log = dprl.envs.care_pathway().sample(8000, seed=1)
+    learner = dprl.DPRLDiscrete(n_min=50, gamma=1.0)
+    return dprl.gate(learner, log, delta=0.05, value_range=(0, 1)), log
 
-    @dataclass(frozen=True)
-    class Said:
-        states: tuple
 
-        def restricted(self, states):
-            return Said(tuple(states))
+def test_the_certificate_is_restated_never_copied(gated, tmp_path):
+    policy, _ = gated
+    assert set(policy.certificate.issued) == {"fever", "worse"}
+    part = limit_states(policy, ["worse"])
+    assert part.certificate == policy.certificate.restricted(["worse"])
+    assert part.certificate.issued == {"worse": policy.act("worse")}
+    assert part.certificate.gain == 0.0
+    assert "Restated for 1 of 2" in part.certificate.notes[-1]
+    part.save(tmp_path / "part.dprl")
+    assert dprl.load(tmp_path / "part.dprl").certificate == part.certificate
+    assert limit_states(policy, ["worse", "fever"]).certificate == policy.certificate
+    assert limit_states(policy, []).certificate.vacuous
+    assert limit_states(replace(policy, certificate=None), ["worse"]).certificate is None
+    assert "not among the changes that were approved" in part.explain("fever").reason
 
-    @dataclass(frozen=True, eq=False)
-    class Gated(dprl.Policy):
-        certificate: Said | None = None
 
-        def digest(self):
-            return "d"
-
-    plain = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(
-        to_log([[("s", "b", 1.0), ("t", "b", 1.0)]] * 5 + [[("s", "a", 0.0), ("t", "a", 0.0)]] * 6)
-    )
-    parts = {f.name: getattr(plain, f.name) for f in fields(plain)}
-    gated = Gated(**parts, certificate=Said(("s", "t")))
-    assert limit_states(gated, ["t"]).certificate == Said(("t",))
-    assert limit_states(replace(gated, certificate=None), ["t"]).certificate is None
+def test_a_cell_is_kept_whole_or_not_at_all(tmp_path):
+    policy = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    (change,) = describe_changes(policy, ward(300, 7)).changes
+    x = np.stack((np.linspace(-3, 23, 400), np.zeros(400)), axis=1)
+    kept, none = limit_states(policy, [change.state]), limit_states(policy, [])
+    assert kept.act(x) == policy.act(x)
+    assert kept.certificate == policy.certificate
+    assert set(none.act(x)) == {dprl.DEFER}
+    assert none.certificate.vacuous
+    none.save(tmp_path / "none.dprl")
+    assert dprl.load(tmp_path / "none.dprl").digest() == none.digest()
 
 
 def test_regions_survive_json():

@@ -11,7 +11,8 @@ from scipy import stats
 import dprl
 from conftest import random_episodes, to_log
 from dprl.describe import describe_changes
-from dprl.explanation import usual_words
+from dprl.explanation import reason, usual_words
+from test_gate_cells import LEARNER, UNIT, ward
 
 RAW = dprl.Metric(scale="none")
 
@@ -64,6 +65,9 @@ def slow_check(log, inside, suggested, gamma):
 
 def agree(check, slow):
     assert (check.took, check.others) == slow[:2]
+    if slow[2] is not None:
+        weight = check.others / (check.took + check.others)
+        assert weight * (check.got - check.got_others) == pytest.approx(slow[2], abs=1e-9)
     for mine, other in zip((check.difference, check.low, check.high), slow[2:], strict=True):
         assert mine == (None if other is None else pytest.approx(other, abs=1e-9))
 
@@ -196,3 +200,95 @@ def test_keys_do_not_depend_on_the_log_for_labels(care):
     keys = {c.key for c in describe_changes(policy, log).changes}
     assert keys == {c.key for c in describe_changes(policy, other).changes}
     assert len(keys) == len(policy.changes())
+
+
+# -- cells, certificates, silence -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return dprl.gate(LEARNER, ward(1_500, 0), **UNIT), ward(700, 5)
+
+
+def test_cells_are_changes_of_their_own(cells):
+    policy, log = cells
+    found = describe_changes(policy, log)
+    (change,) = found.changes
+    inside = policy.cells_of(log.features) == change.state
+    agree(change.check, slow_check(log, inside, "b", 1.0))
+    assert (change.steps, change.met, change.region) == (inside.sum(), inside.sum(), None)
+    assert change.situation == f"cell {change.state}: x -0.4 to under 0.4"
+    assert [name for name, _ in change.typical] == ["x"]  # noise has no weight
+    took, others = found.cases(change)
+    assert {c.action for c in took} == {"b"}
+    assert {c.action for c in others} == {"a"}
+    assert found.seen == ""
+    with pytest.raises(dprl.LogError):
+        describe_changes(policy, dprl.envs.care_pathway().sample(10, seed=1))
+
+
+def test_a_cell_the_log_never_meets_is_told_by_its_centre(cells):
+    policy, log = cells
+    away = log.take(np.flatnonzero(log.features[:, 0] > 5))
+    (change,) = describe_changes(policy, away).changes
+    assert (change.steps, change.check.took, change.check.got) == (0, 0, None)
+    assert change.situation.startswith(f"cell {change.state}: around x = ")
+
+
+def slow_silence(policy, log):
+    """Share of steps by reason, one step at a time."""
+    counts = {}
+    for row in range(log.n_steps):
+        state = log.features[row] if log.state is None else log.states[log.state[row]]
+        said = policy.explain(state)
+        if said.kind == "defer":
+            counts[said.reason] = counts.get(said.reason, 0) + 1
+    return {why: n / log.n_steps for why, n in counts.items()}
+
+
+def test_silence_is_counted_by_reason(walker, care, cells):
+    policy, log = care
+    unknown = to_log([[("elsewhere", "watch", 0.0), ("fever", "watch", 1.0)]])
+    for data in (log.take(np.arange(40)), unknown):
+        assert dict(describe_changes(policy, data).silent) == pytest.approx(
+            slow_silence(policy, data)
+        )
+    policy, log = walker
+    few = log.take(np.arange(6))
+    far = replace(few, features=few.features + 9.0)
+    for data in (few, far):
+        slow = {
+            why.replace(" of it.", "."): share for why, share in slow_silence(policy, data).items()
+        }
+        assert dict(describe_changes(policy, data).silent) == pytest.approx(slow)
+    policy, log = cells
+    data = replace(log, features=log.features * 1.05)
+    slow = {}
+    for reason_, share in slow_silence(policy, data).items():
+        why = reason_.split(": ", 1)[-1].replace("It is farther", "Farther")
+        slow[why] = slow.get(why, 0) + share
+    found = describe_changes(policy, data)
+    assert dict(found.silent) == pytest.approx(slow)
+    assert len(slow) > 1
+    assert sum(share for _, share in found.silent) == pytest.approx(found.steps["deferred"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_reason_by_the_conditions_of_the_rule_one_by_one(seed):
+    log = to_log(random_episodes(seed))
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=0.9).fit(log)
+    for s in np.flatnonzero(policy.choice < 0):
+        enough = [a for a in range(len(policy.actions)) if policy.n[s, a] >= 3]
+        compared = [a for a in enough if policy.m[s].sum() - policy.m[s, a] >= 3]
+        word = "nothing to compare" if enough else "No action was taken"
+        word = "No action with enough" if compared else word
+        assert word in reason(policy, s)
+
+
+def test_a_log_seen_in_part_is_said_to_be(care):
+    log = dprl.envs.care_pathway().sample(600, seed=4)
+    half, rest = log.split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(half)
+    assert not describe_changes(policy, rest).trained
+    assert "% of a sample of groups is also in the log" in describe_changes(policy, log).seen
+    assert describe_changes(policy, half).seen == "this is the log the policy was learned from"

@@ -216,3 +216,11 @@ def test_gate_command_refused(run, ward_csv, tmp_path):  # noqa: F811
     assert "states_fixed=True" in err
     assert not (tmp_path / "gated.dprl").exists()
     assert run("gate", "policy.dprl", path, *columns)[0] == 2
+
+
+def test_act_writes_beside_a_file_of_features(run, tmp_path):  # noqa: F811
+    dprl.gate(LEARNER, ward(1_500, 0), **UNIT).save(tmp_path / "g.dprl")
+    (tmp_path / "s.csv").write_text("bed,x,noise\n1,0.1,0\n2,10,0\n3,500,0\n")
+    code, out, _ = run("act", str(tmp_path / "g.dprl"), str(tmp_path / "s.csv"))
+    assert code == 0
+    assert [line.split(",")[-1] for line in out.splitlines()[1:]] == ["b", "DEFER", "DEFER"]

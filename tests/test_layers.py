@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
     "version errors table disk compiled",
-    "log",
+    "log pages",
     "columns findings featured overlap",
     "rules log_rules",
     "build",
@@ -23,7 +23,7 @@ ROWS = [
     "neighbor_smdp",
     "planning",
     "archive claim explanation region",
-    "stored",
+    "stored grouping",
     "policy stochastic",
     "neighbor_policy cell_policy feature_policy callable_policy",
     "loading",
@@ -36,7 +36,7 @@ ROWS = [
     "plot",
     "sweeping",
     "experiments",
-    "approval grouping pages web",
+    "approval web change",
     "describe",
     "review serve",
     "answers demo console options",

@@ -22,6 +22,7 @@ from dprl.estimators import ESTIMATORS, _resample, _weigh, weigh
 from dprl.fqe import evaluate_q, tables
 from dprl.spoken import Spoken, spoken
 from dprl.stochastic import StochasticPolicy
+from test_gate_cells import LEARNER, UNIT, ward
 
 GAMMA = 0.9
 
@@ -812,3 +813,26 @@ def test_values_that_do_not_exist_are_left_out():
     found = dprl.evaluate(policy, log, gamma=1, draws=10)
     assert np.isnan(found["DR"]["value"])
     assert any("DM, DR and WDR are left out" in w for w in found.warnings)
+
+
+def test_cells_are_evaluated_as_the_labels_they_are():
+    policy, log = dprl.gate(LEARNER, ward(1_500, 0), **UNIT), ward(700, 5)
+    over = dprl.Policy(**{f.name: getattr(policy, f.name) for f in dataclasses.fields(dprl.Policy)})
+    cells = policy.cells_of(log.features)
+    labelled = dataclasses.replace(
+        log,
+        features=None,
+        feature_names=(),
+        states=tuple(range(4)),
+        state=np.where(cells < 0, 3, cells),
+    )
+    chance = np.tile([0.6, 0.4], (log.n_steps, 1))
+    one, two = (
+        dprl.evaluate(p, x, behavior=chance, values=False)
+        for p, x in ((policy, log), (over, labelled))
+    )
+    assert one.facts["followers"] == sum(
+        said == log.actions[a] for said, a in zip(policy.act(log.features), log.action, strict=True)
+    )
+    for name in ("IS", "WIS", "PDIS", "WPDIS"):
+        assert one[name] == two[name]

@@ -16,6 +16,7 @@ from dprl.describe import describe_changes
 from dprl.pages import number, percent, render, visible
 from dprl.review.export import audit, cell, write_approved
 from dprl.review.verdicts import Verdicts
+from test_gate_cells import LEARNER, UNIT, ward
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
@@ -288,21 +289,49 @@ def test_the_trail_escapes_formulas_everywhere(tmp_path):
     assert not any(v.startswith(("=", "+", "-", "@")) for v in row.values())
 
 
-def test_a_certificate_is_shown_and_vacuous_is_said(tmp_path):
-    class Said:
-        claim, delta, vacuous = "every <change> improves", 0.05, True
+def gated_log():
+    return dprl.envs.care_pathway().sample(8000, seed=1)
 
-        def table(self):
-            return dprl.Table({"state": ["s", "t"], "bound": [0.125, 0.25]})
 
-    policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(log_of())
-    object.__setattr__(policy, "certificate", Said())
-    client, found, _ = site(tmp_path, policy=policy)
+def test_a_certificate_is_shown_and_restated_on_export(tmp_path):
+    policy = dprl.gate(dprl.DPRLDiscrete(n_min=50, gamma=1.0), gated_log(), value_range=(0, 1))
+    client, found, _ = site(tmp_path, dprl.envs.care_pathway().sample(300, seed=2), policy=policy)
     page = client.get(f"/{TOKEN}/").text
-    assert "every &lt;change&gt; improves" in page
-    assert "vacuous" in page
-    key = next(c.key for c in found.changes if c.state == "t")
-    assert "<bdi>bound</bdi>: 0.250" in client.get(f"/{TOKEN}/change/{key}").text
+    assert "With probability at least 95 %, all 2 suggestions below" in page
+    assert "VACUOUS" not in page
+    fever = next(c for c in found.changes if c.state == "fever")
+    row = next(r for r in policy.certificate.rows if r["state"] == "fever")
+    detail = client.get(f"/{TOKEN}/change/{fever.key}").text
+    assert f"<bdi>low</bdi>: {row['low']:.3f}" in detail
+    judge(client, fever.key, "agree")
+    form, headers = {"csrf": csrf_of(client)}, {"Origin": "http://127.0.0.1:9"}
+    client.post(f"/{TOKEN}/export", data=form, headers=headers)
+    approved = dprl.load(tmp_path / "approved.dprl")
+    assert approved.certificate.issued == {"fever": "antibiotics"}
+    assert approved.certificate.gain == 0.0
+    assert approved.act(["fever", "worse"]) == ["antibiotics", dprl.DEFER]
+
+
+def test_a_vacuous_certificate_is_called_vacuous(tmp_path):
+    policy = dprl.gate(dprl.DPRLDiscrete(n_min=3, gamma=1.0), log_of(), value_range=(-99, 99))
+    client, found, _ = site(tmp_path, policy=policy)
+    assert found.changes == ()
+    assert "VACUOUS" in client.get(f"/{TOKEN}/").text
+
+
+def test_cells_are_reviewed_whole(tmp_path):
+    policy = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    client, found, _ = site(tmp_path, ward(300, 7), policy=policy)
+    (change,) = found.changes
+    detail = client.get(f"/{TOKEN}/change/{change.key}").text
+    assert "x -0.4 to under 0.4" in detail
+    assert "<bdi>low</bdi>" in detail
+    judge(client, change.key, "agree")
+    form, headers = {"csrf": csrf_of(client)}, {"Origin": "http://127.0.0.1:9"}
+    client.post(f"/{TOKEN}/export", data=form, headers=headers)
+    approved = dprl.load(tmp_path / "approved.dprl")
+    assert approved.act([[0.0, 0.0], [10.0, 0.0]]) == ["b", dprl.DEFER]
+    assert approved.certificate == policy.certificate
 
 
 def test_a_policy_that_changes_nothing(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 import dprl
 from conftest import to_log
+from test_gate_cells import LEARNER, UNIT, ward
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
@@ -391,3 +392,28 @@ def test_one_state_takes_no_thread(walker, monkeypatch):
 
     monkeypatch.setattr("dprl.neighbors.engine.ThreadPoolExecutor", No)
     assert act(client, {"x": 0.3, "y": 0.5})
+
+
+def test_cells_are_served_with_their_certificate():
+    policy = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    with TestClient(serve_app(policy, token=TOKEN), base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        client.headers.update(BEARER)
+        states = [{"x": x, "noise": 0.0} for x in (0.0, 10.0, 5.0, 900.0)]
+        change, silent, between, far = act(client, *states)
+        assert (change["action"], change["kind"]) == ("b", "change")
+        assert "not certified to be better" in silent["reason"]
+        assert between["reason"] == "It is farther than 1 from every cell."
+        assert "x = 900 is above the largest value" in far["reason"]
+        assert [a["in_range"] for a in (change, silent, between, far)] == [True, True, False, False]
+        told = client.post("/explain", json={"state": states[0]}).json()
+        assert (told["action"], told["in_range"]) == ("b", True)
+        assert refused(client, 422, json={"states": [{"x": 1.0}]})["what"].startswith(
+            "a state needs"
+        )
+        about = client.get("/policy").json()
+        assert about["certificate"]["claim"] == policy.certificate.claim
+        assert [f["name"] for f in about["features"]] == ["x", "noise"]
+        items = client.get("/openapi.json").json()["paths"]["/act"]["post"]["requestBody"]
+        schema = items["content"]["application/json"]["schema"]["properties"]["states"]["items"]
+        assert schema["required"] == ["x", "noise"]

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dprl.cell_policy import CellPolicy
 from dprl.disk import replacing
 from dprl.errors import LogError
 from dprl.files import TableFile
@@ -76,7 +77,7 @@ def _answer(
         raise LogError(
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )
-    if isinstance(policy, NeighborPolicy):
+    if isinstance(policy, NeighborPolicy | CellPolicy):
         names, x = policy.feature_names, table.features(policy.feature_names)
         rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
         return Answered(table, rows, policy.act(x), 0)

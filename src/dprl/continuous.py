@@ -102,7 +102,7 @@ class DPRLContinuous:
             actions=log.actions,
             parameters=self.settings(),
             provenance=provenance_of(
-                log, settled, notes=list(metric.notes), ranges=_ranges(settled)
+                log, settled, notes=list(metric.notes), ranges=feature_ranges(settled)
             ),
             feature_names=log.feature_names,
             episodes=settled.groups,
@@ -152,7 +152,7 @@ class DPRLContinuous:
         return {"learner": type(self).__name__, **settings}
 
 
-def _ranges(log: Log) -> list[list[float]]:
+def feature_ranges(log: Log) -> list[list[float]]:
     """The smallest and the largest value of each feature."""
     x = log.features
     return [] if x is None else np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()

@@ -1,8 +1,10 @@
 """What a policy would change, in words and numbers a reviewer can check against a log.
 
-Labelled states give one `Change` a state. Features give one a region: ranges of features, with the
-log's steps in it (the rule is in `dprl.grouping`); its counts and values are those of a typical
-step, the one nearest to the median of the region's steps in the policy's own distance.
+Labelled states give one `Change` a state. Cells give one a cell, told by ranges of the log's steps
+in it: a certificate is about whole cells, so they are neither merged nor cut. Other features give
+one a region: ranges of features, with the log's steps in it (the rule is in `dprl.grouping`); its
+counts and values are those of a typical step, the one nearest to the median of the region's steps
+in the policy's own distance.
 
 The check against the log: of every episode (group) the first step in the situation; x its return
 where the suggestion was taken there, y where it was not. The difference to usual practice is
@@ -16,121 +18,32 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.cell_policy import CellPolicy
+from dprl.change import Case, Change, Check
 from dprl.cut import settle
 from dprl.errors import LogError
-from dprl.explanation import change_rows, change_words, counted, welch
-from dprl.grouping import group
+from dprl.explanation import change_rows, change_words, counted, silences, welch, why_silent
+from dprl.grouping import group, ranges_of
 from dprl.log import CUT, Label, Log
 from dprl.neighbor_policy import NeighborPolicy
+from dprl.overlap import seen
 from dprl.policy import Policy
-from dprl.region import Range, Region
+from dprl.region import range_words
 from dprl.returns import returns
 
-__all__ = ["Case", "Change", "Check", "Described", "describe_changes"]
+__all__ = ["Described", "describe_changes"]
 
 Ints: TypeAlias = NDArray[np.int64]
 CASES, AHEAD = 5, 3
 """Past cases shown on either side, and steps told of what came after."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """What the log says about a change.
-
-    Attributes:
-        took: Episodes (groups) whose first step in the situation took the suggestion.
-        others: Those that did otherwise.
-        difference: Of the mean return to usual practice; None without either.
-        low: Its approximate 95 % interval; None with fewer than two on either side.
-        high: And its other end.
-    """
-
-    took: int
-    others: int
-    difference: float | None
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class Change:
-    """One thing a policy would do otherwise.
-
-    Attributes:
-        key: A short name of it that depends on what it says alone.
-        situation: Where, in words.
-        state: The state's label; None where it is a region.
-        region: The region; None where it is a state.
-        usual: What is usually done there.
-        suggested: What the policy suggests.
-        shares: (action, share of episodes that took it there first), largest first.
-        counted: What the counts count: "episodes", "groups" or "visits".
-        episodes: Of the training log, that took the suggestion there.
-        others: And that did otherwise.
-        value: Their mean return with the suggestion.
-        value_usual: And with usual practice.
-        advantage: Difference to usual practice at first visits.
-        low: Its approximate 95 % interval, of this change alone; None where there is none.
-        high: And its other end.
-        planned: What the suggestion is worth if the plan is followed from there on.
-        typical: (name, value) of a typical state; empty for labels.
-        steps: The log's steps at which the policy makes this change.
-        met: Episodes (groups) of the log that meet it.
-        purity: Share of the log's steps in the situation at which the change is made.
-        check: What the log says.
-    """
-
-    key: str
-    situation: str
-    state: Label | None
-    region: Region | None
-    usual: Label
-    suggested: Label
-    shares: tuple[tuple[Label, float], ...]
-    counted: str
-    episodes: int
-    others: int
-    value: float
-    value_usual: float
-    advantage: float
-    low: float | None
-    high: float | None
-    planned: float
-    typical: tuple[tuple[str, float], ...]
-    steps: int
-    met: int
-    purity: float
-    check: Check
-
-
-@dataclass(frozen=True)
-class Case:
-    """One past step in a situation.
-
-    Attributes:
-        episode: Whose.
-        time: When, as the log says it.
-        action: What was done.
-        outcome: The return that followed.
-        cut: Whether we stopped looking before its end.
-        after: What was done next, in a few words.
-        features: (name, value) of the state; empty for labels.
-    """
-
-    episode: Label
-    time: str
-    action: Label
-    outcome: float
-    cut: bool
-    after: str
-    features: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,21 +54,29 @@ class Described:
         policy: The policy.
         log: The log, its cut episodes treated as the policy's training treated them.
         log_digest: Of the log as it was given.
-        trained: Whether this log trained the policy: then nothing here is a held-out check.
+        seen: What the log shares with those the policy comes from, in words; '' if nothing.
+            Where it shares something, nothing here is a held-out check.
         notes: What a reader must know about the log.
         changes: The changes, those that meet the most steps first.
         steps: Share of the log's steps "deferred", "confirmed" and "changed".
+        silent: (why, share of the log's steps) where it says nothing, the largest first.
     """
 
     policy: Policy | NeighborPolicy
     log: Log
     log_digest: str
-    trained: bool
+    seen: str
     notes: tuple[str, ...]
     changes: tuple[Change, ...]
     steps: Mapping[str, float]
+    silent: tuple[tuple[str, float], ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+
+    @property
+    def trained(self) -> bool:
+        """Whether this log, or part of it, made the policy."""
+        return bool(self.seen)
 
     def __getitem__(self, key: str) -> Change:
         return next(c for c in self.changes if c.key == key)
@@ -174,7 +95,7 @@ class Described:
         took = np.array([log.actions[a] == change.suggested for a in log.action[rows]], bool)
         both = []
         for side in (rows[took], rows[~took]):
-            if isinstance(policy, NeighborPolicy):
+            if isinstance(policy, NeighborPolicy | CellPolicy):
                 x: Any = log.features
                 near = np.argsort(_from_median(policy, x[rows], x[side]), kind="stable")
                 chosen = side[near[:CASES]]
@@ -211,7 +132,7 @@ class Described:
 
 def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    trained = log.digest() == policy.provenance.get("log")
+    known = seen(policy.provenance, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
     with warnings.catch_warnings(record=True) as said:
@@ -221,8 +142,10 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     if settled.n_episodes < log.n_episodes:
         notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")
     G = returns(settled, gamma)
-    found = _regions if isinstance(policy, NeighborPolicy) else _states
-    changes, rows, kinds = found(policy, settled, G)  # type: ignore[arg-type]
+    if isinstance(policy, NeighborPolicy):
+        changes, rows, kinds, silent = _regions(policy, settled, G)
+    else:
+        changes, rows, kinds, silent = _states(policy, settled, G)
     order = sorted(range(len(changes)), key=lambda i: -changes[i].steps)
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
@@ -231,62 +154,103 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         policy=policy,
         log=replace(settled, ended=marks),
         log_digest=log.digest(),
-        trained=trained,
+        seen=known,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
         steps={
             name: float((kinds == k).sum()) / n
             for k, name in enumerate(("deferred", "confirmed", "changed"))
         },
+        silent=tuple((why, count / n) for why, count in silent.most_common()),
         _rows={changes[i].key: rows[i] for i in order},
         _G=G,
     )
 
 
-Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any]]
+Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str]]
 
 
 def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
-    """One change a state."""
-    codes = np.array(policy._codes(log.states), np.int64)[log.codes()]
-    kinds = np.where(codes >= 0, policy.kind[codes], 0)
+    """One change a state, or a cell."""
+    cells = isinstance(policy, CellPolicy)
+    if isinstance(policy, CellPolicy):
+        codes = policy.cells_of(_features(policy, log))
+    else:
+        codes = np.array(policy._codes(log.states), np.int64)[log.codes()]
+    kinds = np.where(codes >= 0, policy.kind[codes], 0) if len(policy.states) else codes * 0
     name = policy.provenance.get("columns", {}).get("state")
     label = name if isinstance(name, str) else "state"
+    centres = {row["state"]: row for row in policy.changes()}
     changes, rows = [], []
     points = np.flatnonzero(policy.kind == 2)
     for s, row in zip(_ordered(policy, points), change_rows(policy, points, ""), strict=True):
         here = np.flatnonzero(codes == s)
-        facts = _facts(policy, int(s), row)
+        centre = tuple(
+            (n, centres[row["state"]][n]) for n in getattr(policy, "feature_names", ())
+            if n in centres[row["state"]]
+        )  # fmt: skip
         rows.append(here)
         changes.append(
             Change(
                 key=_key(["state", row["state"], row["usual"], row["suggested"]]),
-                situation=f"{label} = {row['state']}",
+                situation=_cell(log, here, centre, s) if cells else f"{label} = {row['state']}",
                 state=row["state"],
                 region=None,
-                typical=(),
+                typical=centre,
                 steps=len(here),
                 met=len(_first(log, here)),
                 purity=1.0,
                 check=_check(log, here, row["suggested"], G),
-                **facts,
+                **_facts(policy, int(s), row),
             )
         )
-    return changes, rows, kinds
+    return changes, rows, kinds, _silent(policy, codes[kinds == 0])
 
 
-def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
-    """One change a region."""
+def _cell(log: Log, here: Ints, centre: tuple[tuple[str, float], ...], s: int) -> str:
+    """A cell in words: ranges of the log's steps in it, or its centre where there are none."""
+    names, x = log.feature_names, np.asarray(log.features)
+    used = [names.index(n) for n, _ in centre]
+    if not len(here):
+        return f"cell {s}: around " + ", ".join(f"{n} = {v:.4g}" for n, v in centre)
+    return f"cell {s}: {range_words(ranges_of(x, names, here, used), _whole(log, used))}"
+
+
+def _whole(log: Log, used: list[int]) -> dict[str, bool]:
+    """Which features are whole numbers."""
+    x = np.asarray(log.features)
+    return {log.feature_names[j]: bool((x[:, j] == np.floor(x[:, j])).all()) for j in used}
+
+
+def _silent(policy: Policy, codes: Ints, nowhere: str = "") -> Counter[str]:
+    """How many steps, in the states `codes` (-1: none of the policy's), are silent why."""
+    words = silences(policy)
+    if isinstance(policy, CellPolicy):
+        nowhere = f"Farther than {policy.parameters['radius']:g} from every cell."
+    states, counts = np.unique(codes, return_counts=True)
+    why = np.where(states < 0, 0, why_silent(policy, states)) if len(policy.states) else states * 0
+    found: Counter[str] = Counter()
+    for w, count in zip(why.tolist(), counts.tolist(), strict=True):
+        found[(nowhere or words[0]) if w == 0 else words[w]] += count
+    return found
+
+
+def _features(policy: NeighborPolicy | CellPolicy, log: Log) -> NDArray[np.float64]:
     if log.features is None or log.feature_names != policy.feature_names:
         raise LogError(
             "this log has other states than the policy was fitted to.",
             f"{', '.join(log.feature_names[:4]) or 'labels'} and not "
             f"{', '.join(policy.feature_names[:4])}",
         )
-    x, names = log.features, log.feature_names
+    return log.features
+
+
+def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
+    """One change a region."""
+    x, names = _features(policy, log), log.feature_names
     here = policy.at(x)
     usable = np.flatnonzero(policy.weight).tolist()
-    whole = {names[j]: bool((x[:, j] == np.floor(x[:, j])).all()) for j in usable}
+    whole = _whole(log, usable)
     groups = group(x, names, change_words(here), usable)
     changes, rows = [], []
     for one in groups:
@@ -297,7 +261,7 @@ def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
         changes.append(
             Change(
                 key=_key(["region", region.to_dict()]),
-                situation=_words(region.ranges, whole),
+                situation=range_words(region.ranges, whole),
                 state=None,
                 region=region,
                 typical=tuple(zip(names, x[typical].tolist(), strict=True)),
@@ -308,7 +272,8 @@ def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
                 **_facts(here, typical, row),
             )
         )
-    return changes, rows, here.kind
+    nowhere = f"Nothing in the training log lies within {policy.parameters['radius']:g}."
+    return changes, rows, here.kind, _silent(here, np.flatnonzero(here.kind == 0), nowhere)
 
 
 def _ordered(policy: Policy, points: Ints) -> Ints:
@@ -342,19 +307,6 @@ def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _words(ranges: Sequence[Range], whole: Mapping[str, bool]) -> str:
-    """Ranges as people say them."""
-
-    def one(r: Range) -> str:
-        if not whole[r.feature]:
-            return f"{r.feature} {r.low:g} to under {r.high:g}"
-        if r.high - r.low == 1:
-            return f"{r.feature} = {r.low:g}"
-        return f"{r.feature} {r.low:g} to {r.high - 1:g}"
-
-    return " · ".join(one(r) for r in ranges) or "anywhere"
-
-
 def _key(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -370,8 +322,9 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
     rows = _first(log, rows)
     a = log.actions.index(suggested) if suggested in log.actions else -1
     x, y = G[rows[log.action[rows] == a]], G[rows[log.action[rows] != a]]
-    if not len(x) or not len(y):
-        return Check(len(x), len(y), None, None, None)
+    got, got_others = (float(v.mean()) if len(v) else None for v in (x, y))
+    if got is None or got_others is None:
+        return Check(len(x), len(y), got, got_others, None, None, None)
     weight = len(y) / len(rows)
     low = high = None
     if len(x) > 1 and len(y) > 1:
@@ -380,11 +333,12 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
             for v in (len(x), x.mean(), x.var(ddof=1), len(y), y.mean(), y.var(ddof=1))
         ]
         low, high = (weight * float(end) for end in welch(*parts))
-    return Check(len(x), len(y), weight * float(x.mean() - y.mean()), low, high)
+    difference = weight * (got - got_others)
+    return Check(len(x), len(y), got, got_others, difference, low, high)
 
 
 def _from_median(
-    policy: NeighborPolicy, among: NDArray[np.float64], x: NDArray[np.float64]
+    policy: NeighborPolicy | CellPolicy, among: NDArray[np.float64], x: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Squared distance of x (k, d) from the median of `among`, as the policy measures it."""
     middle = np.median(policy._metric.transform(among), axis=0)

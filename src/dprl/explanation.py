@@ -23,7 +23,9 @@ __all__ = [
     "counted",
     "explain_state",
     "reason",
+    "silences",
     "welch",
+    "why_silent",
 ]
 
 LEVEL = 0.95
@@ -233,29 +235,9 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
 def reason(policy: Policy, s: int) -> str:
     """Why the policy answers as it does in its state number `s`, in one sentence."""
     chosen, kind = int(policy.choice[s]), KINDS[policy.kind[s]]
-    n_min, unit = policy.n_min, counted(policy)
-    others = policy.m[s].sum() - policy.m[s]
     if chosen < 0:
-        if policy.provenance.get("approved") and policy.allowed[s].any():
-            return "What the evidence would allow here is not among the changes that were approved."
-        enough = policy.n[s] >= n_min
-        if not enough.any():
-            return f"No action was taken here in at least n_min = {n_min:,.0f} {unit}."
-        if policy.parameters.get("contrast"):
-            enough &= others >= n_min
-            if not enough.any():
-                return (
-                    f"Fewer than n_min = {n_min:,.0f} {unit} did anything but the usual here: "
-                    "there is nothing to compare with."
-                )
-        if (enough & (policy.Q[s] >= policy.V[s] - TOLERANCE)).any():
-            if policy.certificate is not None:
-                return (
-                    "What did better here is not certified to be better at δ = "
-                    f"{policy.certificate.delta:g}."
-                )
-            return "What did better here was not always available."
-        return "No action with enough evidence did better here than usual practice."
+        return silences(policy)[int(why_silent(policy, np.array([s]))[0])]
+    unit, others = counted(policy), policy.m[s].sum() - policy.m[s]
     did = (
         f"{policy.actions[chosen]} was taken in {policy.n[s, chosen]:,} {unit} that came here and "
         f"ended {policy.Q[s, chosen] - policy.V[s]:+.3f} against usual practice "
@@ -265,3 +247,40 @@ def reason(policy: Policy, s: int) -> str:
         return f"{did}; it is what is usually done."
     share = policy.m[s].max() / policy.m[s].sum()
     return f"{did}; usually done is {usual_words(policy, s)} ({100 * share:.0f} %)."
+
+
+def silences(policy: Policy) -> tuple[str, ...]:
+    """Why a policy may be silent, in the order of the codes of `why_silent`."""
+    n_min, unit = f"{policy.n_min:,.0f}", counted(policy)
+    proved = policy.certificate
+    return (
+        "This state was never seen in the training log.",
+        "What the evidence would allow here is not among the changes that were approved.",
+        f"No action was taken here in at least n_min = {n_min} {unit}.",
+        f"Fewer than n_min = {n_min} {unit} did anything but the usual here: there is nothing to "
+        "compare with.",
+        "What did better here was not always available."
+        if proved is None
+        else f"What did better here is not certified to be better at δ = {proved.delta:g}.",
+        "No action with enough evidence did better here than usual practice.",
+    )
+
+
+def why_silent(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+    """int8: which of `silences` holds in each of the states `rows`, were the policy silent there.
+
+    The first of them that does: not seen, not approved, too few took any action, too few did
+    otherwise, what did better may not be suggested; else nothing did better.
+    """
+    m, n, Q = policy.m[rows], policy.n[rows], policy.Q[rows]
+    enough = n >= policy.n_min
+    compared = enough
+    if policy.parameters.get("contrast"):
+        compared = enough & (m.sum(axis=1, keepdims=True) - m >= policy.n_min)
+    with np.errstate(invalid="ignore"):
+        better = compared & (policy.V[rows, None] - TOLERANCE <= Q)
+    barred = bool(policy.provenance.get("approved")) & policy.allowed[rows].any(axis=1)
+    holds = [
+        ~m.any(axis=1), barred, ~enough.any(axis=1), ~compared.any(axis=1), better.any(axis=1),
+    ]  # fmt: skip
+    return np.select(holds, range(len(holds)), len(holds)).astype(np.int8)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from dprl.log import Label
 from dprl.region import Range, Region
 
-__all__ = ["Group", "group"]
+__all__ = ["Group", "group", "ranges_of"]
 
 PURE, DEPTH, LEAST, FEATURES = 0.9, 3, 10, 4
 WORTH = 0.1
@@ -91,6 +91,20 @@ def group(
             found.append(Group(region, held, len(held) / int(inside.sum())))
     found.sort(key=lambda g: -len(g.rows))
     return found
+
+
+def ranges_of(
+    x: Floats, names: Sequence[str], rows: Ints, usable: Sequence[int]
+) -> tuple[Range, ...]:
+    """Ranges that hold the steps `rows` (ascending) and shut out others, by the first rule above.
+
+    They tell where these steps are; other steps may lie inside too.
+    """
+    others = np.delete(np.arange(len(x)), rows)
+    if len(others) > MOST:
+        others = others[np.linspace(0, len(others) - 1, MOST).astype(np.int64)]
+    bounds, _ = _describe(x, {j: _Grid.of(x[:, j]) for j in usable}, rows, others, {})
+    return tuple(Range(names[j], *bounds[j]) for j in bounds)
 
 
 def _divide(

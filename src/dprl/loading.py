@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dprl import archive
 from dprl.cell_policy import CellPolicy
-from dprl.errors import PolicyError
+from dprl.errors import ParameterError, PolicyError
 from dprl.feature_policy import NetworkPolicy
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
 from dprl.stochastic import StochasticPolicy
 
-__all__ = ["deferring", "load"]
+if TYPE_CHECKING:
+    from dprl.files import Progress
+    from dprl.log import Log
+
+__all__ = ["deferring", "load", "read_like"]
 
 
 Loaded: TypeAlias = Policy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
@@ -39,3 +43,20 @@ def deferring(path: str | os.PathLike[str]) -> Policy | NeighborPolicy:
             do="Only DPRL's policies defer, explain and list changes.",
         )
     return fitted
+
+
+def read_like(policy: Policy | NeighborPolicy, files: list[str], progress: Progress) -> Log:
+    """A log from files that have the columns the policy was fitted on."""
+    from dprl.io import read  # acting on a policy needs no reader of logs
+
+    parts = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
+    columns = {k: v for k, v in policy.provenance.get("columns", {}).items() if k in parts and v}
+    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
+    if isinstance(policy, NeighborPolicy | CellPolicy):
+        columns["state"] = list(policy.feature_names)
+    if missing or "state" not in columns:
+        raise ParameterError(
+            "the policy does not say which columns it was fitted on.",
+            do="Fit it on a log read from a file or a dataframe, and save it again.",
+        )
+    return read(files, **columns, progress=progress)

@@ -25,17 +25,17 @@ from numpy.typing import NDArray
 from dprl.errors import PolicyError
 from dprl.log import Label, Log
 
-__all__ = ["TOO_MUCH", "refuse_seen", "shared", "sketch"]
+__all__ = ["TOO_MUCH", "refuse_seen", "seen", "shared", "sketch"]
 
 Hashes = NDArray[np.uint64]
 
 KEPT, STEPS, ENOUGH = 256, 8, 8
 """Groups kept, steps of an episode looked at, and the smallest sample that says anything."""
 
-HALF = np.uint64(32)
-
 TOO_MUCH = 0.05
 """Share of groups two logs may have in common, beyond chance."""
+
+HALF = np.uint64(32)
 
 
 def sketch(log: Log) -> list[str]:
@@ -61,6 +61,28 @@ def shared(kept: Sequence[str], log: Log) -> float:
     return max(_kappa(one, content, two, here), _kappa(two, here, one, content))
 
 
+def seen(origin: Mapping[str, Any], log: Log) -> str:
+    """What `log` shares with the logs a policy of this provenance comes from; '' if nothing."""
+    try:
+        sweep: Mapping[str, Any] = origin.get("sweep", {})
+        digest = log.digest()
+        for known, sample, which in (
+            (origin.get("log"), origin.get("sample"), "the policy was learned from"),
+            (sweep.get("valid"), sweep.get("sample"),
+             f"the policy was picked on, out of {sweep.get('settings')}"),
+        ):  # fmt: skip
+            if digest == known:
+                return f"this is the log {which}"
+            share = shared(sample or (), log)
+            if share > TOO_MUCH:
+                return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
+    except (AttributeError, TypeError, ValueError) as error:
+        raise PolicyError(
+            "the policy's record of the logs it comes from is damaged.", do="Fit it again."
+        ) from error
+    return ""
+
+
 def _kappa(sample: Hashes, content: Hashes, there: Hashes, content_there: Hashes) -> float:
     """Agreement beyond chance of a sample with what is there."""
     n = len(sample)
@@ -75,13 +97,8 @@ def _kappa(sample: Hashes, content: Hashes, there: Hashes, content_there: Hashes
 
 
 def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]:
-    """Refuse a log the policy was made or chosen from; or say so."""
-    try:
-        what = _shared_with(getattr(policy, "provenance", {}), log)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise PolicyError(
-            "the policy's record of the logs it comes from is damaged.", do="Fit it again."
-        ) from error
+    """Refuse a log the policy was made or chosen from; or say so, where that is allowed."""
+    what = seen(getattr(policy, "provenance", {}), log)
     if not what:
         return ()
     if not allowed:
@@ -91,23 +108,6 @@ def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]
             "Evaluate on episodes it has not seen; keep some aside before learning: log.split().",
         )
     return (f"{what}: every estimate below flatters it.",)
-
-
-def _shared_with(origin: Mapping[str, Any], log: Log) -> str:
-    """What this log shares with those the policy comes from, in words; empty where nothing."""
-    sweep: Mapping[str, Any] = origin.get("sweep", {})
-    digest = log.digest()
-    for seen, sample, which in (
-        (origin.get("log"), origin.get("sample"), "the policy was learned from"),
-        (sweep.get("valid"), sweep.get("sample"),
-         f"the policy was picked on, out of {sweep.get('settings')}"),
-    ):  # fmt: skip
-        if digest == seen:
-            return f"this is the log {which}"
-        share = shared(sample or (), log)
-        if share > TOO_MUCH:
-            return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
-    return ""
 
 
 # -- hashing ----------------------------------------------------------------------------------

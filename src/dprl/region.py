@@ -9,7 +9,7 @@ usual and suggested action: whatever it says, the policy it came from says too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dprl.errors import PolicyError
 from dprl.log import Label
 
-__all__ = ["Range", "Region", "read_layers"]
+__all__ = ["Range", "Region", "range_words", "read_layers"]
 
 
 class Range(NamedTuple):
@@ -28,6 +28,19 @@ class Range(NamedTuple):
     feature: str
     low: float
     high: float
+
+
+def range_words(ranges: Sequence[Range], whole: Mapping[str, bool]) -> str:
+    """Ranges as people say them; `whole` tells which features are whole numbers."""
+
+    def one(r: Range) -> str:
+        if not whole[r.feature]:
+            return f"{r.feature} {r.low:g} to under {r.high:g}"
+        if r.high - r.low == 1:
+            return f"{r.feature} = {r.low:g}"
+        return f"{r.feature} {r.low:g} to {r.high - 1:g}"
+
+    return " · ".join(one(r) for r in ranges) or "anywhere"
 
 
 @dataclass(frozen=True)

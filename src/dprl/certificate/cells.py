@@ -39,7 +39,7 @@ from dprl.certificate.proof import (
     propose,
 )
 from dprl.certificate.reach import certified_gain, nats_of_sets
-from dprl.continuous import DPRLContinuous
+from dprl.continuous import DPRLContinuous, feature_ranges
 from dprl.cut import settle
 from dprl.errors import LogError
 from dprl.learn import DPRLDiscrete
@@ -138,7 +138,9 @@ def _gated(
         planned=planned,
         steps=np.bincount(whole.codes(), minlength=M + 1),
         parameters=learner.settings(),
-        provenance=provenance_of(log, settled, notes=list(cells.metric.notes)),
+        provenance=provenance_of(
+            log, settled, notes=list(cells.metric.notes), ranges=feature_ranges(settled)
+        ),
     )
     policy = _cell_policy(inner, cells, log)
     issued = int((choice >= 0).sum())

@@ -23,8 +23,8 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from dprl import pages
-from dprl.approval import certificate_of
-from dprl.describe import Change, Described
+from dprl.change import Change
+from dprl.describe import Described
 from dprl.errors import ParameterError
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.review.export import Exported, write_approved
@@ -90,7 +90,7 @@ class _Site:
         self.described, self.verdicts, self.out = described, verdicts, out
         self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
         self.keys = [c.key for c in described.changes]
-        self.certificate = certificate_of(described.policy)
+        self.certificate = described.policy.certificate
         self.digest, self.exported = described.policy.digest(), None
         ends = [abs(x) for c in described.changes for x in (c.advantage, c.low, c.high)
                 if x is not None and math.isfinite(x)]  # fmt: skip

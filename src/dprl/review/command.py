@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dprl.describe import Described, describe_changes
 from dprl.errors import ParameterError
-from dprl.io import read
+from dprl.loading import read_like
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
 from dprl.review.export import Exported, write_approved
@@ -17,7 +17,6 @@ from dprl.review.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from dprl.files import Progress
-    from dprl.log import Log
 
 __all__ = ["Review", "open_review"]
 
@@ -70,24 +69,9 @@ def open_review(
             f"the approved policy cannot be written to {str(out)!r}.",
             do="Name with --out a file in a folder that exists, and not the policy itself.",
         )
-    data = _read(policy, log, progress)
+    data = read_like(policy, log, progress)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
     file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     keys = [c.key for c in described.changes]
     return Review(described, Verdicts(file, policy.digest(), keys), out, needs)
-
-
-def _read(policy: Policy | NeighborPolicy, files: list[str], progress: Progress) -> Log:
-    """A log with the columns the policy was fitted on."""
-    parts = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
-    columns = {k: v for k, v in policy.provenance.get("columns", {}).items() if k in parts and v}
-    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
-    if isinstance(policy, NeighborPolicy):
-        columns["state"] = list(policy.feature_names)
-    if missing or "state" not in columns:
-        raise ParameterError(
-            "the policy does not say which columns it was fitted on.",
-            do="Fit it on a log read from a file or a dataframe, and save it again.",
-        )
-    return read(files, **columns, progress=progress)

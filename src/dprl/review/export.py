@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dprl.approval import limit_regions, limit_states
-from dprl.describe import Change, Described
+from dprl.change import Change
+from dprl.describe import Described
 from dprl.disk import replacing
 from dprl.errors import ParameterError
 from dprl.neighbor_policy import NeighborPolicy

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.approval import certificate_of
+from dprl.cell_policy import CellPolicy
 from dprl.errors import PolicyError
 from dprl.explanation import KINDS, reason
 from dprl.neighbor_policy import NeighborPolicy
@@ -24,6 +24,8 @@ from dprl.policy import Policy
 from dprl.table import plain
 
 __all__ = ["Answers", "StateError"]
+
+FEATURED = (NeighborPolicy, CellPolicy)
 
 
 class StateError(PolicyError):
@@ -54,7 +56,7 @@ class Answers:
     policy: Policy | NeighborPolicy
 
     def __post_init__(self) -> None:
-        if isinstance(self.policy, NeighborPolicy):
+        if isinstance(self.policy, FEATURED):
             ranges: Any = self.policy.provenance.get("ranges")
             good = isinstance(ranges, list) and len(ranges) == len(self.policy.feature_names)
             good = good and all(
@@ -74,7 +76,7 @@ class Answers:
 
     def warm(self) -> None:
         """Do everything once that takes longer the first time."""
-        if isinstance(self.policy, NeighborPolicy):
+        if isinstance(self.policy, FEATURED):
             middle = [(low + high) / 2 for low, high in self.policy.provenance["ranges"]]
             state = dict(zip(self.policy.feature_names, middle, strict=True))
             self.act([state])
@@ -88,11 +90,15 @@ class Answers:
 
     def act(self, states: list[Any]) -> list[dict[str, Any]]:
         """One answer a state."""
-        if isinstance(self.policy, NeighborPolicy):
+        if isinstance(self.policy, FEATURED):
             x = self._features(states)
             outside = [self._outside(row) for row in x]
             low, high = np.array(self.policy.provenance["ranges"], np.float64).T
-            here = self.policy.at(np.clip(x, low, high))  # those outside are not asked about
+            x = np.clip(x, low, high)  # those outside are not asked about
+            if isinstance(self.policy, CellPolicy):
+                cells = self.policy.cells_of(x).tolist()
+                return [self._answer(self.policy, c, outside[i]) for i, c in enumerate(cells)]
+            here = self.policy.at(x)
             return [self._answer(here, i, outside[i]) for i in range(len(states))]
         codes = [self._code(state, i) for i, state in enumerate(states)]
         seen = [c >= 0 and bool(self.policy.m[c].any()) for c in codes]
@@ -103,9 +109,11 @@ class Answers:
 
     def _answer(self, here: Policy, s: int, outside: str) -> dict[str, Any]:
         """The answer at state number s of `here`; `outside` says why it is out of range."""
-        if not outside and isinstance(self.policy, NeighborPolicy) and not here.m[s].any():
+        if not outside and isinstance(self.policy, FEATURED) and (s < 0 or not here.m[s].any()):
             radius = self.policy.parameters["radius"]
             outside = f"Nothing in the training log lies within {radius:g} of it."
+            if isinstance(self.policy, CellPolicy):
+                outside = f"It is farther than {radius:g} from every cell."
         if outside:
             return {
                 "action": None,
@@ -137,7 +145,7 @@ class Answers:
 
     def about(self) -> dict[str, Any]:
         """What the policy is, what it needs, and where it comes from."""
-        policy, certificate = self.policy, certificate_of(self.policy)
+        policy, certificate = self.policy, self.policy.certificate
         facts: dict[str, Any] = {
             "digest": self.digest,
             "kind": policy.KIND,
@@ -152,7 +160,7 @@ class Answers:
                 "vacuous": bool(certificate.vacuous),
             },
         }
-        if isinstance(policy, NeighborPolicy):
+        if isinstance(policy, FEATURED):
             ranges = policy.provenance["ranges"]
             facts["features"] = [
                 {"name": name, "min": low, "max": high}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dprl.cell_policy import CellPolicy
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
 from dprl.version import __version__
@@ -31,7 +32,7 @@ def _answer(policy: Policy | NeighborPolicy) -> dict[str, Any]:
 
 
 def _state(policy: Policy | NeighborPolicy) -> dict[str, Any]:
-    if isinstance(policy, NeighborPolicy):
+    if isinstance(policy, NeighborPolicy | CellPolicy):
         ranges = policy.provenance["ranges"]
         features = {
             name: {"type": "number", "description": f"in training {low:g} to {high:g}"}

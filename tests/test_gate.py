@@ -29,10 +29,13 @@ from dprl.certificate.evalue import (
 )
 from dprl.certificate.histograms import BINS, binned, first_visits, histograms
 from dprl.certificate.reach import certified_gain, nats_of_sets, partings
+from dprl.claim import down
 from dprl.envs.mdp import FiniteMDP
+from dprl.explanation import welch
 from dprl.neighbors.engine import Engine
 from dprl.neighbors.net import net_size
 from dprl.neighbors.points import Points
+from dprl.points import allowed
 
 UNIT = {"value_range": (0.0, 1.0)}
 
@@ -262,11 +265,11 @@ def test_partings_by_hand():
     assert gain == pytest.approx(max(0.1 * q[0] + 0.2 * q[1], 0.3 * q[0] + 0.2 * q[2]))
 
 
-def test_episodes_of_a_group_share_one_vote():
-    log = to_log([[(0, "b", 0.0)], [(0, "a", 0.0)], [(0, "b", 0.0)]])
+def test_the_first_episode_of_a_group_speaks_for_it():
+    log = to_log([[(0, "a", 0.0)], [(0, "b", 0.0)], [(0, "b", 0.0)]])
     grouped = replace(log, group=np.array([0, 0, 1], np.int32), groups=("p", "q"))
     choice, lower = np.array([0], np.int32), np.array([1.0])
-    expected = float(kl_lower(0.75, 2, 1.0))  # (1/2 + 1) / 2
+    expected = float(kl_lower(0.5, 2, 1.0))  # p's first did what is suggested, q's did not
     assert certified_gain(grouped, choice, lower, 1.0, 1.0) == pytest.approx(expected)
 
 
@@ -351,7 +354,6 @@ def test_asking_for_more_certifies_less():
         assert gated.allowed.sum() < base.allowed.sum()
     margin = dprl.gate(learner, log, **how, margin=0.05)
     assert all(row["advantage_low"] > 0.05 for row in margin.certificate.rows)
-    assert "by more than 0.05" in margin.certificate.claim or margin.certificate.vacuous
     longer = dprl.gate(learner, log, **how, horizon=2_000)
     assert longer.digest() == replace(base, certificate=longer.certificate).digest()
     assert longer.certificate.tested == (36 * 4,)
@@ -412,6 +414,128 @@ def test_claims_hold_over_many_logs():
     assert harm >= 3
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_level_by_hand(seed):
+    """Everything a certificate says, computed again from the half that certifies."""
+    log = envs.small_grid().sample(2_000, seed=seed)
+    log = replace(log, ended=np.ones(log.n_episodes, np.uint8))
+    learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95)
+    half = np.arange(2_000) % 2 == 0
+    gated = dprl.gate(learner, log, split=half, delta=0.1, **UNIT)
+    parts = log.take(np.flatnonzero(half)), log.take(np.flatnonzero(~half))
+    tested, low, advantage = [], np.full((36, 4), -np.inf), np.full((36, 4), -np.inf)
+    for one, other in (parts, parts[::-1]):
+        seen, other_seen = (dprl.tabular.evidence(part, 0.95) for part in (one, other))
+        x, y = seen.took, seen.others
+        above = welch(x.n, x.mean, x.variance, y.n, y.mean, y.variance)[0] > 0
+        wanted = allowed(seen, 10) & above
+        K = int(wanted.sum())
+        tested.append(K)
+        found = differences(histograms(other, 0.95, (0, 1)), np.flatnonzero(wanted), 0.9 * 0.05 / K)
+        passed = found.log_e >= -math.log(0.9 * 0.05 / K)
+        s, a = found.pairs[passed] // 4, found.pairs[passed] % 4
+        n, m = other_seen.state.n[s], other_seen.took.n[s, a]
+        high = kl_upper(m / n, n, -math.log(0.05 * 0.05 / K))
+        low[s, a] = np.maximum(low[s, a], found.low[passed])
+        advantage[s, a] = np.maximum(advantage[s, a], (1 - high) * found.low[passed])
+    assert min(tested) > 1
+    assert gated.certificate.tested == tuple(tested)
+    assert (gated.allowed == (np.isfinite(low) & learner.fit(log).allowed)).all()
+    choice = np.full(36, -1, np.int32)
+    for row in gated.certificate.rows:
+        at = gated.states.index(row["state"]), gated.actions.index(row["suggested"])
+        choice[at[0]] = at[1]
+        assert row["low"] == low[at]
+        assert row["advantage_low"] <= advantage[at] + 1e-12
+        assert row["advantage_low"] < row["low"]
+    k = int((choice >= 0).sum())
+    nats = nats_of_sets(36, k, 4, 0.05 * 0.1)
+    best = np.where(choice >= 0, low[np.arange(36), choice], 0.0)
+    assert gated.certificate.gain == certified_gain(log, choice, best, 0.95, nats)
+    # what certifies has no say in what is proposed
+    moved = replace(log, reward=np.where(np.repeat(half, log.lengths), log.reward, 0.0))
+    assert dprl.gate(learner, moved, split=half, **UNIT).certificate.tested[0] == tested[0]
+
+
+def test_in_sample_level_by_hand():
+    log = bandit(600, (0.3, 0.8), 0)
+    how = {**UNIT, "mode": "in-sample", "states_fixed": True}
+    (row,) = dprl.gate(LEARNER, log, **how).certificate.rows
+    found = differences(histograms(log, 1.0, (0, 1)), [1], 0.9 * 0.05 / 2)
+    assert row["low"] == found.low[0]
+    assert row["n"] + row["others"] == 600
+    few = dprl.gate(replace(LEARNER, n_min=175), log, **how, horizon=1)
+    assert few.certificate.tested == (2,)  # min(1 · 2, 600 · 1 / 175 = 3)
+    assert dprl.gate(replace(LEARNER, n_min=400), log, **how, horizon=1).certificate.tested == (1,)
+
+
+def test_what_was_not_always_on_offer_is_not_issued():
+    log = bandit(600, (0.3, 0.8), 0)
+    offered = [["a"] if log.action[i] == 0 and i % 50 == 0 else ["a", "b"] for i in range(600)]
+    menu = dprl.from_arrays(
+        episode=np.arange(600), state=["s"] * 600, action=[log.actions[a] for a in log.action],
+        reward=log.reward, available=offered,
+    )  # fmt: skip
+    for how in ({}, {"mode": "in-sample", "states_fixed": True}):
+        assert dprl.gate(LEARNER, log, **UNIT, **how).act("s") == "b"
+        assert dprl.gate(LEARNER, menu, **UNIT, **how).act("s") is dprl.DEFER
+
+
+def test_a_groups_visits_come_in_time_order():
+    """Stays "10" (earlier) and "9" (later) of one patient: the first visit is that of "10"."""
+    log = dprl.from_arrays(
+        episode=["10", "9"], group=["p", "p"], time=[1, 2], state=["s", "s"], action=["a", "b"],
+        reward=[0.0, 1.0],
+    )  # fmt: skip
+    assert log.episodes == ("10", "9")
+    swapped = dprl.from_arrays(
+        episode=["10", "9"], group=["p", "p"], time=[2, 1], state=["s", "s"], action=["b", "a"],
+        reward=[1.0, 0.0],
+    )  # fmt: skip
+    for one in (log, swapped):
+        known = dprl.tabular.evidence(one, 1.0)
+        assert known.took.n.tolist() == [[1, 0]]
+        assert histograms(one, 1.0, (0, 1)).keys.tolist() == [0]
+    said = dprl.gate(LEARNER, replace(
+        bandit(40, (0.3, 0.8), 0), group=np.arange(40, dtype=np.int32) // 2,
+        groups=tuple(range(20)),
+    ), **UNIT).certificate.assumptions  # fmt: skip
+    assert any("in the order they happened (by time, then by label)" in line for line in said)
+
+
+def test_a_group_that_comes_again_because_of_what_happened():
+    """Patients return (and then always do otherwise) only if they did as suggested at first."""
+    rng = np.random.default_rng(0)
+    rows, group = [], []
+    for g in range(800):
+        b = rng.random() < 0.5
+        rows.append([("s", "b" if b else "a", float(rng.random() < (0.9 if b else 0.3)))])
+        group.append(g)
+        for _ in range(3 if b else 0):
+            rows.append([("s", "a", 0.0)])
+            group.append(g)
+    log = replace(to_log(rows), group=np.array(group, np.int32), groups=tuple(range(800)))
+    gated = dprl.gate(LEARNER, log, mode="in-sample", states_fixed=True, **UNIT)
+    assert gated.act("s") == "b"
+    assert gated.certificate.gain < 0.5 * 0.6  # the truth for first episodes
+
+
+def test_how_a_certificate_is_worded():
+    log = bandit(2_000, (0.1, 0.9), 0)
+    margin = dprl.gate(LEARNER, log, margin=0.2, **UNIT).certificate
+    assert "by more than 0.2 each, so the policy as a whole is no worse" in margin.claim
+    sure = dprl.gate(LEARNER, log, delta=1e-8, **UNIT).certificate.claim
+    assert "probability at least 1 - 1e-08" in sure
+    assert "at least 99.99 %" in dprl.gate(LEARNER, log, delta=1e-4, **UNIT).certificate.claim
+    assert [down(v) for v in (0.06992, 0.0015099, -0.06992, 0.00012349, 0.0)] == [
+        0.069, 0.001, -0.07, 0.0001234, 0.0,
+    ]  # fmt: skip
+    shown = margin.table()["low"][0]
+    assert shown <= margin.rows[0]["low"] < shown + 0.001
+    assert any("all of the past that matters" in line for line in margin.assumptions)
+    assert margin.notes == ("Split: seed 0.",)
+
+
 def test_certificates_travel_with_the_policy(tmp_path):
     gated = dprl.gate(LEARNER, bandit(600, (0.3, 0.8), 0), **UNIT)
     gated.save(tmp_path / "gated.dprl")
@@ -426,6 +550,22 @@ def test_certificates_travel_with_the_policy(tmp_path):
         replace(gated, choice=np.array([-1], np.int32))
     with pytest.raises(dprl.PolicyError, match="certificate"):
         dprl.Certificate.from_dict({"mode": "swap-split"})
+    facts = gated.certificate.to_dict()
+    row = facts["rows"][0]
+    for forged in (
+        {"gain": True}, {"gain": 1e308}, {"gain": math.nan}, {"gain": -1}, {"margin": -1},
+        {"assumptions": []}, {"assumptions": "none"}, {"groups": "many"}, {"rows": [row, row]},
+        {"rows": [{**row, "n": -5}]}, {"rows": [{**row, "low": "high"}]}, {"rows": [1]},
+        {"rows": [{**row, "state": ["s"]}]}, {"cells": {"radius": "x"}}, {"cells": "none"},
+        {"cells": {"radius": 1, "centres": 1, "sensitivity": [1]}}, {"delta": 0}, {"bounds": 3},
+        {"value_range": [1, 0]}, {"mode": "hope"}, {"log": 3}, {"tested": ["x"]},
+    ):  # fmt: skip
+        with pytest.raises(dprl.PolicyError, match="certificate"):
+            dprl.Certificate.from_dict({**facts, **forged})
+    assert dprl.Certificate.from_dict(facts) == gated.certificate
+    for other in ({"log": "0" * 64}, {"gamma": 0.5}):
+        with pytest.raises(dprl.PolicyError, match="about another log"):
+            replace(gated, certificate=replace(gated.certificate, **other))
 
 
 def test_a_restricted_certificate():
@@ -468,6 +608,18 @@ def test_refusals():
         dprl.gate(learner, grid, mode="in-sample", states_fixed=True, horizon=5, **UNIT)
     with pytest.raises(dprl.ParameterError, match="DPRL's learners"):
         dprl.gate(dprl.baselines.BC().fit(log), log, **UNIT)
+    with pytest.raises(dprl.ParameterError, match="more than horizon"):
+        dprl.gate(learner, grid, horizon=5, **UNIT)
+    with pytest.raises(dprl.ParameterError, match="has no split"):
+        dprl.gate(
+            LEARNER, log, mode="in-sample", states_fixed=True, split=[True] * 60, **UNIT
+        )  # fmt: skip
+    with pytest.raises(dprl.ParameterError, match="seed must"):
+        dprl.gate(LEARNER, log, seed=-1, **UNIT)
+    elsewhere = replace(log, states=("S",))
+    with pytest.raises(dprl.LogError, match="no states in common"):
+        dprl.gate(LEARNER.fit(log), elsewhere, **UNIT)
+    assert dprl.gate(LEARNER, log, delta=np.float32(0.1), margin=np.int64(0), **UNIT)
     with pytest.raises(dprl.LogError, match="1 group cannot"):
         dprl.gate(LEARNER, bandit(1, (0.3, 0.8), 0), **UNIT)
 

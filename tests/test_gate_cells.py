@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,10 @@ from conftest import to_log
 from dprl import envs
 from dprl.cell_policy import CellPolicy
 from dprl.certificate import approximate_gain
+from dprl.certificate.evalue import differences, kl_lower, kl_upper
+from dprl.certificate.histograms import binned
 from dprl.certificate.plug_in import estimate
+from dprl.certificate.reach import nats_of_sets
 from test_cli import options, run  # noqa: F401 - a fixture
 
 
@@ -53,7 +57,7 @@ def test_a_cell_is_certified(tmp_path):
     assert [r["radius"] for r in certificate.cells["sensitivity"]] == [0.5, 2.0]
     assert 0 < certificate.gain < 0.5 * 0.6 / 3  # (E x - E y) · (1 - p) · P(place 0)
     text = str(certificate)
-    for word in ("eps* =", "the data refute no such difference", "with radius 0.5", "3 centres"):
+    for word in ("eps* =", "the data prove no difference there", "with radius 0.5", "3 centres"):
         assert word in text
     gated.save(tmp_path / "cells.dprl")
     again = dprl.load(tmp_path / "cells.dprl")
@@ -82,11 +86,66 @@ def test_where_nothing_is_better_nothing_is_said():
 
 
 def test_too_large_a_cell_is_found_out():
-    """Within the cell the suggestion is good on one side and bad on the other."""
+    """Within the cell the suggestion is good on one side and bad on the other: not issued."""
     gated = dprl.gate(LEARNER, ward(6_000, 0, gap=0.3, spread=0.9), **UNIT)
-    cells = gated.certificate.cells
-    assert cells["refuted"] > cells["eps_star"]
-    assert "WARNING: cells are too large" in str(gated.certificate)
+    assert gated.certificate.vacuous
+    assert "1 more passed, but the data prove too much difference" in str(gated.certificate)
+    near = dprl.gate(LEARNER, ward(6_000, 0, gap=0.6, spread=0.25), **UNIT).certificate
+    assert 0 < near.cells["refuted"] < near.cells["eps_star"]
+    assert "the data prove differences of" in str(near)
+
+
+def test_a_mix_of_others_that_varies_within_a_cell_is_found_out():
+    """Values are the same everywhere in the cell; who does what instead is not."""
+    rng = np.random.default_rng(0)
+    n = 6_000
+    x = rng.uniform(-0.4, 0.4, n)
+    action = np.where(rng.random(n) < 0.3, "b", np.where(x > 0, "a", "c"))
+    worth = {"a": 0.95, "b": 0.6, "c": 0.05}
+    reward = (rng.random(n) < [worth[a] for a in action]).astype(float)
+    log = dprl.from_arrays(
+        episode=np.arange(n), state=np.stack((x, x), axis=1), feature_names=["x", "noise"],
+        action=action, reward=reward,
+    )  # fmt: skip
+    gated = dprl.gate(LEARNER, log, **UNIT)
+    assert "b" not in gated.certificate.issued.values()
+
+
+def test_the_level_over_cells_by_hand():
+    """Everything a certificate over cells says, computed again from the half that certifies."""
+    log, half = ward(1_500, 0), np.arange(1_500) % 2 == 0
+    gated = dprl.gate(LEARNER, log, split=half, **UNIT)
+    certificate, (row,) = gated.certificate, gated.certificate.rows
+    (K,) = certificate.tested
+    other = log.take(np.flatnonzero(~half))
+    cell = gated.cells_of(other.features)
+    here = cell == row["state"]
+    b = other.action == other.actions.index("b")
+    found = binned(
+        np.where(b, 1, 0)[here], other.reward[here], (0, 1), 1.0, (0,), ("a", "b"), 9
+    )  # fmt: skip
+    assert row["low"] == differences(found, [1], 0.9 * 0.05 / K).low[0]
+    share = b[here].mean()
+    high = float(kl_upper(share, here.sum(), -math.log(0.05 * 0.05 / K)))
+    assert row["advantage_low"] == pytest.approx((1 - high) * row["low"])
+    nats = nats_of_sets(K, 1, 1, 0.05 * 0.05)
+    parted = float((here & ~b).mean())
+    expected = row["low"] * float(kl_lower(parted, len(here), nats))
+    assert certificate.gain == pytest.approx(expected)
+    # what certifies has no say in what is proposed
+    moved = replace(log, reward=np.where(half, log.reward, 1 - log.reward))
+    assert dprl.gate(LEARNER, moved, split=half, **UNIT).certificate.tested == (K,)
+
+
+@pytest.mark.parametrize("learner", [
+    replace(LEARNER, metric=dprl.Metric(scale=[2.0, 1.0])),
+    replace(LEARNER, radius=np.int64(1)),
+])  # fmt: skip
+def test_policies_of_every_setting_can_be_gated(learner):
+    log = ward(400, 0)
+    policy = learner.fit(log)
+    assert dprl.gate(policy, log, **UNIT).certificate is not None
+    assert dprl.gate(dprl.compress(policy, 0.1).policy, log, **UNIT).certificate is not None
 
 
 def test_groups_and_refusals_over_features():

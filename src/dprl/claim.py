@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from dprl.errors import PolicyError
 from dprl.log import Facts, Label
 from dprl.table import Table, plain
 
-__all__ = ["Certificate"]
+__all__ = ["KINDS", "Certificate", "down"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +57,23 @@ class Certificate:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        number = (int, float)
         ok = (
             self.mode in ("swap-split", "split", "in-sample")
-            and all(isinstance(getattr(self, n), number) for n in ("delta", "margin", "gamma"))
+            and _numbers(self.delta, self.margin, self.gamma, *self.value_range)
             and 0 < self.delta < 1
+            and self.margin >= 0
+            and 0 < self.gamma <= 1
             and len(self.value_range) == 2
-            and all(isinstance(v, number) for v in self.value_range)
             and self.value_range[0] < self.value_range[1]
-            and all(isinstance(row, Mapping) and set(row) >= ROW for row in self.rows)
-            and (self.gain is None or isinstance(self.gain, number))
-            and all(v is None or isinstance(v, number) for v in self.bounds.values())
-            and all(isinstance(w, str) for w in (*self.assumptions, *self.notes))
+            and _numbers(self.groups, *self.tested)
+            and all(_is_row(row) for row in self.rows)
+            and len({row["state"] for row in self.rows}) == len(self.rows)
+            and (self.gain is None or (_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
+            and all(v is None or _numbers(v) for v in self.bounds.values())
+            and all(isinstance(x, tuple) for x in (self.rows, self.assumptions, self.notes))
+            and bool(self.assumptions)
+            and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
+            and _are_cells(self.cells)
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
@@ -93,22 +99,27 @@ class Certificate:
     @property
     def claim(self) -> str:
         """The claim in one or two sentences."""
-        sure = f"{100 * (1 - self.delta):.6g} %"
         if self.vacuous:
             return (
-                "VACUOUS: nothing could be certified from this log, so nothing is suggested. The "
-                "policy is usual practice itself."
+                "VACUOUS: no suggestion is certified, so none is made. The policy is usual "
+                "practice itself."
             )
         n = len(self.rows)
         every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
-        better = f" by more than {self.margin:g}" if self.margin > 0 else ""
+        better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
         words = (
-            f"With probability at least {sure}, {every} true improvement{'s' * (n != 1)} on usual "
-            f"practice{better}, and so is the policy as a whole."
+            f"With probability at least {self._sure()}, {every} true improvement{'s' * (n != 1)} "
+            f"on usual practice{better}, so the policy as a whole is no worse than it."
         )
         if self.gain:
-            words += f" Its value exceeds usual practice by at least {self.gain:.4g}."
+            words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
         return words
+
+    def _sure(self) -> str:
+        """1 - δ in words, never more than it is."""
+        if self.delta < 1e-4:
+            return f"1 - {self.delta:g}"
+        return f"{math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4:g} %"
 
     def restricted(self, states: Iterable[Label]) -> Certificate:
         """The certificate of the policy that keeps only its suggestions in these states.
@@ -132,7 +143,7 @@ class Certificate:
         """The certified suggestions, the largest bound first."""
         rows = sorted(self.rows, key=lambda r: -r["low"])
         return Table(
-            {name: [row[name] for row in rows] for name in ORDER},
+            {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in ORDER},
             caption=f"{len(rows):,} certified suggestion{'s' * (len(rows) != 1)}",
             note=NOTE if rows else "",
             identifiers=frozenset({"state", "usual", "suggested"}),
@@ -146,7 +157,7 @@ class Certificate:
         return Table(
             {
                 "bound": names,
-                "value": values,
+                "value": [None if v is None else down(v) for v in values],
                 "vacuous": [v is None or v <= self.trivial for v in values],
             },
             caption="Lower bounds on what the policy gains, ρ(π) - ρ(b)",
@@ -168,7 +179,7 @@ class Certificate:
         }
         try:
             return cls(**given)
-        except (TypeError, AttributeError, KeyError):
+        except (TypeError, AttributeError, KeyError, ValueError):
             raise PolicyError("a certificate cannot be made of these parts.") from None
 
     def __str__(self) -> str:
@@ -186,14 +197,63 @@ class Certificate:
         return f"<Certificate: {len(self.rows):,} suggestions, δ = {self.delta:g}>"
 
 
+KINDS: Final = ("defer", "confirmation", "change")
 ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
          "advantage_low", "log10_e")  # fmt: skip
 ROW = set(ORDER)
+LOWER = ("low", "advantage_low")
 NOTE = (
     "difference: mean return of taking the suggestion less that of doing otherwise, on the part "
     "of the log\nthat certified it; low: its lower bound, for all rows at once. log10_e: the "
     "evidence against 'no benefit',\nin powers of ten."
 )
+
+
+def down(value: float) -> float:
+    """A lower bound as it is printed: rounded down, to thousandths or to four digits."""
+    if not value:
+        return 0.0
+    digits: int = 3 if abs(value) >= 1e-3 else 3 - math.floor(math.log10(abs(value)))
+    return float(math.floor(value * 10.0**digits + 1e-9) / 10.0**digits)
+
+
+def _numbers(*values: Any) -> bool:
+    """Whether all are finite numbers."""
+    return all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
+    )
+
+
+def _is_row(row: Any) -> bool:
+    """Whether this is one certified suggestion."""
+    if not (isinstance(row, Mapping) and set(row) >= ROW and row["kind"] in KINDS):
+        return False
+    labels = (row["state"], row["usual"], row["suggested"])
+    counts = (row["n"], row["others"])
+    return (
+        all(isinstance(label, str | int) for label in labels)
+        and all(isinstance(n, int) and n >= 0 for n in counts)
+        and _numbers(*(row[name] for name in ("difference", "low", "advantage_low", "log10_e")))
+    )
+
+
+def _are_cells(cells: Any) -> bool:
+    """Whether these are facts about cells, or none."""
+    if not isinstance(cells, Mapping):
+        return False
+    if not cells:
+        return True
+    more = cells.get("sensitivity", ())
+    return (
+        _numbers(*(cells.get(k, -1) for k in ("radius", "centres", "eps_star", "refuted")))
+        and isinstance(more, list | tuple)
+        and all(
+            isinstance(m, Mapping)
+            and _numbers(m.get("radius"), m.get("suggestions"))
+            and (m.get("gain") is None or _numbers(m.get("gain")))
+            for m in more
+        )
+    )
 
 
 def _cell_lines(cells: Mapping[str, Any]) -> list[str]:
@@ -203,23 +263,21 @@ def _cell_lines(cells: Mapping[str, Any]) -> list[str]:
         "farther from all of them it defers.",
     ]
     if cells.get("eps_star") is not None:
-        lines.append(
-            f"The claim holds while values within a cell differ by less than eps* = "
-            f"{cells['eps_star']:.4g}"
-            + (
-                f"; the data refute differences of at most {cells['refuted']:.4g}."
-                if cells.get("refuted")
-                else "; the data refute no such difference."
-            )
+        shown = (
+            f"the data prove differences of {down(cells['refuted']):.4g} (at a level δ of its own)"
+            if cells.get("refuted")
+            else "the data prove no difference there"
         )
-        if cells.get("refuted") and cells["refuted"] >= cells["eps_star"]:
-            lines.append(
-                "WARNING: cells are too large: the data show more difference within a cell than "
-                "the claim bears. Use a smaller radius."
-            )
+        lines.append(
+            "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
+            f"by less than eps* = {down(cells['eps_star']):.4g}; {shown}. The gain is for no "
+            "difference at all."
+        )
     for row in cells.get("sensitivity", ()):
-        gain = "–" if row["gain"] is None else f"{row['gain']:.4g}"
+        gain = "–" if row["gain"] is None else f"{down(row['gain']):.4g}"
         lines.append(
             f"  with radius {row['radius']:g}: {row['suggestions']:,} suggestions, gain >= {gain}"
         )
+    if cells.get("sensitivity"):
+        lines.append("  (each at its own δ: not to choose the radius by)")
     return lines

@@ -148,6 +148,7 @@ class DPRLContinuous:
         settings = asdict(self)
         settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
+        settings |= {"radius": float(self.radius), "gamma": float(self.gamma)}
         settings["visits"] = self.neighbors
         return {"learner": type(self).__name__, **settings}
 

@@ -89,7 +89,8 @@ class DPRLDiscrete:
     def settings(self) -> dict[str, Any]:
         """The learner as it goes into a policy's parameters."""
         n_min = None if math.isinf(self.n_min) else int(self.n_min)
-        return {"learner": type(self).__name__, **asdict(self), "n_min": n_min}
+        settings = {**asdict(self), "n_min": n_min, "gamma": float(self.gamma)}
+        return {"learner": type(self).__name__, **settings}
 
     def choose(
         self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]

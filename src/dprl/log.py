@@ -203,10 +203,16 @@ class Log:
         )
 
     def gathered(self) -> Log:
-        """The same log with the episodes of a group side by side, as counting by group needs."""
-        if not (np.diff(self.group) < 0).any():
+        """The same log with the episodes of a group side by side, as counting by group needs.
+
+        Within a group by the time of their first rows, where the log has times, then as they were.
+        """
+        keys: tuple[NDArray[Any], ...] = (self.group,)
+        if self.time is not None and len(self.groups) < self.n_episodes:
+            keys = (self.time[self.starts[:-1]], self.group)
+        order = np.lexsort(keys)
+        if (order == np.arange(self.n_episodes)).all():
             return self
-        order = np.argsort(self.group, kind="stable")
         lengths = self.lengths[order]
         ends = np.cumsum(lengths)
         rows = np.repeat(self.starts[:-1][order] - (ends - lengths), lengths)

@@ -90,6 +90,13 @@ class Policy(Stored):
             issued = {self.states[s]: self.actions[self.choice[s]] for s in speaks}
             if issued != self.certificate.issued:
                 self._refuse("its certificate is about other suggestions")
+            row_of = {row["state"]: row for row in self.certificate.rows}
+            if (
+                self.certificate.log != self.provenance.get("log")
+                or self.certificate.gamma != self.parameters.get("gamma")
+                or any(row_of[self.states[s]]["n"] > self.m[s, self.choice[s]] for s in speaks)
+            ):
+                self._refuse("its certificate is about another log")
 
     @classmethod
     def of(

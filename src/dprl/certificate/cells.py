@@ -5,16 +5,21 @@ come from the half that proposes: its core points (enough trajectories with one 
 radius) are covered by a greedy net; a state belongs to the nearest centre within the radius, and
 farther from every centre the policy defers. Over cells everything is as over labels.
 
-The claim is about cells: that a suggestion improves on usual practice *in the mean of its cell*. It
-is about every state of the cell if values of an action do not differ within it. How nearly that
-must hold, and what the data say of it:
+The claim needs E x and E y, the values of taking the suggestion and of doing otherwise, to be the
+same everywhere in a cell. (E y is also moved by *who does what* there: the value of the other
+actions may be the same everywhere and their mix not.) How nearly that must hold, and what the data
+say of it:
 
-* eps* = min over suggestions of (lower bound of E x - E y) / 2. If values of an action within a
-  cell differ by less than that, every suggestion still improves everywhere in its cell.
-* The refuted contrast: each certified cell is cut in two at the median of its widest coordinate
-  (both from the half that proposes), and on the other half the two sides are compared, same cell,
-  same action. The largest difference proved, at level δ for all of them, refutes any smaller eps.
-* Sensitivity: the same at half and at twice the radius.
+* eps* = min over suggestions of (lower bound of E x - E y, less what a margin asks for) / 2. If E x
+  and E y differ within a cell by less than that, every suggestion still improves everywhere in its
+  cell. The gain is certified for eps = 0 only.
+* The refuted contrast: each proposed cell is cut in two at the median of its widest coordinate
+  (both from the half that proposes), and on the other half the two sides are compared, x with x and
+  y with y. A cell in which the data prove a difference that its own bound does not bear is not
+  issued. The largest difference proved in a cell that is, at a level δ of its own for all proposed
+  cells, refutes any smaller eps.
+* Sensitivity: the same at half and at twice the radius, each at its own δ. They are there to be
+  looked at, not to choose the radius by.
 """
 
 from __future__ import annotations
@@ -31,7 +36,6 @@ from dprl.certificate.histograms import binned, first_visits
 from dprl.certificate.proof import (
     REACH,
     Asked,
-    Proven,
     best_low,
     certify,
     finish,
@@ -87,16 +91,16 @@ class Cells:
 
 
 def gate_cells(
-    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_]
+    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
 ) -> CellPolicy:
     """The certified part of a learner over features; sides (groups,): those that propose."""
-    policy, _ = _gated(learner, log, asked, sides)
+    policy = _gated(learner, log, asked, sides, said)
     sensitivity = []
     for radius in (learner.radius / 2, learner.radius * 2):
-        other = _gated(replace(learner, radius=radius), log, asked, sides)[0].certificate
+        other = _gated(replace(learner, radius=radius), log, asked, sides, said).certificate
         if other is not None:
             sensitivity.append(
-                {"radius": radius, "suggestions": len(other.rows), "gain": other.gain}
+                {"radius": float(radius), "suggestions": len(other.rows), "gain": other.gain}
             )
     certificate = policy.certificate
     if certificate is not None:
@@ -106,8 +110,8 @@ def gate_cells(
 
 
 def _gated(
-    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_]
-) -> tuple[CellPolicy, Proven]:
+    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
+) -> CellPolicy:
     settled = settle(log, learner.gamma, learner.cut).gathered()
     halves = half_of(settled, log, sides, True), half_of(settled, log, sides, False)
     if not all(half.n_episodes for half in halves):
@@ -118,13 +122,19 @@ def _gated(
     whole, one, other = (cells.labelled(part) for part in (settled, *halves))
     M, gamma = len(cells.z), learner.gamma
     inside = np.arange(M + 1)[:, None] < M
-    available = availability(cells.labelled(log))
 
-    wanted = propose(evidence(one, gamma), learner, available) & inside
+    wanted = propose(evidence(one, gamma), learner, availability(one)) & inside
     proof = certify(
         other, evidence(other, gamma), wanted, gamma, asked, max(1, int(wanted.sum())), 1.0
     )
+    refuted = _refuted(cells, halves, (one, other), wanted, gamma, asked)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bears = (proof.low - asked.margin / (1 - proof.p_high)) / 2
+    too_large = proof.pairs & (refuted > 0) & (refuted >= bears)
+    proof = replace(proof, pairs=proof.pairs & ~too_large)
+
     known, occurrences = tally(whole, gamma)
+    available = availability(cells.labelled(log))
     pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
     pairs &= proof.pairs
     over_cells = DPRLDiscrete(
@@ -143,15 +153,20 @@ def _gated(
         ),
     )
     policy = _cell_policy(inner, cells, log)
-    issued = int((choice >= 0).sum())
-    nats = nats_of_sets(proof.tested, min(issued, proof.tested), 1, REACH * asked.delta)
-    lower = best_low([proof], choice)
-    gain = certified_gain(other, choice, lower, gamma, nats)
+    speaks = np.flatnonzero(choice >= 0)
+    nats = nats_of_sets(proof.tested, min(len(speaks), proof.tested), 1, REACH * asked.delta)
+    gain = certified_gain(other, choice, best_low([proof], choice), gamma, nats)
     facts: dict[str, Any] = {"radius": float(learner.radius), "centres": M}
-    if issued:
-        facts["eps_star"] = float(lower[choice >= 0].min() / 2)
-        facts["refuted"] = _refuted(cells, halves, (one, other), choice, gamma, asked)
-    return finish(policy, [proof], learner, log, settled, asked, "split", gain, facts), proof
+    if len(speaks):
+        facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
+        facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
+    notes = [said]
+    if too_large.any():
+        notes.append(
+            f"{int(too_large.sum()):,} more passed, but the data prove too much difference within "
+            "their cells: not issued. A smaller radius may help."
+        )
+    return finish(policy, [proof], learner, log, settled, asked, "split", gain, notes, facts)
 
 
 def _cells(learner: DPRLContinuous, log: Log) -> Cells:
@@ -182,31 +197,35 @@ def _refuted(
     cells: Cells,
     halves: tuple[Log, Log],
     labelled: tuple[Log, Log],
-    choice: NDArray[np.int32],
+    wanted: NDArray[np.bool_],
     gamma: float,
     asked: Asked,
-) -> float:
-    """The largest difference within a certified cell, same action, that the data prove; or 0."""
+) -> Floats:
+    """The largest difference within a cell that the data prove, of x or of y, (M + 1, A); or 0."""
     z = [cells.metric.transform(np.asarray(half.features)) for half in halves]
     rows = [np.flatnonzero(first_visits(log)) for log in labelled]
     cell = [log.codes()[r] for log, r in zip(labelled, rows, strict=True)]
     G, action = returns(labelled[1], gamma)[rows[1]], labelled[1].action[rows[1]]
-    issued = np.flatnonzero(choice >= 0)
-    pair, values = [], []
-    for i, c in enumerate(issued):
+    result = np.zeros(wanted.shape)
+    at = np.argwhere(wanted)
+    pair, values = [np.empty(0, np.int64)], [np.empty(0)]
+    for i, (c, a) in enumerate(at):
         there = z[0][rows[0][cell[0] == c]]
-        here = (cell[1] == c) & (action == choice[c])
+        here = cell[1] == c
         if len(there) < 2 or not here.any():
             continue
         axis = int(there.var(axis=0).argmax())
-        side = z[1][rows[1][here], axis] > np.median(there[:, axis])
-        pair.append(2 * i + side)
+        at_side, cut = z[1][rows[1][here], axis], np.median(there[:, axis])
+        side = at_side > cut if (there[:, axis] > cut).any() else at_side >= cut
+        otherwise = action[here] != a
+        pair.append(2 * (2 * i + otherwise) + side)  # state 2i: x, 2i + 1: y; "action": the side
         values.append(G[here])
-    if not pair:
-        return 0.0
     found = binned(
         np.concatenate(pair), np.concatenate(values), asked.value_range, gamma,
-        tuple(range(len(issued))), (0, 1), len(halves[1].groups),
+        tuple(range(2 * len(at))), (0, 1), len(halves[1].groups),
     )  # fmt: skip
-    each = asked.delta / (2 * len(issued))
-    return float(max(0.0, differences(found, np.arange(2 * len(issued)), each).low.max()))
+    if len(found.keys):
+        each = asked.delta / (4 * len(at))
+        low = differences(found, np.arange(4 * len(at)), each).low.reshape(-1, 4)
+        result[at[:, 0], at[:, 1]] = np.maximum(low.max(axis=1), 0.0)
+    return result

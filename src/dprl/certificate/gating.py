@@ -15,7 +15,8 @@ itself are wanted) and .05 δ for how often suggestions are met (`dprl.certifica
 * ``mode="swap-split"`` (default). Groups are split in two; one half proposes K pairs (the learner's
   rule at half of n_min, and an uncorrected Welch bound above 0), the other certifies them at
   α = .9 δ/2/K; then the reverse; the union is issued.
-* ``mode="in-sample"``. All of the log at α = .9 δ/C̄, C̄ = min(|S||A|, ⌊N H/n_min⌋). Valid only if
+* ``mode="in-sample"``. All of the log at α = .9 δ/C̄, C̄ = |S||A|, or ⌊N H/n_min⌋ where a horizon
+  H is known (pairs then need n_min first visits that took them). Valid only if
   states, γ, n_min and the range were fixed without looking at returns: the user must say so.
 
 The issued pairs must also pass the learner's own rule on the whole log, so a gated policy is a part
@@ -26,11 +27,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.baselines.settings import check_number
 from dprl.cell_policy import CellPolicy
 from dprl.certificate.cells import gate_cells
 from dprl.certificate.histograms import check_range
@@ -79,7 +82,8 @@ def gate(
     """The part of a policy that this log proves to improve on usual practice.
 
     Args:
-        proposal: A learner, or a policy of one; the gated policy is a part of it.
+        proposal: A learner, or a policy of one. Over labels the gated policy is a part of it; over
+            features its settings are used, and cells are decided anew.
         log: The log to certify with. For a policy, usually the log it was fitted to: what proposes
             and what certifies are kept apart inside.
         delta: The claim may fail with at most this probability.
@@ -98,6 +102,7 @@ def gate(
         The gated policy, its `Certificate` in `.certificate`; over features a policy over cells.
     """
     asked = Asked(delta, check_range(value_range), margin, horizon)
+    check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
     learner = _learner(proposal)
     _check_counting(learner)
     _check_cut(learner, log)
@@ -111,13 +116,17 @@ def gate(
             do="Only if states, gamma, n_min and value_range were fixed without looking at "
             "returns: say states_fixed=True. Otherwise use mode='swap-split'.",
         )
+    if mode == "in-sample" and split is not None:
+        raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
+    tested = _universe(log, learner.n_min, asked.horizon)
+    said = "The split of the groups was given." if split is not None else f"Split: seed {seed}."
     if isinstance(learner, DPRLContinuous):
         if mode == "in-sample":
             raise ParameterError(
                 "cells of features are made from the data: there is no in-sample certificate.",
                 do="Use mode='swap-split'.",
             )
-        return gate_cells(learner, log, asked, _sides(log, split, seed))
+        return gate_cells(learner, log, asked, _sides(log, split, seed), said)
     settled = settle(log, learner.gamma, learner.cut).gathered()
     available = availability(log)
     known, occurrences = tally(settled, learner.gamma)
@@ -125,15 +134,21 @@ def gate(
     if isinstance(proposal, Policy):
         pairs &= _same_pairs(proposal, log)
     if mode == "in-sample":
-        tested = _universe(log, learner.n_min, asked.horizon)
-        proofs = [certify(settled, known, pairs, learner.gamma, asked, tested, 1.0)]
+        wanted = pairs
+        if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
+            wanted = pairs & (known.took.n >= learner.n_min)
+        proofs = [certify(settled, known, wanted, learner.gamma, asked, tested, 1.0)]
     else:
         sides = _sides(log, split, seed)
         halves = [half_of(settled, log, sides, side) for side in (True, False)]
+        if not all(half.n_episodes for half in halves):
+            raise LogError(
+                "no episode is left on one side of the split.", do="Read more, or drop fewer."
+            )
         seen = [evidence(half, learner.gamma) for half in halves]
         proofs = []
         for one, other in ((0, 1), (1, 0)):
-            wanted = propose(seen[one], learner, available)
+            wanted = propose(seen[one], learner, availability(halves[one]))
             tested = int(wanted.sum())
             proofs.append(
                 certify(halves[other], seen[other], wanted, learner.gamma, asked, tested, 0.5)
@@ -152,7 +167,8 @@ def gate(
     level = REACH * delta
     nats = nats_of_sets(log.n_states, int((choice >= 0).sum()), log.n_actions, level)
     gain = certified_gain(settled, choice, best_low(proofs, choice), learner.gamma, nats)
-    return finish(policy, proofs, learner, log, settled, asked, mode, gain)
+    notes = () if mode == "in-sample" else (said,)
+    return finish(policy, proofs, learner, log, settled, asked, mode, gain, notes)
 
 
 def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:
@@ -202,6 +218,13 @@ def _universe(log: Log, n_min: float, horizon: int | None) -> int:
 
 def _same_pairs(policy: Policy, log: Log) -> Bools:
     """The policy's allowed pairs in this log's order of states and actions."""
+    for name in ("states", "actions"):
+        if set(getattr(policy, name)).isdisjoint(getattr(log, name)):
+            raise LogError(
+                f"the log and the policy have no {name} in common.",
+                f"{getattr(policy, name)[0]!r} and {getattr(log, name)[0]!r}",
+                "Read the log as the training log was read.",
+            )
     result = np.zeros((log.n_states, log.n_actions), bool)
     rows = {label: i for i, label in enumerate(policy.states)}
     columns = {label: i for i, label in enumerate(policy.actions)}
@@ -225,13 +248,15 @@ def _learner(proposal: Any) -> Learner:
             do="Rivals' policies can be judged with dprl.evaluate.",
         )
     words["n_min"] = math.inf if words["n_min"] is None else words["n_min"]
-    if name == "DPRLDiscrete":
-        return DPRLDiscrete(**words)
-    words.pop("visits")
-    metric = dict(words["metric"])
-    if metric["scale"] == "given":
-        metric["scale"] = proposal.scale
-    return DPRLContinuous(**{**words, "metric": Metric(**metric)})
+    kind: type[Learner] = DPRLDiscrete
+    if name == "DPRLContinuous":
+        kind = DPRLContinuous
+        metric = dict(words["metric"])
+        if metric["scale"] == "given":
+            metric["scale"] = proposal.scale.tolist()
+        words["metric"] = Metric(**metric)
+    own = {field.name for field in fields(kind)}
+    return kind(**{k: v for k, v in words.items() if k in own})
 
 
 def _check_counting(learner: Learner) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.baselines.settings import check_number
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
 from dprl.certificate.evalue import differences, kl_upper
 from dprl.certificate.histograms import histograms
-from dprl.claim import Certificate
+from dprl.claim import KINDS, Certificate
 from dprl.continuous import DPRLContinuous
-from dprl.errors import ParameterError
 from dprl.evidence import Evidence
 from dprl.explanation import usual_words, welch
 from dprl.learn import DPRLDiscrete
@@ -34,10 +34,10 @@ Floats = NDArray[np.float64]
 Learner: TypeAlias = DPRLDiscrete | DPRLContinuous
 P = TypeVar("P", bound=Policy)
 
+WHOLE = "the whole numbers from 1"
+
 DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
 """How δ is shared out."""
-
-KINDS: Final = ("defer", "confirmation", "change")
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,12 @@ class Asked:
     horizon: int | None
 
     def __post_init__(self) -> None:
-        number = isinstance(self.delta, int | float) and not isinstance(self.delta, bool)
-        if not (number and 0 < self.delta < 1):
-            raise ParameterError(f"delta must lie in (0, 1); got {self.delta!r}.")
-        number = isinstance(self.margin, int | float) and not isinstance(self.margin, bool)
-        if not (number and 0 <= self.margin < math.inf):
-            raise ParameterError(f"margin must be a number >= 0; got {self.margin!r}.")
-        whole = isinstance(self.horizon, int) and not isinstance(self.horizon, bool)
-        if self.horizon is not None and not (whole and self.horizon >= 1):
-            raise ParameterError(f"horizon must be a number of steps >= 1; got {self.horizon!r}.")
+        check_number("delta", self.delta, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
+        check_number("margin", self.margin, "[0, infinity)", lambda v: 0 <= v < math.inf)
+        if self.horizon is not None:
+            check_number("horizon", self.horizon, WHOLE, lambda v: v >= 1 and v == int(v))
+        for name in ("delta", "margin"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +74,7 @@ class Proven:
         low: Lower bound of E x - E y, -inf where not tested.
         advantage: Lower bound of the advantage.
         log_e: log of the e-value of "no benefit".
+        p_high: Upper bound of p, the chance of the action.
         known: Evidence of the certifying part.
         tested: How many pairs the level was shared among.
     """
@@ -85,6 +83,7 @@ class Proven:
     low: Floats
     advantage: Floats
     log_e: Floats
+    p_high: Floats
     known: Evidence
     tested: int
 
@@ -110,7 +109,7 @@ def certify(
     """Test the wanted pairs (S, A) on a settled log, δ·share shared among `tested` pairs."""
     found = histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
-    advantage, log_e = low.copy(), np.zeros(wanted.shape)
+    advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
     passed = np.zeros(wanted.shape, bool)
     at = np.nonzero(wanted)
     if len(at[0]):
@@ -120,12 +119,12 @@ def certify(
         took, total = known.took.n[at], known.state.n[at[0]]
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
-        p_high = kl_upper(p, total, -math.log(SHARES * each))
-        advantage[at] = np.where(low[at] > 0, (1 - p_high) * low[at], low[at])
+        p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
+        advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * low[at], low[at])
         passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    return Proven(passed, low, advantage, log_e, known, tested)
+    return Proven(passed, low, advantage, log_e, p_high, known, tested)
 
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
@@ -154,13 +153,16 @@ def finish(
     asked: Asked,
     mode: str,
     gain: float,
+    notes: Sequence[str] = (),
     cells: Mapping[str, Any] | None = None,
 ) -> P:
     """The policy with its certificate."""
     rows = []
     for s in np.flatnonzero(policy.choice >= 0):
         a = policy.choice[s]
-        proof = max((p for p in proofs if p.pairs[s, a]), key=lambda p: p.log_e[s, a])
+        proof = max(
+            (p for p in proofs if p.pairs[s, a]), key=lambda p: (p.low[s, a], p.log_e[s, a])
+        )
         known = proof.known
         rows.append({
             "state": policy.states[s],
@@ -203,6 +205,7 @@ def finish(
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
         assumptions=_assumptions(learner, log, asked, mode),
         log=log.digest(),
+        notes=tuple(notes),
         cells=cells or {},
     )
     return replace(policy, certificate=certificate)
@@ -217,7 +220,7 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
         "drop": f"{cut:,} cut episodes were left out: being cut says nothing about what would "
         "have come.",
         "terminal": f"{cut:,} cut episodes count as ended: the value meant is what was collected "
-        "until the cut.",
+        "until the cut, and how long that is depends on the state alone.",
     }
     fixed = (
         f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
@@ -229,11 +232,21 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
     words = [
         f"{unit} are independent of each other.",
         "The state holds all that decisions were based on: no unmeasured confounding.",
+        "It also holds all of the past that matters for what follows.",
         "Practice was the same throughout, and stays so wherever the policy defers.",
         ended[str(learner.cut)] if cut else "No episode was cut short by what was about to come.",
         f"Every return lies within {low:g}..{high:g}, known beforehand.",
         fixed,
     ]
     if isinstance(learner, DPRLContinuous):
-        words.append("Within a cell, values of an action are the same (see eps* for how nearly).")
+        words.append(
+            "Within a cell each action is worth the same and taken as often everywhere (see eps* for "
+            "how nearly; the gain is for exactly the same)."
+        )
+    if log.groups != log.episodes and len(log.groups) < log.n_episodes:
+        words.append(
+            "Episodes of a group come in the order they happened"
+            + (" (by time, then by label)" if log.time is not None else " (by label)")
+            + "; a group's first visit of a state counts, and the gain is that of first episodes."
+        )
     return tuple(words)

@@ -21,8 +21,9 @@ equal share of that, and
     U_lo(T) = the smallest q with N · kl(Û(T), q) <= ln( (S+1) C(S,k) (2A)^k / β )
 
 (Chernoff; where other data proposed K pairs, sets are drawn from those: ln((K+1) C(K,k) 2^k / β)),
-Û(T) the mean over groups of γ^σ 1{they part in T}. Then, with the states sorted by d
-and T_j the first j of them, both of these are lower bounds, and the larger is taken:
+Û(T) the mean over groups of γ^σ 1{they part in T}, in a group's first episode (how many follow may
+depend on what happened in it; ρ is then the value of first episodes). Then, with the states sorted
+by d and T_j the first j of them, both of these are lower bounds, and the larger is taken:
 
     ∑_j (d_j - d_{j+1}) U_lo(T_j)          ∑_s d(s) U_lo({s})
 """
@@ -86,7 +87,7 @@ def certified_gain(
     """Lower bound on ρ(π) - ρ(b), never below 0.
 
     Args:
-        log: A settled log of the behaviour; it may be the one the choices come from.
+        log: A settled, gathered log of the behaviour; it may be the one the choices come from.
         choice: int32 (S,), the action issued in each state, -1 where the policy defers.
         lower: float64 (S,), lower bound of E x - E y at the issued pairs (where choice >= 0).
         gamma: Discount.
@@ -96,10 +97,10 @@ def certified_gain(
     if not len(speaks):
         return 0.0
     where, weight = partings(log, choice, gamma)
-    sizes = np.bincount(log.group, minlength=len(log.groups))
-    N = int((sizes > 0).sum())
-    share = weight / sizes[log.group] / N  # episodes of a group share its one vote
-    U = np.bincount(where[where >= 0], share[where >= 0], minlength=len(choice))[speaks]
+    # How often a group comes again may depend on what happened: its first episode speaks for it.
+    first = np.unique(log.group, return_index=True)[1]
+    where, weight, N = where[first], weight[first], len(first)
+    U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N
     d = np.maximum(lower[speaks], 0.0)
     order = np.lexsort((speaks, -d))
     steps = -np.diff(np.append(d[order], 0.0))

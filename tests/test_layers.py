@@ -29,9 +29,11 @@ ROWS = [
     "envs",
     "learn continuous compression baselines stats",
     "certificate",
+    "icu",
     "plot",
     "experiments",
     "answers demo console options",
+    "icu_cli",
     "cli",
     "__init__",
 ]

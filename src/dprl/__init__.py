@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dprl.version import __version__
 
 if TYPE_CHECKING:
-    from dprl import baselines, certificate, envs, stats
+    from dprl import baselines, certificate, envs, icu, stats
     from dprl.compression import compress, prune
     from dprl.continuous import DPRLContinuous
     from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
@@ -58,6 +58,7 @@ __all__ = [
     "from_d3rlpy",
     "from_frame",
     "from_minari",
+    "icu",
     "load",
     "prune",
     "read",
@@ -81,7 +82,7 @@ _HOME = {
     "dprl.stochastic": ("StochasticPolicy",),
     "dprl.table": ("Table",),
 }  # fmt: skip
-_PACKAGES = ("baselines", "certificate", "envs", "stats")
+_PACKAGES = ("baselines", "certificate", "envs", "icu", "stats")
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 

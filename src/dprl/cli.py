@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError, PolicyError
+from dprl.icu_cli import app as icu
 from dprl.options import Json, LogOptions, numbers, settings, weights
 from dprl.version import __version__
 
@@ -45,6 +46,9 @@ table a command, such as [fit].
 """,
     help_epilogue="Exit codes: 0 done · 1 refused, and why was said · 2 not understood.",
 )
+
+
+app.command(icu)
 
 
 @app.command

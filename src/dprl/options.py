@@ -86,7 +86,7 @@ def settings() -> Dict | None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
-    commands = {"check", "fit", "changes", "explain", "act", "reproduce", "demo"}
+    commands = {"check", "fit", "changes", "explain", "act", "reproduce", "demo", "icu"}
     for name, table in tables.items():
         if name not in commands | {"log"} or not isinstance(table, dict):
             raise ParameterError(

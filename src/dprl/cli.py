@@ -253,6 +253,9 @@ def reproduce(
     out: Annotated[Path, Parameter(help="A folder; each experiment gets one inside it.")] = Path(
         "out"
     ),
+    tables: Annotated[
+        Path | None, Parameter(help="For hypotension: a folder of MIMIC tables.")
+    ] = None,
     seed: Annotated[int, Parameter(help="Everything random follows from it.")] = 0,
     workers: Annotated[int | None, Parameter(help="Processes; by default one a core.")] = None,
     json: Json = False,
@@ -264,12 +267,19 @@ def reproduce(
     Example: `dprl reproduce forest risky-arms --quick`
 
     Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, icu-sepsis, or all.
+        names: forest, risky-arms, gridworld, behavior, bounds, icu-sepsis, or all; or hypotension,
+            which needs --tables.
     """
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run
+    from dprl.experiments.hypotension import on_tables
 
-    chosen = [experiment(name) for name in (NAMES if "all" in names else names)]
+    wanted = list(NAMES) if "all" in names else names
+    chosen = [experiment(name) for name in wanted if name != "hypotension"]
+    if "hypotension" in names:
+        place = out / ("hypotension-quick" if quick else "hypotension")
+        with progress() as tell:
+            chosen.append(on_tables(tables, place, progress=tell))
     results = []
     for one in chosen:
         with progress() as tell:

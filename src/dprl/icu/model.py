@@ -11,9 +11,9 @@ Each hour t, with the treatment (bolus level b, vasopressor level v) of the hour
     fluid    septic 0, -1, -2, -4   dry 0, 4, 5, -1
 
 so that for a septic patient vasopressor level 2 is best and fluid harms, and for a dry one a bolus
-of level 1 or 2 is best and vasopressors harm. The clinician looks at the last charted pressure and at
-the last vasopressor given, and nearly always starts with too little of it. Low pressure costs urine,
-raises lactate, and below 50 mmHg kills 2 % an hour.
+of level 1 or 2 is best and vasopressors harm. The clinician looks at the last charted pressure and
+at the last vasopressor given, and nearly always starts with too little of it. Low pressure costs
+urine, raises lactate, and below 50 mmHg kills 2 % an hour.
 
 All is played in lockstep for n stays with the same random numbers whatever is done, so that two
 policies meet the same patients. `Chart` keeps what has been charted so far and gives the 29

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dprl.icu.dictionary import FEATURES, WEIGHTS, dictionary, metric
 from dprl.icu.preparation import ACTIONS, Preparation, Prepared, Stays, prepare, read_stays
+from dprl.icu.simulation import best_treatment, simulate, true_value
 from dprl.icu.stays import Built, Cohort, build
 
 __all__ = [
@@ -21,9 +22,12 @@ __all__ = [
     "Preparation",
     "Prepared",
     "Stays",
+    "best_treatment",
     "build",
     "dictionary",
     "metric",
     "prepare",
     "read_stays",
+    "simulate",
+    "true_value",
 ]

@@ -355,6 +355,17 @@ def test_a_reward_without_a_pressure_waits_for_the_training_median(tmp_path):
     assert fitted.log(stays).reward[:3] == pytest.approx([0.95, 0.95, 0.95])
 
 
+def test_a_cohort_without_a_single_reward_is_built_but_not_prepared(tmp_path):
+    ward = Ward().stay(hours=2.9, low=0)
+    for i in range(7):
+        ward.chart(2.1 + i / 100, 60)
+    built = icu.build(ward.write(tmp_path / "t"), tmp_path / "s.parquet")
+    assert built.summary["rewards_missing"] == built.summary["decisions"] == 1
+    assert "mean reward nan" in str(built)
+    with pytest.raises(LogError, match="no mean pressure is known at any of 1 training decisions"):
+        icu.Preparation.fit(icu.read_stays(tmp_path / "s.parquet"))
+
+
 # -- layouts -----------------------------------------------------------------------------------
 
 

@@ -204,6 +204,11 @@ class Preparation:
                     )
                 pressor = (float(cuts[0]), float(cuts[1]))
                 check_edges("terciles of the vasopressor doses", pressor)
+        if found[RAW.index("map")] is None:
+            raise LogError(
+                f"no mean pressure is known at any of {train.n_decisions:,} training decisions.",
+                do="Rewards and states rest on it; use more patients.",
+            )
         notes = [
             f"{name!r} is known nowhere in the training split: set to 0 where missing."
             for name, value in zip(RAW, found, strict=True)

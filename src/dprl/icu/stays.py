@@ -329,7 +329,8 @@ def _summary(con: Any) -> dict[str, Any]:
     found = con.execute(
         "SELECT count(DISTINCT stay_id), count(DISTINCT subject_id), count(*), "
         "avg(CAST(bolus > 0 AS INTEGER)), avg(CAST(vasopressor > 0 AS INTEGER)), "
-        "coalesce(avg(reward), 'nan'), count(*) - count(reward) FROM rewarded"
+        "coalesce(CAST(sum(CAST(reward AS DECIMAL(18, 12))) AS DOUBLE) / count(reward), 'nan'), "
+        "count(*) - count(reward) FROM rewarded"
     ).fetchone()
     names = (
         "n_stays", "patients", "decisions", "bolus_hours", "vasopressor_hours", "mean_reward",
@@ -368,6 +369,7 @@ def _notes(con: Any) -> tuple[str, ...]:
 
 def _write(con: Any, built: Built, target: Path) -> None:
     columns = ", ".join(COLUMNS)
+    con.execute("SET preserve_insertion_order = true")  # else row groups may change places
     with replacing(target) as part:
         con.execute(
             f"COPY (SELECT {columns} FROM rewarded ORDER BY stay_id, hour) TO "

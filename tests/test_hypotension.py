@@ -54,8 +54,10 @@ def test_rows_tables_and_figure_are_written(ran):
 def test_the_truth_stands_beside(ran):
     table = ran[1].summary
     truth = true_value(gamma=study.GAMMA, stays=500, seed=0)
-    assert (table["true"][0], table["true_se"][0]) == truth
-    assert max(table["true"]) == table["true"][-1]  # the rule the simulation was built around
+    assert (table["true_value"][0], table["true_se"][0]) == truth
+    assert (
+        max(table["true_value"]) == table["true_value"][-1]
+    )  # the rule the simulation was built around
     assert "Invented patients" in table.note
 
 

@@ -151,11 +151,12 @@ def run(setting: Setting) -> list[Row]:
         "test_decisions": data.test.n_steps, "usual": _mean_return(data.test),
         **(_spoken(policy, data.test) if policy else SILENT[one["learner"]]),
         **judge(policy, data.test, seed),
-        "true": math.nan, "true_se": math.nan, "simulated": setting["simulated"], "seed": seed,
+        "true_value": math.nan, "true_se": math.nan,
+        "simulated": setting["simulated"], "seed": seed,
     }  # fmt: skip
     if setting["simulated"]:
         number = 500 if quick else 2_000
-        row["true"], row["true_se"] = true_value(
+        row["true_value"], row["true_se"] = true_value(
             played, data.preparation, gamma=GAMMA, stays=number, seed=seed
         )
     return [row]
@@ -179,7 +180,8 @@ def summary(rows: Rows) -> Table:
     """One row a contestant; on few patients it says plainly that it shows nothing."""
     columns: dict[str, Any] = {"contestant": rows["contestant"].tolist()}
     for name in ("deferred", "changes", "DR", "DR_low", "DR_high", "difference", "difference_low",
-                 "difference_high", "ess_change", "followers", "true", "true_se"):  # fmt: skip
+                 "difference_high", "ess_change", "followers", "true_value",
+                 "true_se"):  # fmt: skip
         columns[name] = rows[name].tolist()
     test = int(rows["test_patients"][0])
     notes = [
@@ -191,7 +193,9 @@ def summary(rows: Rows) -> Table:
     if np.isnan(np.asarray(rows["DR"], np.float64)).all():
         notes.append("No estimates were made: this installation has no off-policy evaluation.")
     if bool(rows["simulated"][0]):
-        notes.append("Invented patients: `true` is the value by playing the policy among them.")
+        notes.append(
+            "Invented patients: `true_value` is the value by playing the policy among them."
+        )
     if test < ENOUGH:
         notes.append(
             f"TOO SMALL FOR CONCLUSIONS: {test:,} test patients. Whatever these numbers look like, "
@@ -205,7 +209,7 @@ def summary(rows: Rows) -> Table:
 def brief(table: Table) -> Table:
     """What fits a screen."""
     names = ("contestant", "deferred", "changes", "DR", "difference_low", "difference_high",
-             "ess_change", "true")  # fmt: skip
+             "ess_change", "true_value")  # fmt: skip
     return Table({n: table[n] for n in names}, table.caption, table.note)
 
 
@@ -222,10 +226,10 @@ def figure(rows: Rows) -> Any:
         if not math.isnan(rows["DR"][i]):
             left.plot([rows["DR_low"][i], rows["DR_high"][i]], [y, y], color=colour, linewidth=2)
             left.plot(rows["DR"][i], y, "o", color=colour, markersize=5)
-        if not math.isnan(rows["true"][i]):
-            left.plot(rows["true"][i], y, "D", color="black", markersize=4, fillstyle="none")
+        if not math.isnan(rows["true_value"][i]):
+            left.plot(rows["true_value"][i], y, "D", color="black", markersize=4, fillstyle="none")
         right.barh(y, 1 - rows["deferred"][i], color=colour, height=0.6)
-    truth = rows["true"][names.index("behaviour")]
+    truth = rows["true_value"][names.index("behaviour")]
     usual = float(rows["usual"][0]) if math.isnan(truth) else float(truth)
     left.axvline(usual, color="#333333", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     left.set_yticks(place, names)
@@ -233,6 +237,8 @@ def figure(rows: Rows) -> Any:
     left.set_title("value: DR with 95 % (●), true (◇), usual practice (- -)")
     right.set_title("share of test decisions at which it speaks")
     right.set_xlim(0, 1)
+    for axis in (left, right):
+        axis.set_ylim(-0.7, len(names) - 0.3)
     return figure
 
 

@@ -157,6 +157,17 @@ def test_the_line_wins_over_the_cuff_at_the_same_moment_only(tmp_path):
     assert [found[h]["map"] for h in (2, 3, 4)] == [70, 91, 66]
 
 
+def test_of_equals_at_one_moment_the_lowest_counts_in_any_order(tmp_path):
+    ward = Ward().stay()
+    for hour in range(8):
+        for k in range(4):
+            ward.chart(hour + 0.5, 70 + (hour + k) % 4).chart(hour + 0.5, 2 + (hour + k) % 4, MOTOR)
+        ward.chart(hour + 0.5, 4, EYE).chart(hour + 0.5, 5, VERBAL)
+    found = rows(ward, tmp_path)
+    assert [r["map"] for r in found[1:]] == [70] * 8
+    assert [r["gcs"] for r in found[1:]] == [11] * 8
+
+
 def test_values_outside_their_range_were_not_charted(tmp_path):
     ward = Ward().stay().chart(1, 201).chart(1, 301, SBP).chart(1, 4, DBP).chart(1, 19, FIO2)
     ward.lab(1, 0).lab(1, 151, CREATININE).chart(1.5, 250, SBP).chart(2, 0.5, FIO2)

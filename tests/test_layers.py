@@ -33,6 +33,7 @@ ROWS = [
     "behavior spoken estimators evaluation",
     "fqe",
     "ope",
+    "icu",
     "plot",
     "sweeping",
     "experiments",
@@ -40,7 +41,7 @@ ROWS = [
     "describe",
     "review serve",
     "answers demo console options",
-    "judge servers",
+    "judge servers icu_cli",
     "cli",
     "__init__",
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dprl.version import __version__
 
 if TYPE_CHECKING:
-    from dprl import baselines, certificate, envs, stats
+    from dprl import baselines, certificate, envs, icu, stats
     from dprl.behavior import Behavior
     from dprl.callable_policy import CallablePolicy
     from dprl.cell_policy import CellPolicy
@@ -74,6 +74,7 @@ __all__ = [
     "from_frame",
     "from_minari",
     "gate",
+    "icu",
     "load",
     "prune",
     "read",
@@ -106,7 +107,7 @@ _HOME = {
     "dprl.sweeping": ("Sweep", "sweep"),
     "dprl.table": ("Table",),
 }  # fmt: skip
-_PACKAGES = ("baselines", "certificate", "envs", "stats")
+_PACKAGES = ("baselines", "certificate", "envs", "icu", "stats")
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 

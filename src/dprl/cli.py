@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError
+from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, sweep
 from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
 from dprl.servers import review, serve
@@ -45,6 +46,9 @@ table a command, such as [fit].
 """,
     help_epilogue="Exit codes: 0 done · 1 refused, and why was said · 2 not understood.",
 )
+
+
+app.command(icu)
 
 
 @app.command
@@ -233,6 +237,9 @@ def reproduce(
     out: Annotated[Path, Parameter(help="A folder; each experiment gets one inside it.")] = Path(
         "out"
     ),
+    tables: Annotated[
+        Path | None, Parameter(help="For hypotension: a folder of MIMIC tables.")
+    ] = None,
     seed: Annotated[int, Parameter(help="Everything random follows from it.")] = 0,
     workers: Annotated[int | None, Parameter(help="Processes; by default one a core.")] = None,
     json: Json = False,
@@ -245,12 +252,18 @@ def reproduce(
 
     Args:
         names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
-            or all.
+            or all; or hypotension, which needs --tables.
     """
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run
+    from dprl.experiments.hypotension import on_tables
 
-    chosen = [experiment(name) for name in (NAMES if "all" in names else names)]
+    wanted = list(NAMES) if "all" in names else names
+    chosen = [experiment(name) for name in wanted if name != "hypotension"]
+    if "hypotension" in names:
+        place = out / ("hypotension-quick" if quick else "hypotension")
+        with progress() as tell:
+            chosen.append(on_tables(tables, place, progress=tell))
     results = []
     for one in chosen:
         with progress() as tell:

@@ -138,7 +138,7 @@ def settings() -> Dict | None:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
     commands = {
         "check", "fit", "gate", "changes", "explain", "act", "evaluate", "sweep", "review", "serve",
-        "reproduce", "demo",
+        "reproduce", "demo", "icu",
     }  # fmt: skip
     for name, table in tables.items():
         if name not in commands | {"log"} or not isinstance(table, dict):

@@ -80,6 +80,14 @@ class Table:
         frame = nw.from_dict(data, backend=backend)  # type: ignore[arg-type]
         return frame.to_native()
 
+    def to_markdown(self) -> str:
+        """The table as Markdown, with its caption and note."""
+        lines = [f"{self.caption}\n"] if self.caption else []
+        lines.append("| " + " | ".join(self.columns) + " |")
+        lines.append("|" + "---|" * len(self.columns))
+        lines += ["| " + " | ".join(cells) + " |" for cells in self.cells()]
+        return "\n".join(lines) + (f"\n\n{self.note}" if self.note else "") + "\n"
+
     def cells(self) -> list[list[str]]:
         """The rows as people read them."""
         return [list(row) for row in zip(*self._cells(), strict=True)]

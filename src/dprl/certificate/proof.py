@@ -240,8 +240,8 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
     ]
     if isinstance(learner, DPRLContinuous):
         words.append(
-            "Within a cell each action is worth the same and taken as often everywhere (see eps* for "
-            "how nearly; the gain is for exactly the same)."
+            "Within a cell each action is worth the same and taken as often everywhere (see eps* "
+            "for how nearly; the gain is for exactly the same)."
         )
     if log.groups != log.episodes and len(log.groups) < log.n_episodes:
         words.append(

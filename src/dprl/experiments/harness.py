@@ -200,7 +200,7 @@ def _write(
         [dict(zip(columns, row, strict=True)) for row in zip(*rows.values(), strict=True)], paths[0]
     )
     _write_text(paths[1], _csv(table))
-    _write_text(paths[2], _markdown(table))
+    _write_text(paths[2], table.to_markdown())
     facts = {"experiment": experiment.name, "question": experiment.question, **asked,
              "dprl": __version__, "code": _code(), "numpy": np.__version__,
              "tasks": settings}  # fmt: skip
@@ -226,11 +226,3 @@ def _csv(table: Table) -> str:
     writer.writerow(table.columns)
     writer.writerows(zip(*table.columns.values(), strict=True))
     return stream.getvalue()
-
-
-def _markdown(table: Table) -> str:
-    lines = [f"{table.caption}\n"] if table.caption else []
-    lines.append("| " + " | ".join(table.columns) + " |")
-    lines.append("|" + "---|" * len(table.columns))
-    lines += ["| " + " | ".join(cells) + " |" for cells in table.cells()]
-    return "\n".join(lines) + (f"\n\n{table.note}" if table.note else "") + "\n"

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-import dprl
 from dprl import icu
 from dprl.errors import ParameterError
 from dprl.experiments import hypotension as study
@@ -90,7 +89,8 @@ def test_every_contestant_can_be_made():
 
 def test_estimates_come_from_evaluate(monkeypatch):
     class Found:
-        facts: ClassVar = {"ess": 5.0, "ess_change": 2.0, "reached": 4, "followers": 3, "more": "x"}
+        facts: ClassVar = {"ess": 5.0, "ess_change": 2.0, "reached": 4, "followers": 3,
+                           "changed": 0.25, "more": "x"}  # fmt: skip
         behavior: ClassVar = {"value": 1.0, "low": 0.5, "high": 1.5}
 
         def __getitem__(self, name):
@@ -98,15 +98,16 @@ def test_estimates_come_from_evaluate(monkeypatch):
             return {"value": 2.0, "value_low": 1.0, "value_high": 3.0, "difference": 1.0,
                     "difference_low": 0.0, "difference_high": 2.0}  # fmt: skip
 
-    def evaluate(policy, test, *, gamma, cut, seed):
+    def evaluate(policy, test, *, gamma, cut, behavior, seed):
         assert (policy, test, gamma, cut, seed) == ("policy", "log", 0.99, "terminal", 7)
+        assert behavior == "known"
         return Found()
 
-    monkeypatch.setattr(dprl, "evaluate", evaluate, raising=False)
-    row = study.judge("policy", "log", 7)
+    monkeypatch.setattr(study, "evaluate", evaluate)
+    row = study.judge("policy", "log", "known", 7)
     assert tuple(row) == study.ESTIMATES
     assert (row["DR"], row["behavior"], row["ess_change"], row["followers"]) == (2, 1, 2, 3)
-    assert all(math.isnan(v) for v in study.judge(None, "log", 7).values())
+    assert all(math.isnan(v) for v in study.judge(None, "log", "known", 7).values())
 
 
 def test_tables_are_needed(tmp_path, capsys):

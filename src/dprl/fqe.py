@@ -62,14 +62,14 @@ def evaluate_q(
     *,
     folds: int | None = None,
     seed: int = 0,
-    trees: int = 30,
+    trees: int = 20,
     progress: Callable[[str, float], None] | None = None,
 ) -> Values:
     """Cross-fitted values of the policy that says `said` at the steps of a settled log.
 
-    By default 5 folds for labels, and 3 for features, where every fold is some seconds' work.
+    By default 5 folds for labels, and 2 for features, where every fold is some seconds' work.
     """
-    fold = folds_of(log, folds or (3 if log.state is None else 5), seed)
+    fold = folds_of(log, folds or (2 if log.state is None else 5), seed)
     rows = np.repeat(fold, log.lengths)
     N = log.n_steps
     values = Values(np.zeros(N), np.zeros(N), np.zeros(N, bool))

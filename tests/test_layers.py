@@ -38,7 +38,7 @@ ROWS = [
     "experiments",
     "approval web change",
     "describe",
-    "review serve",
+    "review serve reporting",
     "answers demo console options",
     "judge servers",
     "cli",

@@ -184,6 +184,7 @@ def test_on_the_training_log_there_is_no_held_out_check_and_no_estimate(care, tm
     assert written.evaluation is None
     assert "No held-out check: this is the log the policy was learned from." in str(written)
     assert "There is no held-out check: this is the log the policy was learned from." in words
+    assert "The log that made the policy, each change alone: agrees with 2, leans with 0," in words
     assert "flatters" in words
     assert "DR" not in words
     assert "Held-out check" not in words

@@ -39,7 +39,7 @@ ROWS = [
     "experiments",
     "approval web change",
     "describe",
-    "review serve",
+    "review serve reporting",
     "answers demo console options",
     "judge servers icu_cli",
     "cli",

@@ -12,6 +12,7 @@ import pytest
 
 import dprl
 from conftest import to_log
+from dprl.claim import down
 from dprl.describe import describe_changes
 from dprl.pages import number, percent, render, visible
 from dprl.review.export import audit, cell, write_approved
@@ -302,7 +303,7 @@ def test_a_certificate_is_shown_and_restated_on_export(tmp_path):
     fever = next(c for c in found.changes if c.state == "fever")
     row = next(r for r in policy.certificate.rows if r["state"] == "fever")
     detail = client.get(f"/{TOKEN}/change/{fever.key}").text
-    assert f"<bdi>low</bdi>: {row['low']:.3f}" in detail
+    assert f"<bdi>low</bdi>: {down(row['low']):.3f}" in detail
     judge(client, fever.key, "agree")
     form, headers = {"csrf": csrf_of(client)}, {"Origin": "http://127.0.0.1:9"}
     client.post(f"/{TOKEN}/export", data=form, headers=headers)

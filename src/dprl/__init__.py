@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dprl.neighbors.metric import Metric
     from dprl.ope import evaluate
     from dprl.policy import DEFER, Policy
+    from dprl.reporting import report
     from dprl.stochastic import StochasticPolicy
     from dprl.sweeping import Sweep, sweep
     from dprl.table import Table
@@ -78,6 +79,7 @@ __all__ = [
     "load",
     "prune",
     "read",
+    "report",
     "stats",
     "sweep",
     "write",
@@ -103,6 +105,7 @@ _HOME = {
     "dprl.neighbors.metric": ("Metric",),
     "dprl.ope": ("evaluate",),
     "dprl.policy": ("DEFER", "Policy"),
+    "dprl.reporting": ("report",),
     "dprl.stochastic": ("StochasticPolicy",),
     "dprl.sweeping": ("Sweep", "sweep"),
     "dprl.table": ("Table",),

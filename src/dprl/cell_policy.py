@@ -157,6 +157,14 @@ class CellPolicy(Policy):
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(table, columns=columns)
 
+    def _changed(self) -> list[dict[str, Any]]:
+        def words(row: dict[str, Any]) -> str:
+            near = [f"{n} = {row[n]:.4g}" for n in self.feature_names if n in row]
+            more = f" and {len(near) - 4} more" if len(near) > 4 else ""
+            return f"cell {row['state']}: around {', '.join(near[:4])}{more}"
+
+        return [{**row, "where": words(row)} for row in super()._changed()]
+
     def __str__(self) -> str:
         return super().__str__().replace(" states", " cells", 1)
 

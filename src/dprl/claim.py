@@ -182,13 +182,22 @@ class Certificate:
         except (TypeError, AttributeError, KeyError, ValueError):
             raise PolicyError("a certificate cannot be made of these parts.") from None
 
+    def cell_lines(self) -> list[str]:
+        """What a certificate over cells of features says besides; nothing for labels."""
+        return _cell_lines(self.cells) if self.cells else []
+
+    def _repr_html_(self) -> str:
+        from dprl import pages
+
+        return pages.snippet("certificate", certificate=self)
+
     def __str__(self) -> str:
         lines = [f"Certificate ({self.mode}, δ = {self.delta:g})", self.claim]
         if self.rows:
             lines += ["", str(self.table())]
         lines += ["", str(self.comparison())]
         if self.cells:
-            lines += ["", *_cell_lines(self.cells)]
+            lines += ["", *self.cell_lines()]
         lines += ["", "It rests on:", *(f"  - {a}" for a in self.assumptions)]
         lines += [f"Note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -1,6 +1,7 @@
 """The command line.
 
-Commands: check, fit, gate, changes, explain, act, evaluate, sweep, review, serve, reproduce, demo.
+Commands: check, fit, gate, changes, explain, act, evaluate, sweep, report, review, serve,
+reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -19,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter
 from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.errors import DprlError, ParameterError
 from dprl.icu_cli import app as icu
-from dprl.judge import evaluate, gate, sweep
+from dprl.judge import evaluate, gate, report, sweep
 from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
 from dprl.servers import review, serve
 from dprl.version import __version__
@@ -224,6 +225,7 @@ def act(
 
 app.command(evaluate)
 app.command(sweep)
+app.command(report)
 
 
 @app.command

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dprl.table import Table, plain
 
@@ -29,6 +28,17 @@ class Evaluation:
         warnings: What to be wary of, in words.
         settings: gamma, level, draws, seed, cut, clip, and the digests of policy and log.
     """
+
+    HOW: ClassVar[Mapping[str, str]] = {
+        "IS": "importance weights",
+        "WIS": "importance weights, normalised",
+        "PDIS": "weights decision by decision",
+        "WPDIS": "weights decision by decision, normalised",
+        "DM": "a model of values alone",
+        "DR": "the model, corrected by weights",
+        "WDR": "the model, corrected by normalised weights",
+    }
+    """The estimators in words."""
 
     rows: Mapping[str, Mapping[str, float]]
     behavior: Mapping[str, float]
@@ -66,7 +76,8 @@ class Evaluation:
         """What is resampled and counted as one: "episodes" or "groups"."""
         return str(self.facts["unit"])
 
-    def _beside(self) -> list[str]:
+    def lines(self) -> list[str]:
+        """What stands beside the estimates, in sentences."""
         f, unit = self.facts, self.unit
         if not f["spoken"]:
             return []
@@ -88,16 +99,13 @@ class Evaluation:
 
     def __str__(self) -> str:
         said = [f"warning: {line}" for line in self.warnings]
-        parts = ["\n".join(lines) for lines in (self._beside(), said) if lines]
+        parts = ["\n".join(lines) for lines in (self.lines(), said) if lines]
         return "\n\n".join([str(self.table()), *parts])
 
     def _repr_html_(self) -> str:
-        def p(line: str, tag: str = "p") -> str:
-            return f"<{tag}>{html.escape(line)}</{tag}>"
+        from dprl import pages
 
-        words = "".join(p(line) for line in self._beside())
-        said = "".join(f"<p><strong>warning:</strong> {html.escape(w)}</p>" for w in self.warnings)
-        return f"<div>{self.table()._repr_html_()}{words}{said}</div>"
+        return pages.snippet("evaluation", evaluation=self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data; None where an estimate does not exist."""

@@ -1,4 +1,4 @@
-"""Commands that say how good a policy is, and how sure that is: gate, evaluate, sweep."""
+"""Commands that say how good a policy is, and how sure that is: gate, evaluate, sweep, report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dprl.console import complain, progress, show, warned
 from dprl.errors import ParameterError
 from dprl.options import Json, LearnerOptions, LogOptions
 
-__all__ = ["evaluate", "gate", "sweep"]
+__all__ = ["evaluate", "gate", "report", "sweep"]
 
 Level = Annotated[float, Parameter(help="Of the intervals, between 0 and 1.")]
 Draws = Annotated[int, Parameter(help="Of the bootstrap.")]
@@ -231,4 +231,45 @@ def sweep(
         show(facts, as_json=True)
     elif picked is not None:
         show(f"\nPicked {picked['rule']}: {picked['words']}.\n{policy}\nSaved as {out}.", False)
+    return 0
+
+
+def report(
+    policy: str,
+    files: list[str],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Where the report goes.")] = Path("review.html"),
+    title: Annotated[str, Parameter(help="Its heading.")] = "What this policy would change",
+    cases: Annotated[
+        int, Parameter(help="Past cases a side of each change; 0: no row of the log is shown.")
+    ] = 2,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    json: Json = False,
+) -> int:
+    """Write a report for people on a policy: one HTML file that needs nothing else and prints.
+
+    What would change and what held-out episodes say about it, where it stays silent and why, how
+    sure that is, what it cannot know, and where it comes from. The files need the columns the
+    policy was fitted on.
+
+    Example: `dprl report policy.dprl held-out.parquet --out review.html`
+
+    Args:
+        policy: A policy file.
+        files: CSV or Parquet files, best of episodes the policy was not learned from.
+    """
+    import dprl
+    from dprl.loading import deferring, read_like
+
+    fitted = deferring(policy)
+    with progress() as tell:
+        data = read_like(fitted, files, tell)
+        written = dprl.report(
+            fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
+            progress=tell,
+        )  # fmt: skip
+    show(written.to_dict() if json else str(written), json)
     return 0

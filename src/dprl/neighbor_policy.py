@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.evidence import Evidence
-from dprl.explanation import Explanation, change_words
+from dprl.explanation import Explanation, change_rows, change_words
 from dprl.featured import features_of
+from dprl.grouping import group
 from dprl.log import Label
 from dprl.points import allowed, best_choice
 from dprl.policy import Policy
-from dprl.region import Region, read_layers
+from dprl.region import Region, range_words, read_layers
 from dprl.stored import Stored
 from dprl.table import Table
 
@@ -304,6 +305,34 @@ class NeighborPolicy(Stored):
         s = self.training.summary()
         s["points"] = s.pop("states")
         return {**s, "features": len(self.feature_names)}
+
+    def _repr_html_(self) -> str:
+        from dprl import pages
+
+        here = self.training
+        return pages.snippet(
+            "policy",
+            text=str(self),
+            steps={
+                name: float((here.kind == k).mean())
+                for k, name in enumerate(("deferred", "confirmed", "changed"))
+            },
+            changes=self._changed(),
+            certificate=self.certificate,
+        )
+
+    def _changed(self) -> list[dict[str, Any]]:
+        """The changes at training points by region, each with the numbers of a typical point."""
+        here, used = self.training, np.flatnonzero(self.weight).tolist()
+        x, found = self._features(self.z), []
+        whole = {self.feature_names[j]: bool((x[:, j] % 1 == 0).all()) for j in used}
+        for one in group(x, self.feature_names, change_words(here), used):
+            z = self.z[one.rows]
+            typical = one.rows[((z - np.median(z, axis=0)) ** 2).sum(axis=1).argmin()]
+            row = next(iter(change_rows(here, np.array([typical]), "")))
+            where = range_words(one.region.ranges, whole)
+            found.append({**row, "where": where, "steps": len(one.rows)})
+        return found
 
     def __str__(self) -> str:
         s = self.summary()

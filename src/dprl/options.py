@@ -137,8 +137,8 @@ def settings() -> Dict | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
     commands = {
-        "check", "fit", "gate", "changes", "explain", "act", "evaluate", "sweep", "review", "serve",
-        "reproduce", "demo", "icu",
+        "check", "fit", "gate", "changes", "explain", "act", "evaluate", "sweep", "report",
+        "review", "serve", "reproduce", "demo", "icu",
     }  # fmt: skip
     for name, table in tables.items():
         if name not in commands | {"log"} or not isinstance(table, dict):

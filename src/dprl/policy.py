@@ -227,6 +227,23 @@ class Policy(Stored):
             "steps_changed": share[2],
         }
 
+    def _repr_html_(self) -> str:
+        from dprl import pages
+
+        steps = {k: v for k, v in self.summary().items() if k.startswith("steps_")}
+        return pages.snippet(
+            "policy",
+            text=str(self),
+            steps={name.removeprefix("steps_"): share for name, share in steps.items()},
+            changes=self._changed(),
+            certificate=self.certificate,
+        )
+
+    def _changed(self) -> list[dict[str, Any]]:
+        """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
+        steps = dict(zip(self.states, self.steps.tolist(), strict=True))
+        return [{**r, "where": r["state"], "steps": steps[r["state"]]} for r in self.changes()]
+
     def __str__(self) -> str:
         s = self.summary()
         changes, points = s["changes"], s["decision_points"]

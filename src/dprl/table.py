@@ -98,7 +98,8 @@ class Table:
             for name, values in self.columns.items()
         ]
 
-    def _numeric(self) -> list[bool]:
+    def numeric(self) -> list[bool]:
+        """Which columns hold quantities, aligned to the right."""
         return [
             name not in self.identifiers
             and all(isinstance(plain(v), int | float | None) for v in x)
@@ -108,7 +109,7 @@ class Table:
     def __str__(self) -> str:
         lines = [self.caption] if self.caption else []
         if len(self):
-            cells, right = self._cells(), self._numeric()
+            cells, right = self._cells(), self.numeric()
             width = [
                 max([len(name), *map(len, column)])
                 for name, column in zip(self.columns, cells, strict=True)
@@ -129,9 +130,10 @@ class Table:
 
     def _repr_html_(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+            end = tag.split(maxsplit=1)[0]
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{end}>" for c in cells) + "</tr>"
 
-        head = row(list(self.columns), "th")
+        head = row(list(self.columns), 'th scope="col"')
         body = "".join(row(list(cells), "td") for cells in zip(*self._cells(), strict=True))
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         note = f"<p>{html.escape(self.note)}</p>" if self.note else ""

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from dprl.table import Table
 
-__all__ = ["render", "style", "visible"]
+__all__ = ["known", "render", "snippet", "style", "visible"]
 
 
 def _read(name: str) -> str:
@@ -35,9 +35,14 @@ def visible(value: Any) -> Any:
     )
 
 
+def known(value: float | None) -> float | None:
+    """The number; None where there is none, NaN and the infinities included."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def number(value: float | None, sign: bool = False) -> str:
     """A number as tables show it; – where there is none."""
-    if value is None or not math.isfinite(value):
+    if value is None or known(value) is None:
         return "–"
     text = Table({"": [value]}).cells()[0][0]
     return f"+{text}" if sign and value > 0 else text.replace("-", "−")
@@ -63,7 +68,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, percent=percent)
+    made.filters.update(known=known, number=number, percent=percent)
     return made
 
 
@@ -75,4 +80,10 @@ def render(name: str, /, **values: Any) -> str:
 @functools.cache
 def style() -> str:
     """The style sheet all pages share."""
-    return _read("style.css")
+    return "".join(_read(name) for name in ("tokens.css", "pieces.css", "style.css"))
+
+
+def snippet(piece: str, **values: Any) -> str:
+    """One piece of a page for a notebook, with a style that reaches nothing else in it."""
+    scoped = Markup(_read("tokens.css") + ".dprl {\n" + _read("pieces.css") + "}\n")
+    return render("notebook.html", piece=piece, scoped=scoped, **values)

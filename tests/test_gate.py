@@ -533,7 +533,7 @@ def test_how_a_certificate_is_worded():
     shown = margin.table()["low"][0]
     assert shown <= margin.rows[0]["low"] < shown + 0.001
     assert any("all of the past that matters" in line for line in margin.assumptions)
-    assert margin.notes == ("Split: seed 0.",)
+    assert margin.notes == ("Groups were split in two with seed 0.",)
 
 
 def test_certificates_travel_with_the_policy(tmp_path):

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from dprl.console import complain, progress, show, warned
 from dprl.errors import ParameterError
-from dprl.options import Json, LearnerOptions, LogOptions
+from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns
 
 __all__ = ["evaluate", "gate", "report", "sweep"]
 
@@ -25,7 +25,7 @@ def gate(
     policy: str,
     files: list[str],
     /,
-    log: LogOptions,
+    columns: OtherColumns | None = None,
     *,
     lowest: Annotated[float, Parameter(help="The lowest return there can be.")],
     highest: Annotated[float, Parameter(help="The highest return there can be.")],
@@ -53,19 +53,19 @@ def gate(
 
     State --lowest and --highest from what rewards can be, never from the returns in the log.
 
-    Example: `dprl gate policy.dprl visits.csv --episode patient --state stage --action treatment
-    --reward score --lowest 0 --highest 1`
+    Example: `dprl gate policy.dprl visits.csv --lowest 0 --highest 1`
 
     Args:
         policy: A policy file; usually with the log it was fitted to.
         files: CSV or Parquet files, or patterns in quotes.
+        columns: Where columns are not called as they were for the policy.
     """
     import dprl
-    from dprl.loading import deferring
+    from dprl.loading import deferring, read_like
 
     fitted = deferring(policy)
     with progress() as tell:
-        data = dprl.read(files, **log.options(hasattr(fitted, "feature_names")), progress=tell)
+        data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, value_range=(lowest, highest), margin=margin, mode=mode,
@@ -85,7 +85,7 @@ def evaluate(
     policy: str,
     files: list[str],
     /,
-    log: LogOptions,
+    columns: OtherColumns | None = None,
     *,
     gamma: Annotated[
         float | None, Parameter(help="Discount per step; by default the policy's own.")
@@ -105,18 +105,19 @@ def evaluate(
 ) -> int:
     """Say what held-out episodes think a policy is worth, beside what was done in them.
 
-    Example: `dprl evaluate policy.dprl held-out.parquet --episode patient --state stage
-    --action treatment --reward score`
+    Example: `dprl evaluate policy.dprl held-out.parquet`
 
     Args:
         policy: A policy file.
         files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
+        columns: Where columns are not called as they were for the policy.
     """
     import dprl
+    from dprl.loading import read_like
 
     fitted = dprl.load(policy)
     with progress() as tell, warned() as said:
-        data = dprl.read(files, **log.options(hasattr(fitted, "feature_names")), progress=tell)
+        data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
         found = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             allow_seen=allow_seen, progress=tell,
@@ -238,6 +239,7 @@ def report(
     policy: str,
     files: list[str],
     /,
+    columns: OtherColumns | None = None,
     *,
     out: Annotated[Path, Parameter(help="Where the report goes.")] = Path("review.html"),
     title: Annotated[str, Parameter(help="Its heading.")] = "What this policy would change",
@@ -252,21 +254,21 @@ def report(
     """Write a report for people on a policy: one HTML file that needs nothing else and prints.
 
     What would change and what held-out episodes say about it, where it stays silent and why, how
-    sure that is, what it cannot know, and where it comes from. The files need the columns the
-    policy was fitted on.
+    sure that is, what it cannot know, and where it comes from.
 
     Example: `dprl report policy.dprl held-out.parquet --out review.html`
 
     Args:
         policy: A policy file.
         files: CSV or Parquet files, best of episodes the policy was not learned from.
+        columns: Where columns are not called as they were for the policy.
     """
     import dprl
     from dprl.loading import deferring, read_like
 
     fitted = deferring(policy)
     with progress() as tell:
-        data = read_like(fitted, files, tell)
+        data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
         written = dprl.report(
             fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
             progress=tell,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dprl import archive
 from dprl.cell_policy import CellPolicy
@@ -45,18 +45,23 @@ def deferring(path: str | os.PathLike[str]) -> Policy | NeighborPolicy:
     return fitted
 
 
-def read_like(policy: Policy | NeighborPolicy, files: list[str], progress: Progress) -> Log:
-    """A log from files that have the columns the policy was fitted on."""
+def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
+    """A log from files that have the columns the policy was fitted on, or these where `named`."""
     from dprl.io import read  # acting on a policy needs no reader of logs
 
     parts = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
     columns = {k: v for k, v in policy.provenance.get("columns", {}).items() if k in parts and v}
-    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
-    if isinstance(policy, NeighborPolicy | CellPolicy):
+    features = isinstance(policy, NeighborPolicy | CellPolicy | NetworkPolicy)
+    if features:
         columns["state"] = list(policy.feature_names)
+    columns |= {k: v for k, v in named.items() if v is not None}
+    if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
+        columns["state"] = columns["state"][0]
+    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
     if missing or "state" not in columns:
         raise ParameterError(
             "the policy does not say which columns it was fitted on.",
-            do="Fit it on a log read from a file or a dataframe, and save it again.",
+            do="Name them (--episode, --state, --action, --reward), or fit it on a log read from a "
+            "file or a dataframe.",
         )
     return read(files, **columns, progress=progress)

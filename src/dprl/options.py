@@ -11,7 +11,15 @@ from cyclopts.config import Dict
 
 from dprl.errors import ParameterError
 
-__all__ = ["SETTINGS", "Json", "LearnerOptions", "LogOptions", "numbers", "settings"]
+__all__ = [
+    "SETTINGS",
+    "Json",
+    "LearnerOptions",
+    "LogOptions",
+    "OtherColumns",
+    "numbers",
+    "settings",
+]
 
 SETTINGS = "dprl.toml"
 
@@ -54,6 +62,26 @@ class LogOptions:
         one = len(self.state) == 1 and not any(ch in self.state[0] for ch in "*?[")
         one = one and not features
         return {**vars(self), "state": self.state[0] if one else list(self.state)}
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class OtherColumns:
+    """Which column is what, where that is not as it was for the policy."""
+
+    episode: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    state: Annotated[
+        list[str] | None, Parameter(help="By default the policy's own columns.", negative="")
+    ] = None
+    action: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    reward: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    time: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    group: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    available: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    ended: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
+    missing: Annotated[
+        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
+    ] = "error"
 
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:
@@ -147,6 +175,6 @@ def settings() -> Dict | None:
                 do=f"Tables are [log] and {', '.join(f'[{c}]' for c in sorted(commands))}.",
             )
     shared = tables.pop("log", {})
-    for command in ("check", "fit", "gate", "evaluate", "sweep"):
+    for command in ("check", "fit", "gate", "evaluate", "sweep", "report"):
         tables[command] = {**shared, **tables.get(command, {})}
     return Dict(tables, source=SETTINGS)

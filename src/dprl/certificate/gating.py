@@ -119,7 +119,11 @@ def gate(
     if mode == "in-sample" and split is not None:
         raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
     tested = _universe(log, learner.n_min, asked.horizon)
-    said = "The split of the groups was given." if split is not None else f"Split: seed {seed}."
+    said = (
+        "The split of the groups was given."
+        if split is not None
+        else f"Groups were split in two with seed {seed}."
+    )
     if isinstance(learner, DPRLContinuous):
         if mode == "in-sample":
             raise ParameterError(

@@ -273,6 +273,16 @@ def reproduce(
                 one, out / (one.name + ("-quick" if quick else "")),
                 quick=quick, seed=seed, workers=workers, progress=tell,
             )  # fmt: skip
+            if one.name == "hypotension":
+                from dprl.experiments.hypotension import reviewed
+                from dprl.reporting import report as write_report
+
+                tell("review report", 0.0)
+                policy, test = reviewed(result.folder, seed)
+                write_report(
+                    policy, test, result.folder / "review.html", values=not quick, seed=seed,
+                    title="Hypotension in intensive care: what would change", progress=tell,
+                )  # fmt: skip
         results.append(result)
         if not json:
             lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]

@@ -35,13 +35,16 @@ from dprl.log import Log
 from dprl.ope import evaluate
 from dprl.table import Table
 
-__all__ = ["CONTESTANTS", "judge", "on_tables"]
+__all__ = ["CONTESTANTS", "judge", "on_tables", "reviewed"]
 
 GAMMA, RADIUS = 0.99, 10.0
 ENOUGH = 200
 """Test patients below which the table says that it shows nothing."""
 
-N_MIN = (10, 30, 50)
+FOLLOWED = 30
+"""Effective patients below which an estimate is the model's alone."""
+
+N_MIN, REVIEWED = (10, 30, 50), 30
 CONTESTANTS: tuple[Setting, ...] = (
     {"learner": "behaviour"},
     *({"learner": "DPRL", "n_min": n} for n in N_MIN),
@@ -197,6 +200,15 @@ def summary(rows: Rows) -> Table:
         "DR: doubly robust, 95 % intervals; difference: to usual practice; ess_change and "
         "followers: among patients who reach a change."
     ]
+    size = np.asarray(rows["ess_change"], np.float64)
+    judged = ~np.isnan(size) & (np.asarray(rows["changes"], np.float64) > 0)
+    weak = int((size[judged] < FOLLOWED).sum())
+    if weak:
+        notes.append(
+            f"In {weak} of {int(judged.sum())} rows that change something ess_change is below "
+            f"{FOLLOWED}: hardly anybody was treated as suggested, DR rests on its model alone and "
+            "its interval is too short. Read nothing into those."
+        )
     if bool(rows["simulated"][0]):
         notes.append(
             "Invented patients: `true_value` is the value by playing the policy among them."
@@ -245,6 +257,13 @@ def figure(rows: Rows) -> Any:
     for axis in (left, right):
         axis.set_ylim(-0.7, len(names) - 0.3)
     return figure
+
+
+def reviewed(folder: Path, seed: int) -> tuple[Any, Log]:
+    """What the review report of a study is about: DPRL with n_min 30, and the test patients."""
+    data = icu.prepare(icu.read_stays(str(folder / "stays.parquet")), seed=seed)
+    one = {"learner": "DPRL", "n_min": REVIEWED}
+    return learner(one, data.train.n_steps, quick=False, seed=seed).fit(data.train), data.test
 
 
 def on_tables(

@@ -249,7 +249,8 @@ def test_gate_command(run, ward_csv, tmp_path):  # noqa: F811
     assert code == 0
     assert "With probability at least 95 %, the one suggestion below is a true improvement" in out
     assert "Saved as gated.dprl." in out
-    code, out, _ = run(*arguments, "--mode", "in-sample", "--states-fixed", "--json")
+    own = [x for x in arguments if x not in columns]  # the policy knows its columns
+    code, out, _ = run(*own, "--mode", "in-sample", "--states-fixed", "--json")
     result = json.loads(out)
     assert result["certificate"]["mode"] == "in-sample"
     assert result["digest"] == dprl.load(tmp_path / "gated.dprl").digest()
@@ -275,6 +276,10 @@ def test_gate_command_refused(run, ward_csv, tmp_path):  # noqa: F811
     assert "states_fixed=True" in err
     assert not (tmp_path / "gated.dprl").exists()
     assert run("gate", "policy.dprl", path, *columns)[0] == 2
+    bounds = ["--lowest", 0, "--highest", 1]
+    code, _, err = run("gate", "policy.dprl", path, "--reward", "nope", *bounds)
+    assert code == 1
+    assert "there is no column 'nope' for reward" in err
 
 
 def test_act_writes_beside_a_file_of_features(run, tmp_path):  # noqa: F811

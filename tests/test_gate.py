@@ -520,6 +520,15 @@ def test_a_group_that_comes_again_because_of_what_happened():
     assert gated.certificate.gain < 0.5 * 0.6  # the truth for first episodes
 
 
+def test_a_policy_gated_on_another_log_has_seen_both():
+    one, two, three = (bandit(400, (0.3, 0.8), seed) for seed in (0, 1, 2))
+    gated = dprl.gate(LEARNER.fit(one), two, **UNIT)
+    for log in (one, two):
+        with pytest.raises(dprl.PolicyError, match="this is the log the policy was learned from"):
+            dprl.evaluate(gated, log, draws=10)
+    assert dprl.evaluate(gated, three, draws=10).facts["episodes"] == 400
+
+
 def test_how_a_certificate_is_worded():
     log = bandit(2_000, (0.1, 0.9), 0)
     margin = dprl.gate(LEARNER, log, margin=0.2, **UNIT).certificate

@@ -14,9 +14,10 @@ import pytest
 
 import dprl
 from conftest import to_log
+from dprl import reporting
 from dprl.change import Check
 from dprl.describe import describe_changes
-from dprl.reporting import LIMIT, WHOLE, report, verdict
+from dprl.reporting import LIMIT, LISTED, WHOLE, report, verdict
 from test_cli import run  # noqa: F401 - a fixture
 from test_gate_cells import LEARNER, UNIT, ward
 
@@ -118,17 +119,40 @@ def test_what_is_hostile_is_text(tmp_path):
         assert "\u202e" not in piece._repr_html_()
 
 
-@pytest.mark.parametrize(("n", "label"), [(1500, "s{}"), (300, "{}" + "long " * 1000)])
+@pytest.mark.parametrize(
+    ("n", "label"), [(1500, "s{}"), (300, "{}" + "long " * 1000), (300, "{}" + "\u202e" * 400)]
+)
 def test_hundreds_of_changes_stay_small_and_what_is_left_out_is_said(n, label, tmp_path):
     log = many(n, label)
     policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9, plan=False).fit(log)
     text, written = page(policy, log, tmp_path)
     assert written.changes == n
     assert 0 < written.whole <= WHOLE
+    gave_way = written.whole + written.listed < min(n, WHOLE + LISTED)
+    assert gave_way == ("\u202e" in label)  # spelt out, it is long
     assert text.count("<article") == written.whole
     left = n - written.whole - written.listed
     assert (f"<strong>{left:,} left out</strong>" in text) == (left > 0)
     assert f"the first {written.whole} in full, {written.listed:,} more in a line each" in text
+
+
+def test_a_long_certificate_gives_way_too(tmp_path, monkeypatch):
+    log = many(60, "{}" + "x" * 200)
+    found = dprl.DPRLDiscrete(n_min=2, gamma=1.0, plan=False).fit(log)
+    row = {"kind": "change", "n": 3, "others": 4, "difference": 1.0, "low": 0.1,
+           "advantage_low": 0.1, "log10_e": 2.0}  # fmt: skip
+    rows = tuple(
+        {**row, **{k: r[k] for k in ("state", "usual", "suggested")}} for r in found.changes()
+    )
+    said = dprl.Certificate(
+        mode="split", delta=0.05, margin=0.0, value_range=(0.0, 1.0), gamma=1.0, groups=7,
+        tested=(60,), rows=rows, gain=0.1, bounds={}, assumptions=("none",), log="0",
+    )  # fmt: skip
+    policy = replace(found, certificate=said)
+    assert "60 certified suggestions; the first 40" in page(policy, log, tmp_path)[0]
+    monkeypatch.setattr(reporting, "LIMIT", 60_000)
+    assert report(policy, log, tmp_path / "r.html").bytes < 60_000
+    assert "60 certified suggestions; the first" in (tmp_path / "r.html").read_text()
 
 
 def test_all_fit_and_nothing_is_left_out(tmp_path):

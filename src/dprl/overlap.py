@@ -64,7 +64,7 @@ def shared(kept: Sequence[str], log: Log) -> float:
 def seen(origin: Mapping[str, Any], log: Log) -> str:
     """What `log` shares with the logs a policy of this provenance comes from; '' if nothing."""
     try:
-        sweep: Mapping[str, Any] = origin.get("sweep", {})
+        sweep: Mapping[str, Any] = origin.get("sweep") or {}
         digest = log.digest()
         for known, sample, which in (
             (origin.get("log"), origin.get("sample"), "the policy was learned from"),
@@ -76,11 +76,12 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
             share = shared(sample or (), log)
             if share > TOO_MUCH:
                 return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
-    except (AttributeError, TypeError, ValueError) as error:
+        before = origin.get("proposed")  # what was learned from one log and gated on another
+        return "" if before is None else seen(before, log)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise PolicyError(
             "the policy's record of the logs it comes from is damaged.", do="Fit it again."
         ) from error
-    return ""
 
 
 def _kappa(sample: Hashes, content: Hashes, there: Hashes, content_there: Hashes) -> float:

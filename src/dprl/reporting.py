@@ -41,8 +41,8 @@ __all__ = ["Report", "report"]
 LIMIT = 300_000
 """Bytes a report stays under."""
 
-WHOLE, LISTED = 12, 400
-"""Changes told in full, and in a line each, at most."""
+WHOLE, LISTED, PROOFS = 12, 400, 40
+"""Changes told in full, changes in a line each, and rows of a certificate, at most."""
 
 LONGEST = 160
 """Characters of a label or a situation; what is longer is cut, with a mark."""
@@ -162,20 +162,24 @@ def report(
 
 def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:
     """The page with as many changes as fit, how many are whole, and how many are listed."""
-    whole, listed = WHOLE, LISTED
+    whole, listed, proofs = WHOLE, LISTED, PROOFS
     total = len(described.changes)
     told = [_told(described, c, cases) for c in described.changes[:whole]]
     while True:
         shown = min(whole, total)
         rest = described.changes[shown : shown + listed]
         page = pages.render(
-            "report.html", told=told[:shown], rest=rest, left=total - shown - len(rest), **facts
-        )
+            "report.html", told=told[:shown], rest=rest, left=total - shown - len(rest),
+            proofs=proofs, **facts,
+        )  # fmt: skip
         text = page.encode()
-        if len(text) < LIMIT or not (shown or rest):
+        if len(text) < LIMIT or not (shown or rest or proofs):
             return text, shown, len(rest)
-        # A line is worth less than a change told in full; both give way in turn.
-        whole, listed = (whole, listed // 2) if listed > 25 else (whole // 2, listed // 2)
+        # A line is worth less than a change told in full: lines give way first, then all.
+        if listed > 25:
+            listed //= 2
+        else:
+            whole, listed, proofs = whole // 2, listed // 2, proofs // 2
 
 
 def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def gate(
         planned=planned,
         steps=np.bincount(settled.codes(), minlength=log.n_states),
         parameters=learner.settings(),
-        provenance=provenance_of(log, settled),
+        provenance={**provenance_of(log, settled), **_origin(proposal, log)},
     )
     level = REACH * delta
     nats = nats_of_sets(log.n_states, int((choice >= 0).sum()), log.n_actions, level)
@@ -238,6 +238,14 @@ def _same_pairs(policy: Policy, log: Log) -> Bools:
         for j, column in enumerate(a):
             result[i, j] = row >= 0 and column >= 0 and policy.allowed[row, column]
     return result
+
+
+def _origin(proposal: Any, log: Log) -> dict[str, Any]:
+    """The log a policy was learned from before it was gated on another: it has seen both."""
+    facts = getattr(proposal, "provenance", {})
+    if not facts or facts.get("log") == log.digest():
+        return {}
+    return {"proposed": {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}}
 
 
 def _learner(proposal: Any) -> Learner:

@@ -139,14 +139,14 @@ def test_hundreds_of_changes_stay_small_and_what_is_left_out_is_said(n, label, t
 def test_a_long_certificate_gives_way_too(tmp_path, monkeypatch):
     log = many(60, "{}" + "x" * 200)
     found = dprl.DPRLDiscrete(n_min=2, gamma=1.0, plan=False).fit(log)
-    row = {"kind": "change", "n": 3, "others": 4, "difference": 1.0, "low": 0.1,
+    row = {"kind": "change", "n": 1, "others": 4, "difference": 1.0, "low": 0.1,
            "advantage_low": 0.1, "log10_e": 2.0}  # fmt: skip
     rows = tuple(
         {**row, **{k: r[k] for k in ("state", "usual", "suggested")}} for r in found.changes()
     )
     said = dprl.Certificate(
         mode="split", delta=0.05, margin=0.0, value_range=(0.0, 1.0), gamma=1.0, groups=7,
-        tested=(60,), rows=rows, gain=0.1, bounds={}, assumptions=("none",), log="0",
+        tested=(60,), rows=rows, gain=0.1, bounds={}, assumptions=("none",), log=log.digest(),
     )  # fmt: skip
     policy = replace(found, certificate=said)
     assert "60 certified suggestions; the first 40" in page(policy, log, tmp_path)[0]

@@ -41,6 +41,9 @@ GAMMA, RADIUS = 0.99, 10.0
 ENOUGH = 200
 """Test patients below which the table says that it shows nothing."""
 
+SHOWN = 13.0
+"""How far from usual practice the figure reaches; estimates without followers go anywhere."""
+
 FOLLOWED = 30
 """Effective patients below which an estimate is the model's alone."""
 
@@ -238,20 +241,27 @@ def figure(rows: Rows) -> Any:
     left, right = axes[0]
     families = [n.replace("DPRL planned", "DPRL paper").split(",")[0] for n in names]
     looks = plot.style([("DPRL contrast" if f == "DPRL" else f) for f in families])
+    truth = rows["true_value"][names.index("behaviour")]
+    usual = float(rows["usual"][0]) if math.isnan(truth) else float(truth)
+    window = (usual - SHOWN, usual + SHOWN)
     for i, (y, family) in enumerate(zip(place, families, strict=True)):
         colour = looks["DPRL contrast" if family == "DPRL" else family]["color"]
         if not math.isnan(rows["DR"][i]):
-            left.plot([rows["DR_low"][i], rows["DR_high"][i]], [y, y], color=colour, linewidth=2)
-            left.plot(rows["DR"][i], y, "o", color=colour, markersize=5)
+            low, middle, high = (rows[k][i] for k in ("DR_low", "DR", "DR_high"))
+            left.plot(np.clip([low, high], *window), [y, y], color=colour, linewidth=2)
+            for value, beyond in ((low, "<"), (high, ">")):
+                if not window[0] <= value <= window[1]:
+                    left.plot(np.clip(value, *window), y, beyond, color=colour, markersize=6)
+            if window[0] <= middle <= window[1]:
+                left.plot(middle, y, "o", color=colour, markersize=5)
         if not math.isnan(rows["true_value"][i]):
             left.plot(rows["true_value"][i], y, "D", color="black", markersize=4, fillstyle="none")
         right.barh(y, 1 - rows["deferred"][i], color=colour, height=0.6)
-    truth = rows["true_value"][names.index("behaviour")]
-    usual = float(rows["usual"][0]) if math.isnan(truth) else float(truth)
     left.axvline(usual, color="#333333", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     left.set_yticks(place, names)
     right.set_yticks(place, [""] * len(names))
-    left.set_title("value: DR with 95 % (●), true (◇), usual practice (- -)")
+    left.set_title("value: DR, 95 % (●), true (◇), usual (- -)")
+    left.set_xlim(window[0] - 0.5, window[1] + 0.5)
     right.set_title("share of test decisions at which it speaks")
     right.set_xlim(0, 1)
     for axis in (left, right):

@@ -6,6 +6,7 @@ import csv
 import os
 import shutil
 import signal
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -206,7 +207,9 @@ def test_killed_in_the_middle_and_nothing_is_lost(browser, tmp_path):
         assert "Approved: 4" in page.inner_text("main")
         follow(page, page.get_by_role("button", name="Write approved.dprl with 4"))
         keys = page.locator("tbody a").evaluate_all("x => x.map(a => a.href.split('/').pop())")
-    said = Verdicts(tmp_path / "p.review.sqlite", policy.digest(), keys).all()
+    with sqlite3.connect(tmp_path / "p.review.sqlite") as db:
+        log = db.execute("SELECT value FROM facts WHERE name = 'log'").fetchone()[0]
+    said = Verdicts(tmp_path / "p.review.sqlite", policy.digest(), keys, log).all()
     assert [v.comment for v in said] == [f"comment {i}" for i in range(4)]
     assert dprl.load(tmp_path / "approved.dprl").summary()["changes"] == 4
 

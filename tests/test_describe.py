@@ -89,8 +89,9 @@ def test_states_against_a_slow_reading(seed):
         assert (c.usual, c.suggested, c.episodes) == (
             row["usual"],
             row["suggested"],
-            row["episodes"],
+            policy.m[s, policy.choice[s]],
         )
+        assert c.value - c.value_usual == pytest.approx(c.advantage)
         assert (c.advantage, c.planned) == (row["advantage"], row["planned"])
         assert dict(c.shares) == {
             policy.actions[a]: policy.m[s, a] / policy.m[s].sum()
@@ -121,9 +122,8 @@ def test_regions_against_a_slow_reading(walker):
         assert c.purity == mine.sum() / inside.sum()
         agree(c.check, slow_check(log, inside, c.suggested, 0.97))
         typical = policy.at([v for _, v in c.typical])
-        assert (typical.n[0, typical.choice[0]], typical.m[0].sum()) == (
-            c.episodes, c.others + typical.m[0, typical.choice[0]],
-        )  # fmt: skip
+        assert typical.m[0, typical.choice[0]] == c.episodes
+        assert typical.m[0].sum() == c.episodes + c.others
         for name, low, high in c.region.ranges:
             assert f"{name} {low:g} to under {high:g}" in c.situation
         covered += c.steps
@@ -217,7 +217,8 @@ def test_cells_are_changes_of_their_own(cells):
     inside = policy.cells_of(log.features) == change.state
     agree(change.check, slow_check(log, inside, "b", 1.0))
     assert (change.steps, change.met, change.region) == (inside.sum(), inside.sum(), None)
-    assert change.situation == f"cell {change.state}: x -0.4 to under 0.4"
+    assert change.situation.startswith(f"cell {change.state}: all states nearest to x = ")
+    assert change.situation.endswith("; in this log x -0.4 to under 0.4")
     assert [name for name, _ in change.typical] == ["x"]  # noise has no weight
     took, others = found.cases(change)
     assert {c.action for c in took} == {"b"}
@@ -232,7 +233,7 @@ def test_a_cell_the_log_never_meets_is_told_by_its_centre(cells):
     away = log.take(np.flatnonzero(log.features[:, 0] > 5))
     (change,) = describe_changes(policy, away).changes
     assert (change.steps, change.check.took, change.check.got) == (0, 0, None)
-    assert change.situation.startswith(f"cell {change.state}: around x = ")
+    assert change.situation.startswith(f"cell {change.state}: all states nearest to x = ")
 
 
 def slow_silence(policy, log):

@@ -260,6 +260,22 @@ def test_gate_command(run, ward_csv, tmp_path):  # noqa: F811
     assert json.loads(out)["certificate"]["rows"][0]["suggested"] == "new"
 
 
+def test_outputs_never_take_the_place_of_inputs(run, ward_csv, tmp_path):  # noqa: F811
+    path, columns = ward_csv
+    run("fit", path, *columns, "--n-min", 20, "--gamma", 1)
+    before = path.read_bytes(), (tmp_path / "policy.dprl").read_bytes()
+    for command in (
+        ["report", "policy.dprl", path, "--out", path],
+        ["report", "policy.dprl", path, "--out", "policy.dprl"],
+        ["review", "policy.dprl", "--log", path, "--out", path, "--export"],
+        ["review", "policy.dprl", "--log", path, "--out", "policy.review.sqlite", "--export"],
+    ):
+        code, _, err = run(*command)
+        assert code == 1, command
+        assert "overwr" in err
+    assert before == (path.read_bytes(), (tmp_path / "policy.dprl").read_bytes())
+
+
 def test_gate_command_refused(run, ward_csv, tmp_path):  # noqa: F811
     path, columns = ward_csv
     run("fit", path, *columns, "--n-min", 20, "--gamma", 1)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -836,3 +837,49 @@ def test_cells_are_evaluated_as_the_labels_they_are():
     )
     for name in ("IS", "WIS", "PDIS", "WPDIS"):
         assert one[name] == two[name]
+
+
+# -- what was once silent ------------------------------------------------------------------------
+
+
+def test_a_group_that_went_against_once_is_no_follower():
+    """Each patient: one stay that followed, one that did not."""
+    train = to_log([[("s", "a", 0.0)]] * 30 + [[("s", "b", 1.0)]] * 20)
+    policy = dprl.DPRLDiscrete(n_min=15, gamma=1.0).fit(train)
+    rows = [[("s", "b" if i % 2 else "a", 1.0)] for i in range(40)]
+    log = replace(to_log(rows), group=np.arange(40, dtype=np.int32) // 2, groups=tuple(range(20)))
+    facts = dprl.evaluate(policy, log, draws=10).facts
+    assert (facts["reached"], facts["followers"]) == (20, 0)
+
+
+def test_values_reach_to_the_end_of_long_episodes():
+    """70 steps of reward 1 for the suggestion: fewer backups than steps would cut values off."""
+    n, T = 24, 70
+    took = np.repeat(np.arange(n) % 2, T)
+    log = dprl.from_arrays(
+        episode=np.repeat(np.arange(n), T), state=np.tile(np.arange(T, dtype=float), n)[:, None],
+        feature_names=["t"], action=np.where(took == 1, "b", "a"), reward=took.astype(float),
+    )  # fmt: skip
+    always = dprl.CallablePolicy(lambda x: ["b"] * len(x), actions=("a", "b"))
+    found = dprl.evaluate(always, log, gamma=1.0, draws=10)
+    assert found["DM"]["value"] == pytest.approx(T, rel=0.02)
+
+
+def test_what_was_not_on_offer_is_said():
+    train = to_log([[("s", "a", 0.0)]] * 30 + [[("s", "b", 1.0)]] * 20)
+    policy = dprl.DPRLDiscrete(n_min=15, gamma=1.0).fit(train)
+    log = dprl.from_arrays(
+        episode=np.arange(40), state=["s"] * 40, action=["a", "b"] * 20, reward=[0.0, 1.0] * 20,
+        available=[["a"], ["a", "b"]] * 20,
+    )  # fmt: skip
+    found = dprl.evaluate(policy, log, draws=10)
+    assert found.facts["not_offered"] == 0.5
+    assert any("was not on offer" in line for line in found.warnings)
+
+
+def test_bootstrapped_tails_are_said_to_be_usual_practice():
+    rows = [[("s", "b", 1.0), ("s", "b", 1.0)]] * 20 + [[("s", "a", 0.0)]] * 30
+    policy = dprl.DPRLDiscrete(n_min=15, gamma=0.9).fit(to_log(rows))
+    cut = to_log([[("s", "a", 0.5), ("s", "b", 1.0)]] * 40, cut=[i % 4 == 0 for i in range(40)])
+    found = dprl.evaluate(policy, cut, cut="bootstrap", draws=10)
+    assert any("is put at usual practice" in line for line in found.warnings)

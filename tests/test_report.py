@@ -16,6 +16,7 @@ import dprl
 from conftest import to_log
 from dprl import reporting
 from dprl.change import Check
+from dprl.claim import down
 from dprl.describe import describe_changes
 from dprl.reporting import LIMIT, LISTED, WHOLE, report, verdict
 from test_cli import run  # noqa: F401 - a fixture
@@ -183,9 +184,12 @@ def test_the_numbers_are_those_of_the_parts(gated, held, tmp_path):
         assert f"{change.check.took} followers got {change.check.got:.3f}" in words
         assert f"did otherwise and got {change.check.got_others:.3f}" in words
         assert f"{change.advantage:+.3f} ({change.low:+.3f} to {change.high:+.3f})" in words
-        assert f"{change.episodes:,} episodes did it here, {change.others:,} did otherwise" in words
+        assert (
+            f"{change.episodes:,} episodes did it at their first visit, {change.others:,} did otherwise"
+            in words
+        )
         proof = next(r for r in gated.certificate.rows if r["state"] == change.state)
-        assert f"better than doing otherwise by at least {proof['low']:+.3f}" in words
+        assert f"better than doing otherwise by at least {down(proof['low']):+.3f}" in words
     for why, share in found.silent:
         assert f"{why}{round(100 * share)} %" in words.replace("'", "&#39;")
     assert gated.certificate.claim in words
@@ -302,7 +306,12 @@ def test_cut_episodes_are_told(tmp_path):
      (0.0, 0.1, 0.2, "leans with it"), (-0.2, -0.1, 0.0, "leans against it")],
 )  # fmt: skip
 def test_what_a_check_says(low, middle, high, word):
-    assert verdict(Check(3, 4, 1.0, 0.5, middle, low, high)) == word
+    assert verdict(Check(10, 14, 1.0, 0.5, middle, low, high)) == word
+    for few in (
+        Check(9, 14, 1.0, 0.5, middle, low, high),
+        Check(14, 9, 1.0, 0.5, middle, low, high),
+    ):
+        assert verdict(few) == "cannot say"
 
 
 # -- refusals and the command ---------------------------------------------------------------------

@@ -341,3 +341,11 @@ def test_a_policy_that_changes_nothing(tmp_path):
     page = client.get(f"/{TOKEN}/").text
     assert "0 changes to review" in page
     assert "This policy changes nothing." in page
+
+
+def test_enter_in_a_field_says_nothing(tmp_path):
+    """The form's default button, the first in it, is disabled: Enter does not agree."""
+    client, found, _ = site(tmp_path)
+    page = client.get(f"/{TOKEN}/change/{found.changes[0].key}").text
+    form = page[page.index("<form") :]
+    assert form.index("<button disabled hidden>") < form.index('value="agree"')

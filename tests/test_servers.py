@@ -160,7 +160,7 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
         ([*review, "--out", "p.dprl"], "cannot be written to 'p.dprl'"),
         ([*review, "--out", "no/where.dprl"], "cannot be written to"),
         (["review", "p.dprl", "--log", "none.csv"], "none.csv"),
-        ([*review, "--verdicts", str(log)], "cannot hold verdicts"),
+        ([*review, "--verdicts", str(log)], "would be overwritten"),
     ]:
         assert _run(tokens) == 1
         assert said in capsys.readouterr().err

@@ -170,13 +170,13 @@ def test_rules_do_what_their_sentences_say(swept):
 def test_cautious_takes_the_smallest_radius_of_equals():
     rank = RULES["cautious"][1]
     rows = [
-        {"n_min": 5, "radius": r, "difference_low": low, "ess_change": ess}
+        {"n_min": 5, "radius": r, "difference_low": low, "ess": 99.0, "ess_change": ess}
         for r, low, ess in ((1.0, 0.1, 40), (0.5, 0.1, 40), (0.2, -0.1, 40), (0.1, 0.1, 29))
     ]
     ranks = [rank(row) for row in rows]
     assert ranks[2] is ranks[3] is None
     assert max(x for x in ranks if x) == ranks[1]
-    assert rank({"n_min": 9, "difference_low": np.nan, "ess_change": 99}) is None
+    assert rank({"n_min": 9, "difference_low": np.nan, "ess": 99, "ess_change": 99}) is None
 
 
 def test_a_rule_of_ones_own(swept):
@@ -287,7 +287,7 @@ def test_table_json_frame(swept):
     text = str(swept)
     assert text.startswith("4 settings, judged on 1,000 held-out episodes; usual practice gets")
     assert "never saw" in text
-    assert swept.to_frame().shape == (4, 11)
+    assert swept.to_frame().shape == (4, 12)
     data = json.loads(swept.to_json())
     assert [row["n_min"] for row in data["settings"]] == GRID
     assert data["valid"] == swept.valid
@@ -344,6 +344,7 @@ def test_bad_settings(care):
         ({"n_min": [5], "estimator": "best"}, "estimator must be one of"),
         ({"n_min": [5], "estimator": "DR", "values": False}, "need values"),
         ({"n_min": [5], "delta": 0.05}, "needs value_range"),
+        ({"n_min": [5, 6], "delta": 1.5, "value_range": (0, 1)}, "delta must lie"),
         ({"n_min": [5], "value_range": (0, 1)}, "Name a delta"),
     ]
     for options, words in bad:

@@ -84,6 +84,8 @@ def test_another_policy_or_list_of_changes_is_refused(path):
     with pytest.raises(dprl.PolicyError, match="another policy"):
         Verdicts(path, "q", KEYS)
     with pytest.raises(dprl.PolicyError, match="another log"):
+        Verdicts(path, "p", KEYS, "elsewhere")
+    with pytest.raises(dprl.PolicyError, match="another log"):
         Verdicts(path, "p", KEYS[:2])
     assert len(Verdicts(path, "p", KEYS).all()) == 1
 

@@ -46,9 +46,9 @@ class Change:
         suggested: What the policy suggests.
         shares: (action, share of episodes that took it there first), largest first.
         counted: What the counts count: "episodes", "groups" or "visits".
-        episodes: Of the training log, that took the suggestion there.
+        episodes: Of the training log, that took the suggestion at their first visit.
         others: And that did otherwise.
-        value: Their mean return with the suggestion.
+        value: Mean return of those that took it.
         value_usual: And with usual practice.
         advantage: Difference to usual practice at first visits.
         low: Its approximate 95 % interval, of this change alone; None where there is none.

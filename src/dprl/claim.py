@@ -108,14 +108,15 @@ class Certificate:
         every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
         better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
         words = (
-            f"With probability at least {self._sure()}, {every} true improvement{'s' * (n != 1)} "
+            f"With probability at least {self.sure}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."
         )
         if self.gain:
             words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
         return words
 
-    def _sure(self) -> str:
+    @property
+    def sure(self) -> str:
         """1 - δ in words, never more than it is."""
         if self.delta < 1e-4:
             return f"1 - {self.delta:g}"

@@ -212,8 +212,10 @@ def _cell(log: Log, here: Ints, centre: tuple[tuple[str, float], ...], s: int) -
     names, x = log.feature_names, np.asarray(log.features)
     used = [names.index(n) for n, _ in centre]
     if not len(here):
-        return f"cell {s}: around " + ", ".join(f"{n} = {v:.4g}" for n, v in centre)
-    return f"cell {s}: {range_words(ranges_of(x, names, here, used), _whole(log, used))}"
+        return f"cell {s}: all states nearest to " + ", ".join(f"{n} = {v:.4g}" for n, v in centre)
+    words = range_words(ranges_of(x, names, here, used), _whole(log, used))
+    middle = ", ".join(f"{n} = {v:.4g}" for n, v in centre)
+    return f"cell {s}: all states nearest to {middle}; in this log {words}"
 
 
 def _whole(log: Log, used: list[int]) -> dict[str, bool]:
@@ -292,9 +294,9 @@ def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "suggested": row["suggested"],
         "shares": tuple((policy.actions[a], float(shares[a])) for a in order),
         "counted": unit,
-        "episodes": row[unit],
+        "episodes": int(policy.m[s].sum()) - row["others"],
         "others": row["others"],
-        "value": row["value"],
+        "value": row["value_usual"] + row["advantage"],
         "value_usual": row["value_usual"],
         "advantage": row["advantage"],
         "low": _number(row["low"]),

@@ -38,6 +38,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 BACKUPS = 50
+"""At least so many, and as many as the longest episode has steps: fewer would cut values off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,8 @@ def forests(log: Log, said: Spoken, gamma: float, use: Bools, *, trees: int, see
     def value(Q: Floats) -> Floats:
         return np.asarray(np.where(mine > 0, mine * Q, 0.0).sum(axis=1))
 
-    fitted: FittedQ = fitted_q(data, mine > 0, value, iterations=BACKUPS, trees=trees, seed=seed)
+    backups = max(BACKUPS, int(log.lengths.max()))
+    fitted: FittedQ = fitted_q(data, mine > 0, value, iterations=backups, trees=trees, seed=seed)
     z, step = metric.transform(np.asarray(log.features)), np.arange(log.n_steps)
     asked = pi > 0
     asked[step, log.action] = True

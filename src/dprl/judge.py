@@ -266,6 +266,10 @@ def report(
     import dprl
     from dprl.loading import deferring, read_like
 
+    if out.resolve() in {Path(p).resolve() for p in (policy, *files)}:
+        raise ParameterError(
+            f"the report would overwrite {str(out)!r}, which is read.", do="Name another --out."
+        )
     fitted = deferring(policy)
     with progress() as tell:
         data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))

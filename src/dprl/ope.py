@@ -132,6 +132,7 @@ def evaluate(
         "misplaced": known.misplaced,
         "log_loss": known.log_loss,
         **_suggested(known, said, rows, settled, speaks),
+        "not_offered": _not_offered(said, settled, speaks),
         "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
     }
     rows_out, usual_practice, undefined = _intervals(
@@ -147,7 +148,7 @@ def evaluate(
         rows=rows_out,
         behavior=usual_practice,
         facts=facts,
-        warnings=(*said_before, *_warnings(facts, policy, settled, undefined, trouble, draws)),
+        warnings=(*said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut)),
         settings={
             "gamma": gamma, "level": float(level), "draws": int(draws), "seed": int(seed),
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
@@ -215,12 +216,23 @@ def _where_it_matters(weighted: Weighted, said: Spoken, log: Log, changed: Bools
         square = float((w * w).sum())
         return float(w.sum()) ** 2 / square if square > 0 else 0.0
 
+    against_any = np.bincount(log.group[reached & ~follows], minlength=G) > 0
     return {
         "reached": groups(reached),
-        "followers": groups(follows),
+        "followers": int(((np.bincount(log.group[follows], minlength=G) > 0) & ~against_any).sum()),
         "ess": ess(np.ones(log.n_episodes, bool)),
         "ess_change": ess(reached),
     }
+
+
+def _not_offered(said: Spoken, log: Log, speaks: Bools) -> float:
+    """Share of the steps at which the policy speaks whose menu does not hold its suggestion."""
+    if log.available is None or log.menus is None or not speaks.any():
+        return 0.0
+    suggested = said.suggested[said.row[speaks]]
+    known = suggested < log.n_actions
+    offered = log.menus[log.available[speaks], np.where(known, suggested, 0)]
+    return float((~(known & offered)).mean())
 
 
 def _suggested(
@@ -284,7 +296,13 @@ def _intervals(
 
 
 def _warnings(
-    facts: Mapping[str, Any], policy: Any, log: Log, undefined: float, trouble: str, draws: int
+    facts: Mapping[str, Any],
+    policy: Any,
+    log: Log,
+    undefined: float,
+    trouble: str,
+    draws: int,
+    cut: Cut | None,
 ) -> list[str]:
     """What to be wary of, in words."""
     unit, said = facts["unit"], []
@@ -298,6 +316,16 @@ def _warnings(
                 f"{100 * strange:.1f} % of steps are in states the policy never saw; it {does} "
                 "there."
             )
+    if cut == "bootstrap" and len(log.cut_episodes):
+        said.append(
+            f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
+            "practice, whatever the policy would do there."
+        )
+    if facts["not_offered"]:
+        said.append(
+            f"at {100 * facts['not_offered']:.1f} % of the steps at which the policy speaks its "
+            "suggestion was not on offer: the estimates suppose that it was."
+        )
     if not facts["spoken"]:
         return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
     if not facts["reached"]:
@@ -307,7 +335,12 @@ def _warnings(
             f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a change and none "
             "took the suggestion at every one. What would have happened is the model's guess."
         )
-    elif facts["ess_change"] < ENOUGH:
+    if facts["ess"] < ENOUGH <= min(facts["ess_change"], facts["groups"]):
+        said.append(
+            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: what the "
+            f"policy confirms costs weight too, estimates rest on few {unit}."
+        )
+    if facts["followers"] and facts["ess_change"] < ENOUGH:
         said.append(
             f"the effective sample size where it matters is {facts['ess_change']:.1f}, below "
             f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."

@@ -34,11 +34,9 @@ def range_words(ranges: Sequence[Range], whole: Mapping[str, bool]) -> str:
     """Ranges as people say them; `whole` tells which features are whole numbers."""
 
     def one(r: Range) -> str:
-        if not whole[r.feature]:
-            return f"{r.feature} {r.low:g} to under {r.high:g}"
-        if r.high - r.low == 1:
-            return f"{r.feature} = {r.low:g}"
-        return f"{r.feature} {r.low:g} to {r.high - 1:g}"
+        if whole[r.feature] and r.high - r.low == 1:
+            return f"{r.feature} = {r.low:.12g}"
+        return f"{r.feature} {r.low:.12g} to under {r.high:.12g}"
 
     return " · ".join(one(r) for r in ranges) or "anywhere"
 

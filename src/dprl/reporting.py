@@ -25,6 +25,7 @@ from markupsafe import Markup
 
 from dprl import pages
 from dprl.change import Change, Check
+from dprl.claim import down
 from dprl.describe import Described, describe_changes
 from dprl.disk import replacing
 from dprl.errors import LogError, ParameterError
@@ -194,9 +195,14 @@ def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:
     }
 
 
+SPEAK = 10
+"""Followers, and others, below which a check says nothing: two lucky ones have no variance."""
+
+
 def verdict(check: Check) -> str:
     """What a check says, as a key of VERDICTS."""
-    if check.difference is None or check.low is None or check.high is None:
+    few = min(check.took, check.others) < SPEAK
+    if few or check.difference is None or check.low is None or check.high is None:
         return "cannot say"
     if check.low > 0:
         return "agrees"
@@ -231,6 +237,7 @@ def _facts(
         "notes": notes,
         "extent": max(ends, default=1.0) or 1.0,
         "verdict": verdict,
+        "down": down,
         "verdicts": VERDICTS,
         "tally": Counter(verdict(c.check) for c in changes),
         "regions": isinstance(policy, NeighborPolicy),

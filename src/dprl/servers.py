@@ -122,15 +122,18 @@ def serve(
     with progress() as tell:
         tell("reading the policy", 0.0)
         fitted = deferring(policy)
-    secret = (os.environ.get(TOKEN) or new_token()) if token else None
-    if secret is not None and len(secret) < SHORTEST:
-        raise ParameterError(f"{TOKEN} must have at least {SHORTEST} characters.")
+    given = os.environ.get(TOKEN, "").strip()
+    secret = (given or new_token()) if token else None
+    if secret is not None and (len(secret) < SHORTEST or not secret.isascii() or " " in secret):
+        raise ParameterError(
+            f"{TOKEN} must have at least {SHORTEST} characters, plain ones without blanks."
+        )
     app = serve_app(
         fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit
     )
     sock = open_socket(host, port)
     url = url_of(sock, host)
-    shown = secret if TOKEN not in os.environ else None
+    shown = None if given else secret
     lines = [f"Serving {policy} at {url}"]
     lines += [f"Token: {shown}"] if shown else []
     facts = {"url": url, "token": shown, "policy": fitted.digest()}

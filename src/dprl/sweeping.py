@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl.baselines.settings import check_number
 from dprl.behavior import Behavior
 from dprl.certificate.gating import gate
 from dprl.certificate.histograms import check_range
@@ -41,17 +42,17 @@ Progress = Callable[[str, float], None]
 
 
 def _cautious(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and row["ess_change"] >= ENOUGH
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_change"]) >= ENOUGH
     return (row["n_min"], -(row.get("radius") or 0.0)) if good else None
 
 
 def _lower_end(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and row["ess_change"] >= ENOUGH
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_change"]) >= ENOUGH
     return (row["difference_low"],) if good else None
 
 
 def _bold(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and row["ess_change"] >= ENOUGH
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_change"]) >= ENOUGH
     return (row["changed"],) if good else None
 
 
@@ -237,6 +238,7 @@ def sweep(
         )
     settings = _settings(learner, n_min, radius)
     if delta is not None:
+        check_number("delta", delta, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
         check_range(value_range)
     elif value_range is not None:
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")
@@ -316,6 +318,7 @@ def _row(policy: Any, found: Evaluation, estimator: str) -> Row:
         "changed": facts["changed"],
         "reached": facts["reached"],
         "followers": facts["followers"],
+        "ess": facts["ess"],
         "ess_change": facts["ess_change"],
         "difference": estimate["difference"],
         "difference_low": estimate["difference_low"],

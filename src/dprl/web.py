@@ -106,6 +106,8 @@ class Guard:
         try:
             async with asyncio.timeout(SECONDS_A_BODY):
                 body = await self._body(headers, receive)
+        except ConnectionError:  # broken off midway: half a request is no request
+            return
         except TimeoutError:
             said = self.refuse(408, "the request's body did not arrive in time.", "Send it again.")
             await said(scope, receive, told)
@@ -162,7 +164,7 @@ class Guard:
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                return b"".join(parts)
+                raise ConnectionError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self.limit:

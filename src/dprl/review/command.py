@@ -69,9 +69,18 @@ def open_review(
             f"the approved policy cannot be written to {str(out)!r}.",
             do="Name with --out a file in a folder that exists, and not the policy itself.",
         )
+    file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
+    audit = out.with_name(out.stem + "-audit.csv")
+    inputs = {Path(p).resolve() for p in (path, *log)}
+    kept = {file.resolve(), *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm"))}
+    if {out.resolve(), audit.resolve()} & (inputs | kept) or kept & inputs:
+        raise ParameterError(
+            "a file that is read or holds verdicts would be overwritten.",
+            f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",
+            "Name other files.",
+        )
     data = read_like(policy, log, progress)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
-    file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     keys = [c.key for c in described.changes]
-    return Review(described, Verdicts(file, policy.digest(), keys), out, needs)
+    return Review(described, Verdicts(file, policy.digest(), keys, data.digest()), out, needs)

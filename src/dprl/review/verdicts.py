@@ -101,10 +101,12 @@ class Verdicts:
         changes: The keys of its changes.
     """
 
-    def __init__(self, path: str | os.PathLike[str], policy: str, changes: Sequence[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], policy: str, changes: Sequence[str], log: str = ""
+    ) -> None:
         self.path, self.changes = Path(path), frozenset(changes)
         listed = hashlib.sha256("\n".join(sorted(changes)).encode()).hexdigest()
-        facts = {"policy": policy, "changes": listed}
+        facts = {"policy": policy, "changes": listed, "log": log}
         try:
             with self._open() as db:
                 self._claim(db, facts)
@@ -139,7 +141,9 @@ class Verdicts:
             db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
         found = dict(db.execute("SELECT name, value FROM facts"))
         db.execute("COMMIT")
-        for name, what in (("policy", "another policy"), ("changes", "another log")):
+        for name, what in (
+            ("policy", "another policy"), ("changes", "another log"), ("log", "another log"),
+        ):  # fmt: skip
             if found.get(name) != facts[name]:
                 raise PolicyError(
                     f"{self.path.name!r} holds verdicts on {what}.",

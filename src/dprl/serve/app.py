@@ -11,6 +11,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
+import signal
+import traceback
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -126,7 +129,12 @@ class _Service:
         await warming
 
     async def _warm(self) -> None:
-        await run_in_threadpool(self.answers.warm)
+        try:
+            await run_in_threadpool(self.answers.warm)
+        except Exception:
+            traceback.print_exc()
+            os.kill(os.getpid(), signal.SIGTERM)  # better gone than unready for ever
+            return
         gc.freeze()  # what is there now stays: no collection need look at it again
         self.metrics.ready = True
 

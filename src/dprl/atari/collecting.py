@@ -103,7 +103,8 @@ class Collection:
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
-        write_arrays(path, {n: getattr(self, n) for n in ("action", *CAME)}, self.about)
+        columns = {n: getattr(self, n) for n in ("action", *CAME)}
+        write_arrays(path, columns, self.about, packed=True)
 
     # -- rows: copy by copy, in time ---------------------------------------------------------
 

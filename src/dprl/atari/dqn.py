@@ -36,7 +36,6 @@ from dprl.atari.networks import (
     read_arrays,
     write_arrays,
 )
-from dprl.disk import replacing
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.files import Progress
 
@@ -217,13 +216,11 @@ class Trainer:
             for part, value in self.adam.state.get(parameter, {}).items():
                 if part in ADAM:
                     arrays[f"{part}.{name}"] = value.detach().cpu().numpy()
-        mark = f"{self.step}"
-        with replacing(folder / f"memory-{mark}.npz") as part, part.open("wb") as stream:
-            np.savez(stream, **self.memory.arrays())  # type: ignore[arg-type]
+        write_arrays(folder / f"memory-{self.step}.npz", self.memory.arrays(), {})
         facts = {"updates": self.updates, "step": self.step, "count": self.memory.count}
         write_arrays(folder / "state.npz", arrays, {**about, **facts})
         for old in folder.glob("memory-*.npz"):
-            if old.name != f"memory-{mark}.npz":
+            if old.name != f"memory-{self.step}.npz":
                 old.unlink()
 
     def load(self, folder: Path, about: Mapping[str, Any]) -> None:

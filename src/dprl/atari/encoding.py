@@ -199,11 +199,12 @@ def encode(
             f"the encoder's loss was not finite after {steps:,} steps.",
             do="Use a smaller learning_rate.",
         )
+    few = max(1, min(20, steps // 4))
     kept = {k: v.detach().cpu().numpy().copy() for k, v in w.items() if not k.startswith("head")}
     about = {
         "objective": objective, "gamma": gamma, "epochs": epochs, "batch": batch, "seed": seed,
         "learning_rate": learning_rate, "samples": len(rows), "game": collection.about["game"],
-        "first_loss": float(np.mean(losses[:20])), "last_loss": float(np.mean(losses[-20:])),
+        "first_loss": float(np.mean(losses[:few])), "last_loss": float(np.mean(losses[-few:])),
     }  # fmt: skip
     return Encoder({**kept, **fixed}, about)
 

@@ -155,11 +155,18 @@ class QNetwork:
         return np.asarray(self.values(seen).argmax(axis=1))
 
 
-def write_arrays(path: str | os.PathLike[str], arrays: Arrays, about: Mapping[str, Any]) -> None:
-    """Arrays and a JSON text in one npz, whole or not at all."""
+def write_arrays(
+    path: str | os.PathLike[str],
+    arrays: Arrays,
+    about: Mapping[str, Any],
+    *,
+    packed: bool = False,
+) -> None:
+    """Arrays and a JSON text in one npz, whole or not at all; packed where that helps."""
     text = np.array(json.dumps(dict(about), sort_keys=True))
+    save: Any = np.savez_compressed if packed else np.savez
     with replacing(path) as part, part.open("wb") as stream:
-        np.savez_compressed(stream, meta=text, **arrays)  # type: ignore[arg-type]
+        save(stream, meta=text, **arrays)
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:

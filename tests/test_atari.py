@@ -499,6 +499,8 @@ def test_agreement_knows_good_neighbours_from_bad():
     assert good["pair"] > 0.97
     noise = agreement(log(x, x[:, 0]), log(y, rng.uniform(size=800)), k=5, gamma=1e-9)
     assert noise["state"] < 0
+    none = agreement(log(x, 0 * x[:, 0]), log(y, 0 * y[:, 0]), k=5, gamma=1e-9)
+    assert np.isnan([none["state"], none["pair"]]).all()  # no return, nothing to agree about
     one = agreement(log(x, x[:, 0]), log(y, y[:, 0]), k=800, gamma=1e-9)
     assert one["state"] == pytest.approx(0, abs=1e-9)  # everybody is a neighbour: the mean
 
@@ -521,7 +523,7 @@ def test_parts_cover_all_games_once():
 
 # -- DQN ------------------------------------------------------------------------------------------
 
-TINY = DQN(copies=2, batch=8, every=2, memory=60, patience=10, renewed=5, explored=60, round=40)
+TINY = DQN(copies=2, batch=8, every=2, memory=60, patience=10, renewed=7, explored=60, round=40)
 
 
 def test_training_resumed_equals_training_in_one_go(tmp_path):

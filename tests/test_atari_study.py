@@ -49,7 +49,7 @@ def test_tasks_are_data():
         assert {t["samples"] for t in tasks} == {5_000 if quick else 100_000}
 
 
-def rows_of(expert_steps):
+def rows_of(expert_steps, rewarded=9):
     """Scores that are known: the behaviour gets 10 + i, DPRL paper 3 more, others 1 less."""
     rows = []
     for learner in atari.LEARNERS:
@@ -60,7 +60,7 @@ def rows_of(expert_steps):
                     "game": "pong", "learner": learner, "contestant": atari.label(learner, one),
                     "radius": 0.25, "by_rule": "radius" in one, "near": 4.0, "episode": i,
                     "score": 10.0 + i + plus, "deferred": 0.5, "cut": i == 0, "samples": 77,
-                    "games_learned": 5, "expert_steps": expert_steps, "medium_steps": expert_steps,
+                    "rewarded": rewarded, "games_learned": 5, "expert_steps": expert_steps, "medium_steps": expert_steps,
                     "quick": True,
                 })  # fmt: skip
     return {k: np.array([r[k] for r in rows]) for k in rows[0]}
@@ -78,6 +78,8 @@ def test_table_and_figure():
     assert "1,000 steps" in table.note
     assert "QUICK" in table.note
     assert "UNTRAINED" in atari.summary(rows_of(0)).note
+    assert "NO REWARD" not in table.note
+    assert "NO REWARD IN THE LOG" in atari.summary(rows_of(9, rewarded=0)).note
     with plot.look():
         figure = atari.figure(rows_of(1_000))
     assert len(figure.axes) == 1

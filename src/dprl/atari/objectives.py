@@ -7,12 +7,14 @@ second (those of the same action for Q):
     agreement = 1 - ∑ (G(s) - mean of G over N_k(s))² / ∑ (G(s) - mean of all voting G)²
 
 1 where neighbours tell a state's return, 0 where they tell no more than the mean of all, below 0
-where they mislead. It does not depend on the scale of a representation. Beside it: the radius of
-`dprl.atari.step_radius`, the games that lie within it, and the share of states that find none.
+where they mislead, NaN where all returns are equal. It does not depend on the scale of a
+representation. Beside it: the radius of `dprl.atari.step_radius`, the games that lie within it, and
+the share of states that find none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,14 +76,19 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
     game = np.repeat(voting.group, voting.lengths)
     games = [len(np.unique(game[rows])) for rows in lists]
     return {
-        "state": 1 - float(((asked[some] - told) ** 2).sum()) / max(spread, 1e-12),
-        "pair": 1 - wrong_pair / max(spread_pair, 1e-12),
+        "state": _share(float(((asked[some] - told) ** 2).sum()), spread),
+        "pair": _share(wrong_pair, spread_pair),
         "kth_distance": float(np.median(apart.reshape(len(some), -1)[:, -1])),
         "radius": radius,
         "neighbors": float(np.median([len(rows) for rows in lists])),
         "games": float(np.median(games)),
         "alone": float(np.mean([len(rows) == 0 for rows in lists])),
     }
+
+
+def _share(wrong: float, spread: float) -> float:
+    """What is told of a spread; NaN where there is nothing to tell."""
+    return 1 - wrong / spread if spread > 0 else math.nan
 
 
 def compare_objectives(

@@ -196,6 +196,7 @@ def run(setting: Setting) -> list[Row]:
                     "score": float(found.score[i]), "steps": int(found.steps[i]),
                     "deferred": float(found.deferred[i] / max(1, found.steps[i])),
                     "cut": bool(found.cut[i]), "samples": log.n_steps,
+                    "rewarded": int((log.reward != 0).sum()),
                     "games_learned": len(log.groups), "expert_steps": setting["expert_steps"],
                     "medium_steps": setting["medium_steps"], "quick": setting["quick"],
                     "seed": setting["seed"],
@@ -327,6 +328,11 @@ def _notes(rows: Rows) -> list[str]:
             f"{int(rows['games_learned'][first])} games; radius by rule "
             f"{rows['radius'][ruled[0]]:.3g}."
         )
+        if not rows["rewarded"][first]:
+            notes.append(
+                f"{game}: NO REWARD IN THE LOG: every return is 0, so returns tell nothing and "
+                "whoever seems to learn from them goes by counts and ties."
+            )
     if bool(rows["quick"][0]):
         notes.append("QUICK VERSION: few decisions, short games; no conclusion may rest on it.")
     return notes

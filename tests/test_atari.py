@@ -28,6 +28,7 @@ from dprl.atari import (
     Mixture,
     MostFrequent,
     QNetwork,
+    choose_radius,
     collect,
     compare_objectives,
     encode,
@@ -391,9 +392,23 @@ def test_radius_is_the_median_step():
         [92, 0.0]]), action=[0, 1, 0, 1, 0], reward=np.zeros(5), ended=np.ones(5, bool),
     )  # fmt: skip
     assert step_radius(log) == 2.0  # of 5, 1, 2
-    assert step_radius(log, 1.0) == 5.0
-    with pytest.raises(ParameterError, match="quantile"):
-        step_radius(log, 2.0)
+    # To the first state of the other episode: 90, 87.1, 87.1 | 87.1, 89.1; the step is smaller.
+    assert choose_radius(log, 1) == 2.0
+    with pytest.raises(ParameterError, match="enough"):
+        choose_radius(log, 0)
+
+
+def test_radius_shrinks_where_neighbours_are_many():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(300, 2))
+    log = dprl.from_arrays(
+        episode=np.arange(300) // 30, time=np.arange(300) % 30, state=x, action=np.arange(300) % 2,
+        reward=np.zeros(300), ended=np.ones(300, bool),
+    )  # fmt: skip
+    apart = np.sqrt(((x[:, None] - x[None]) ** 2).sum(axis=2))
+    apart[np.arange(300)[:, None] // 30 == np.arange(300) // 30] = np.inf
+    assert choose_radius(log, 20) == pytest.approx(np.median(np.sort(apart, axis=1)[:, 19]))
+    assert choose_radius(log, 20) < step_radius(log) == choose_radius(log, 10**6)
 
 
 @pytest.mark.parametrize("neighbors", ["all", "first"])

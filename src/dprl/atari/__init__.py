@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dprl.atari.collecting import Collection, Frames, collect
-    from dprl.atari.controls import MostFrequent, step_radius
+    from dprl.atari.controls import MostFrequent, choose_radius, step_radius
     from dprl.atari.dqn import DQN, train_dqn
     from dprl.atari.encoding import Encoder, encode
     from dprl.atari.games import GAMES, Games
@@ -25,6 +25,7 @@ __all__ = [
     "Mixture",
     "MostFrequent",
     "QNetwork",
+    "choose_radius",
     "collect",
     "compare_objectives",
     "encode",
@@ -35,7 +36,7 @@ __all__ = [
 
 _HOME = {
     "collecting": ("Collection", "Frames", "collect"),
-    "controls": ("MostFrequent", "step_radius"),
+    "controls": ("MostFrequent", "choose_radius", "step_radius"),
     "dqn": ("DQN", "train_dqn"),
     "encoding": ("Encoder", "encode"),
     "games": ("GAMES", "Games"),

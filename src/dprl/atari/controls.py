@@ -1,10 +1,15 @@
 r"""How near is near, and the control without which a win means nothing.
 
-Radius: states one step apart in the same game are the same situation for our purpose, so
+Radius, from the learners' log and without a look at returns:
 
-    radius = median over steps of the learners' log of |φ(s_t) - φ(s_{t+1})|
+    one_step  = median over steps of |φ(s_t) - φ(s_{t+1})|
+    enough    = median over states of the distance to the 30th nearest state of other games
+    radius    = min(one_step, enough)
 
-It looks at no return. The paper's 1e-4 and 1e-3 are reported beside it.
+States one step apart in the same game are one situation for our purpose, so nothing farther should
+count as near; and where an encoder sets consecutive states far apart (those that tell actions do),
+half of the states having 30 neighbours, five for each of six actions, is near enough. The paper's
+1e-4 and 1e-3 are reported beside it.
 
 `MostFrequent` has DPRL's neighbours and threshold and ignores what came of actions: it says what
 was mostly done nearby, if that was done n_min times, else DEFER. What DPRL gains beyond it is due
@@ -25,21 +30,40 @@ from dprl.log import Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbors.metric import Metric
 
-__all__ = ["Majority", "MostFrequent", "step_radius"]
+__all__ = ["Majority", "MostFrequent", "choose_radius", "step_radius"]
 
 
-def step_radius(log: Log, quantile: float = 0.5) -> float:
-    """A quantile of the distances between consecutive states of one trajectory."""
-    if not 0 <= quantile <= 1:
-        raise ParameterError(f"quantile must lie in [0, 1]; got {quantile!r}.")
+ENOUGH, LOOKED = 30, 500
+"""Neighbours wanted, and states at which they are sought."""
+
+
+def choose_radius(log: Log, enough: int = ENOUGH) -> float:
+    """The smaller of a median step and of the median distance to `enough` neighbours."""
+    if enough < 1:
+        raise ParameterError(f"enough must be at least 1; got {enough!r}.")
+    x, game = _states(log), np.repeat(log.group, log.lengths)
+    reach = []
+    for i in np.unique(np.linspace(0, len(x) - 1, LOOKED).astype(int)):
+        apart = ((x[game != game[i]] - x[i]) ** 2).sum(axis=1)
+        if len(apart) >= enough:
+            reach.append(float(np.sqrt(np.partition(apart, enough - 1)[enough - 1])))
+    return min([step_radius(log), *([float(np.median(reach))] if reach else [])])
+
+
+def _states(log: Log) -> NDArray[np.float64]:
     if log.features is None:
         raise LogError("a radius needs states of features.")
+    return log.features
+
+
+def step_radius(log: Log) -> float:
+    """The median distance between consecutive states of one trajectory."""
+    x = _states(log)
     inside = np.ones(log.n_steps, bool)
     inside[log.starts[1:] - 1] = False
     if not inside.any():
         raise LogError("no trajectory has two steps: there is no distance to take.")
-    apart = np.sqrt((np.diff(log.features, axis=0) ** 2).sum(axis=1))[inside[:-1]]
-    return float(np.quantile(apart, quantile))
+    return float(np.median(np.sqrt((np.diff(x, axis=0) ** 2).sum(axis=1))[inside[:-1]]))
 
 
 @dataclass(frozen=True, kw_only=True)

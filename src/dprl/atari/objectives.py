@@ -8,8 +8,8 @@ second (those of the same action for Q):
 
 1 where neighbours tell a state's return, 0 where they tell no more than the mean of all, below 0
 where they mislead, NaN where all returns are equal. It does not depend on the scale of a
-representation. Beside it: the radius of `dprl.atari.step_radius`, the games that lie within it, and
-the share of states that find none.
+representation. Beside it: the radius of `dprl.atari.choose_radius`, the games that lie within it,
+and the share of states that find none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.atari.collecting import Collection, Frames
-from dprl.atari.controls import step_radius
+from dprl.atari.controls import choose_radius, step_radius
 from dprl.atari.encoding import OBJECTIVES, encode
 from dprl.errors import LogError
 from dprl.files import Progress
@@ -71,7 +71,7 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
         means = G[rows][close.reshape(len(own), -1)].mean(axis=1)
         wrong_pair += float(((asked[own] - means) ** 2).sum())
         spread_pair += float(((asked[own] - G[rows].mean()) ** 2).sum())
-    radius = step_radius(voting)
+    radius = choose_radius(voting)
     lists = cKDTree(voters).query_ball_point(askers[some], radius)
     game = np.repeat(voting.group, voting.lengths)
     games = [len(np.unique(game[rows])) for rows in lists]
@@ -79,6 +79,7 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
         "state": _share(float(((asked[some] - told) ** 2).sum()), spread),
         "pair": _share(wrong_pair, spread_pair),
         "kth_distance": float(np.median(apart.reshape(len(some), -1)[:, -1])),
+        "step": step_radius(voting),
         "radius": radius,
         "neighbors": float(np.median([len(rows) for rows in lists])),
         "games": float(np.median(games)),
@@ -130,6 +131,7 @@ def compare_objectives(
         f"{collection.about['game']}: do neighbours agree in value? "
         f"{collection.samples:,} samples, {int(collection.games.max()) + 1} games, k = {k}",
         note="state, pair: share of the spread of returns told by the k nearest states (of the "
-        "same action), on games neither the encoder nor the voters come from; radius: the median "
-        "distance of consecutive states; neighbors, games: within it, median; alone: none within.",
+        "same action), on games neither the encoder nor the voters come from; step: median "
+        "distance of consecutive states; radius: by rule; neighbors, games: within it, median; "
+        "alone: none within.",
     )

@@ -28,7 +28,7 @@ import numpy as np
 
 from dprl import plot, stats
 from dprl.atari.collecting import Collection, collect
-from dprl.atari.controls import MostFrequent, step_radius
+from dprl.atari.controls import MostFrequent, choose_radius
 from dprl.atari.encoding import Encoder, encode
 from dprl.atari.games import GAMES, LONGEST, Games, optional
 from dprl.atari.networks import QNetwork, read_arrays, write_arrays
@@ -64,7 +64,7 @@ LOOKED = 500
 
 
 def contestants(learner: str, quick: bool) -> list[Setting]:
-    """The paper's grid for a learner; radius "rule" is `dprl.atari.step_radius`."""
+    """The paper's grid for a learner; radius "rule" is `dprl.atari.choose_radius`."""
     n_min, radii = ((5,), ("rule",)) if quick else (N_MIN, RADII)
     if learner in DPRL or learner in COUNTS:
         return [{"n_min": n, "radius": r} for r in radii for n in n_min]
@@ -174,7 +174,7 @@ def run(setting: Setting) -> list[Row]:
     played = Collection.load(place / "collection.npz")
     x = read_arrays(place / "points.npz")[0]["points"]
     log = played.log(x, ~taught(played, setting["seed"]))
-    rule = step_radius(log)
+    rule = choose_radius(log)
     make = functools.partial(Games, longest=setting["longest"])
 
     @functools.cache

@@ -38,6 +38,7 @@ from dprl.atari import (
 )
 from dprl.atari import dqn as dqn_module
 from dprl.atari.collecting import mixed
+from dprl.atari.controls import never_speaks
 from dprl.atari.encoding import OBJECTIVES, SIZE
 from dprl.atari.games import COPIES, ROOM, first_seed
 from dprl.atari.networks import first_weights, shapes, write_arrays
@@ -409,6 +410,28 @@ def test_radius_shrinks_where_neighbours_are_many():
     apart[np.arange(300)[:, None] // 30 == np.arange(300) // 30] = np.inf
     assert choose_radius(log, 20) == pytest.approx(np.median(np.sort(apart, axis=1)[:, 19]))
     assert choose_radius(log, 20) < step_radius(log) == choose_radius(log, 10**6)
+
+
+@pytest.mark.parametrize("neighbors", ["all", "first"])
+def test_silence_is_known_beforehand(neighbors):
+    """n points of one action around an empty middle: the middle hears all, each point too few."""
+    n, r = 6, 1.0
+    angle = 2 * np.pi * np.arange(n) / n
+    x = 0.99 * r * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    log = dprl.from_arrays(
+        episode=np.arange(n), state=x, action=np.zeros(n, int), reward=np.zeros(n),
+        ended=np.ones(n, bool), actions=(0, 1),
+    )  # fmt: skip
+    fit = dprl.DPRLContinuous(
+        n_min=n, radius=r, gamma=1.0, metric=Metric(scale="none"), neighbors=neighbors,
+        contrast=False,
+    )  # fmt: skip
+    speaks = fit.fit(log)
+    assert speaks.at(np.zeros((1, 2))).choice[0] == 0
+    assert speaks.training.choice.max() == -1  # no training point knows
+    assert not never_speaks(speaks)
+    assert never_speaks(replace(fit, n_min=n + 1).fit(log))
+    assert never_speaks(replace(fit, radius=0.1).fit(log))
 
 
 @pytest.mark.parametrize("neighbors", ["all", "first"])

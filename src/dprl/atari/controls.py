@@ -30,7 +30,7 @@ from dprl.log import Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbors.metric import Metric
 
-__all__ = ["Majority", "MostFrequent", "choose_radius", "step_radius"]
+__all__ = ["Majority", "MostFrequent", "choose_radius", "never_speaks", "step_radius"]
 
 
 ENOUGH, LOOKED = 30, 500
@@ -64,6 +64,17 @@ def step_radius(log: Log) -> float:
     if not inside.any():
         raise LogError("no trajectory has two steps: there is no distance to take.")
     return float(np.median(np.sqrt((np.diff(x, axis=0) ** 2).sum(axis=1))[inside[:-1]]))
+
+
+def never_speaks(policy: NeighborPolicy) -> bool:
+    """Whether no state whatever can have n_min neighbours of one action.
+
+    If the ball of radius r around some state holds them, the ball of radius 2r around each of them
+    does: so it is enough to look at the training points.
+    """
+    around = 2 * float(policy.parameters["radius"]) * (1 + 1e-9)
+    known = policy._looks.evidence(policy.z, around, neighbors=policy.parameters["neighbors"])
+    return bool(known.n_pair.max() < policy.n_min)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ def encode(
         objective: One of `OBJECTIVES`.
         games: bool (number of games,), which to learn from; all by default.
         gamma: Discount of the returns.
-        epochs: Passes over the samples.
+        epochs: As many samples as so many passes, drawn with replacement.
         batch: Samples a step.
         learning_rate: Of Adam.
         seed: Of the first weights and the batches.

@@ -28,7 +28,7 @@ import numpy as np
 
 from dprl import plot, stats
 from dprl.atari.collecting import Collection, collect
-from dprl.atari.controls import MostFrequent, choose_radius
+from dprl.atari.controls import MostFrequent, choose_radius, never_speaks
 from dprl.atari.encoding import Encoder, encode
 from dprl.atari.games import GAMES, LONGEST, Games, optional
 from dprl.atari.networks import QNetwork, read_arrays, write_arrays
@@ -267,6 +267,9 @@ def _player(name: str, policy: Any, encoder: Encoder, mixture: Mixture) -> Playe
     choice = getattr(policy, "choice", None)
     if policy is None or (choice is not None and (np.asarray(choice) < 0).all()):
         return silent  # nothing was issued in any cell: it is the behaviour
+    near = getattr(policy, "near", policy)
+    if hasattr(near, "allowed_at") and never_speaks(near):
+        return silent
     return represented(policy, encoder)
 
 

@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 from dprl import plot, stats
+from dprl.atari import collecting, encoding
+from dprl.atari import networks as nets
 from dprl.atari.collecting import Collection, collect
 from dprl.atari.controls import MostFrequent, choose_radius, never_speaks
 from dprl.atari.encoding import Encoder, encode
@@ -128,7 +130,9 @@ def prepare(
         progress=progress,
     )  # fmt: skip
     said = hashlib.sha256((place / "collection.npz").read_bytes()).hexdigest()
-    question = {"collection": said, "epochs": size["epochs"], "seed": seed}
+    code = b"".join(Path(m.__file__ or "").read_bytes() for m in (collecting, encoding, nets))
+    question = {"collection": said, "epochs": size["epochs"], "seed": seed,
+                "code": hashlib.sha256(code).hexdigest()}  # fmt: skip
     points = place / "points.npz"
     if not points.exists() or read_arrays(points)[1].get("question") != question:
         frames = played.frames(progress=progress)

@@ -561,7 +561,7 @@ def test_parts_cover_all_games_once():
 
 # -- DQN ------------------------------------------------------------------------------------------
 
-TINY = DQN(copies=2, batch=8, every=2, memory=60, patience=10, renewed=7, explored=60, round=40)
+TINY = DQN(copies=2, batch=8, every=2, memory=60, patience=10, renewed=8, explored=60, round=40)
 
 
 def test_training_resumed_equals_training_in_one_go(tmp_path):

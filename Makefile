@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := .venv/.installed
 
-.PHONY: demo test check format slow deep bench docs clean
+.PHONY: demo test check format slow deep atari bench docs clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
@@ -27,6 +27,10 @@ slow: $(STAMP)-bench
 deep: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[deep]'
 	@$(BIN)/python -m pytest tests/test_fitted.py
+
+atari: $(STAMP)-dev
+	@$(PIP) install -c constraints.txt -e '.[atari]'
+	@$(BIN)/python -m pytest tests/test_atari.py tests/test_atari_games.py tests/test_atari_study.py
 
 bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md

@@ -29,7 +29,7 @@ ROWS = [
     "loading",
     "envs",
     "learn continuous compression baselines stats",
-    "certificate",
+    "certificate atari",
     "behavior spoken estimators evaluation",
     "fqe",
     "ope",

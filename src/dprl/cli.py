@@ -242,6 +242,15 @@ def reproduce(
     tables: Annotated[
         Path | None, Parameter(help="For hypotension: a folder of MIMIC tables.")
     ] = None,
+    games: Annotated[
+        list[str] | None,
+        Parameter(
+            help="For atari: by default the paper's five.", consume_multiple=True, negative=""
+        ),
+    ] = None,
+    experts: Annotated[
+        Path | None, Parameter(help="For atari: a folder of trained networks.")
+    ] = None,
     seed: Annotated[int, Parameter(help="Everything random follows from it.")] = 0,
     workers: Annotated[int | None, Parameter(help="Processes; by default one a core.")] = None,
     json: Json = False,
@@ -254,18 +263,28 @@ def reproduce(
 
     Args:
         names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
-            or all; or hypotension, which needs --tables.
+            or all; or hypotension, which needs --tables, or atari, which needs --experts
+            unless --quick.
     """
     from dprl.experiments import NAMES, experiment
     from dprl.experiments.harness import reproduce as run
     from dprl.experiments.hypotension import on_tables
 
     wanted = list(NAMES) if "all" in names else names
-    chosen = [experiment(name) for name in wanted if name != "hypotension"]
+    apart = ("hypotension", "atari")
+    chosen = [experiment(name) for name in wanted if name not in apart]
     if "hypotension" in names:
         place = out / ("hypotension-quick" if quick else "hypotension")
         with progress() as tell:
             chosen.append(on_tables(tables, place, progress=tell))
+    if "atari" in names:
+        from dprl.experiments.atari import on_games
+
+        place = out / ("atari-quick" if quick else "atari")
+        with progress() as tell:
+            chosen.append(
+                on_games(games or (), experts, place, quick=quick, seed=seed, progress=tell)
+            )
     results = []
     for one in chosen:
         with progress() as tell:

@@ -1,0 +1,54 @@
+"""The Atari study: games, networks, logged play, a learned representation (extra `atari`)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dprl.atari.collecting import Collection, Frames, collect
+    from dprl.atari.controls import MostFrequent, choose_radius, step_radius
+    from dprl.atari.dqn import DQN, train_dqn
+    from dprl.atari.encoding import Encoder, encode
+    from dprl.atari.games import GAMES, Games
+    from dprl.atari.networks import QNetwork
+    from dprl.atari.objectives import compare_objectives
+    from dprl.atari.playing import Mixture, play
+
+__all__ = [
+    "DQN",
+    "GAMES",
+    "Collection",
+    "Encoder",
+    "Frames",
+    "Games",
+    "Mixture",
+    "MostFrequent",
+    "QNetwork",
+    "choose_radius",
+    "collect",
+    "compare_objectives",
+    "encode",
+    "play",
+    "step_radius",
+    "train_dqn",
+]
+
+_HOME = {
+    "collecting": ("Collection", "Frames", "collect"),
+    "controls": ("MostFrequent", "choose_radius", "step_radius"),
+    "dqn": ("DQN", "train_dqn"),
+    "encoding": ("Encoder", "encode"),
+    "games": ("GAMES", "Games"),
+    "networks": ("QNetwork",),
+    "objectives": ("compare_objectives",),
+    "playing": ("Mixture", "play"),
+}
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: neither torch nor the emulator is loaded before."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'dprl.atari' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"dprl.atari.{_WHERE[name]}"), name)

@@ -1,0 +1,139 @@
+"""Games: some copies of one Atari game, stepped together, by the NoFrameskip protocol.
+
+Four grey frames of 84 x 84, an action held for four frames (the maximum of the last two is seen),
+up to 30 idle frames at a start, FIRE where a game waits for it, no sticky actions, at most 108,000
+frames a game, rewards as the game gives them.
+
+A lost life is an end (`ended`) after which the same game goes on; the emulator's `episodic_life`
+would restart it. After the end of a game the next step begins a new one and ignores its action:
+that step is no transition (`began`). Whether an end was the last is known one step later, by that.
+
+Seeds: playing for a log, playing to judge and playing to train draw from ranges that do not meet.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import ParameterError
+
+__all__ = ["GAMES", "Games", "Moment", "Playable", "chance", "first_seed", "optional"]
+
+GAMES = ("qbert", "pong", "freeway", "bowling", "amidar")
+"""The paper's."""
+
+LONGEST = 108_000
+"""Frames of a game, at most: half an hour at 60 a second."""
+
+PARTS = {"collect": 0, "judge": 1, "train": 2}
+ROOM, COPIES = 1 << 29, 1 << 12
+
+Frame: TypeAlias = NDArray[np.uint8]
+
+
+class Moment(NamedTuple):
+    """What a step led to, in each of n copies.
+
+    Attributes:
+        seen: uint8 (n, 4, 84, 84), the newest frame last.
+        reward: float64 (n,), unclipped.
+        ended: bool (n,), a life or a game ended here.
+        cut: bool (n,), the game was stopped for its length.
+        began: bool (n,), a new game began instead: no transition.
+    """
+
+    seen: Frame
+    reward: NDArray[np.float64]
+    ended: NDArray[np.bool_]
+    cut: NDArray[np.bool_]
+    began: NDArray[np.bool_]
+
+
+class Playable(Protocol):
+    """What plays: an emulator, or a stand-in."""
+
+    n: int
+    n_actions: int
+
+    def reset(self, seed: int) -> Frame:
+        """Begin anew; copy i with seed + i."""
+
+    def step(self, actions: NDArray[Any]) -> Moment:
+        """Take one action in each copy."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+Make: TypeAlias = Callable[[str, int], Playable]
+
+
+class Games:
+    """Copies of a game on ale-py's vector environment."""
+
+    def __init__(self, game: str, n: int, *, threads: int = 1, longest: int = LONGEST) -> None:
+        vector = optional("ale_py.vector_env", "ale-py")
+        roms = importlib.import_module("ale_py.roms")
+        if game not in roms.get_all_rom_ids():
+            raise ParameterError(
+                f"there is no game {game!r}.", do=f"The study's: {', '.join(GAMES)}."
+            )
+        self._env = vector.AtariVectorEnv(
+            game, n, num_threads=threads, max_num_frames_per_episode=longest,
+            reward_clipping=False, life_loss_info=True,
+        )  # fmt: skip
+        self.n, self.n_actions = n, int(self._env.single_action_space.n)
+        self._clock = np.zeros(n, np.int64)
+
+    def reset(self, seed: int) -> Frame:
+        """Begin anew; copy i with seed + i."""
+        seen, facts = self._env.reset(seed=int(seed))
+        self._clock = np.array(facts["episode_frame_number"])
+        return np.array(seen)
+
+    def step(self, actions: NDArray[Any]) -> Moment:
+        """Take one action in each copy."""
+        seen, reward, ended, cut, facts = self._env.step(np.asarray(actions, np.int64))
+        clock = np.array(facts["episode_frame_number"])
+        began, self._clock = clock < self._clock, clock
+        return Moment(
+            np.array(seen), np.asarray(reward, np.float64), np.array(ended), np.array(cut), began
+        )
+
+    def close(self) -> None:
+        """Let go of the emulator."""
+        self._env.close()
+
+
+def first_seed(part: str, seed: int) -> int:
+    """The emulator's seed of the first copy; 4,096 copies have seeds of their own.
+
+    Args:
+        part: "collect", "judge" or "train".
+        seed: The user's, below 131,072.
+    """
+    if not 0 <= seed < ROOM // COPIES:
+        raise ParameterError(f"seed must lie in 0..{ROOM // COPIES - 1}; got {seed!r}.")
+    return PARTS[part] * ROOM + int(seed) * COPIES
+
+
+def chance(part: str, seed: int, t: int) -> np.random.Generator:
+    """Where all chance of step t comes from; parts never share it."""
+    return np.random.default_rng([PARTS[part], seed, t])
+
+
+def optional(module: str, package: str) -> Any:
+    """A module of the extra `atari`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ParameterError(
+            f"the Atari study needs {package}, which is not installed.",
+            f"import {module}: {error}",
+            "pip install 'dprl[atari]'",
+        ) from error

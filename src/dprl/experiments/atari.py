@@ -1,0 +1,413 @@
+"""Atari: DPRL for features against its rivals, on a representation learned from logged play.
+
+For each game 100,000 decisions of a mixture (the expert's action with probability .5, else the
+medium's) are logged; a third of the games teaches the representation, everybody learns from the
+other two thirds, with signs of rewards, and plays 20 games with fresh seeds. What defers is played
+by the mixture. See `dprl.atari`.
+
+`DPRL paper` is the paper's rule as practised there: every neighbour counts, no contrast. `DPRL
+contrast` counts games and asks for contrast; `DPRL gate` issues what is certified at δ = .05 for
+returns within ±1/(1-γ) (from 0 where a game takes nothing away). `planned` looks beyond one
+decision. `count only` has the neighbours of either and ignores what came of them: a win of DPRL is
+due to its test only as far as it beats that.
+
+Forests have 50 trees and 10 backups (`dprl.baselines` alone would do 100 and 50), CQL 10,000 steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl import plot, stats
+from dprl.atari import collecting, encoding
+from dprl.atari import networks as nets
+from dprl.atari.collecting import Collection, collect
+from dprl.atari.controls import MostFrequent, choose_radius, never_speaks
+from dprl.atari.encoding import Encoder, encode
+from dprl.atari.games import GAMES, LONGEST, Games, optional
+from dprl.atari.networks import QNetwork, read_arrays, write_arrays
+from dprl.atari.objectives import parts_of_games
+from dprl.atari.playing import Mixture, Played, Player, play, represented, silent
+from dprl.continuous import DPRLContinuous
+from dprl.errors import ParameterError
+from dprl.experiments.harness import Experiment, Row, Rows, Setting
+from dprl.files import Progress
+from dprl.log import Log
+from dprl.neighbors.metric import Metric
+from dprl.table import Table
+
+__all__ = ["LEARNERS", "contestants", "on_games"]
+
+GAMMA, DELTA, TAUGHT = 0.99, 0.05, 1 / 3
+N_MIN, RADII = (5, 10, 30), ("rule", 1e-3, 1e-4)
+DPRL = tuple(f"DPRL {rule}{plan}" for rule in ("paper", "contrast", "gate")
+             for plan in ("", " planned"))  # fmt: skip
+COUNTS = ("count only", "count only by game")
+LEARNERS = (
+    "behaviour", "expert", "medium", *DPRL, *COUNTS, "SPIBB", "PQI", "CQL", "BC",
+)  # fmt: skip
+QUICK = {"samples": 5_000, "episodes": 2, "epochs": 3, "longest": 4_000, "trees": 10, "backups": 5,
+         "steps": 1_000}  # fmt: skip
+FULL = {"samples": 100_000, "episodes": 20, "epochs": 5, "longest": LONGEST, "trees": 50,
+        "backups": 10, "steps": 10_000}  # fmt: skip
+NEVER_LOSE = ("qbert", "freeway", "bowling", "amidar")
+"""Games without negative rewards."""
+
+LOOKED = 500
+"""Training points at which neighbours are counted, for the table."""
+
+
+def contestants(learner: str, quick: bool) -> list[Setting]:
+    """The paper's grid for a learner; radius "rule" is `dprl.atari.choose_radius`."""
+    n_min, radii = ((5,), ("rule",)) if quick else (N_MIN, RADII)
+    if learner in DPRL or learner in COUNTS:
+        return [{"n_min": n, "radius": r} for r in radii for n in n_min]
+    if learner == "SPIBB":
+        return [{"n_min": n, "radius": "rule"} for n in n_min]
+    if learner == "PQI":
+        return [{"b": b, "radius": "rule"} for b in ((1e-3,) if quick else (1e-4, 1e-3, 1e-2))]
+    if learner == "CQL":
+        return [{"alpha": a} for a in ((1e-2,) if quick else (1e-4, 1e-2, 1e-1))]
+    return [{}]
+
+
+def label(learner: str, one: Setting) -> str:
+    """What a contestant is called."""
+    words = [learner, *(f"{k} {one[k]:g}" for k in ("n_min", "b", "alpha") if k in one)]
+    if one.get("radius", "rule") != "rule":
+        words.append(f"r {one['radius']:g}")
+    return ", ".join(words)
+
+
+# -- what is prepared once a game -----------------------------------------------------------------
+
+
+def networks(game: str, experts: Path | None, quick: bool, seed: int) -> tuple[QNetwork, QNetwork]:
+    """The expert and the medium player of a game."""
+    if experts is None:
+        if not quick:
+            raise ParameterError(
+                "the Atari study needs a folder of trained networks.",
+                do="Name it: --experts FOLDER, with GAME_expert.npz (or GAME_last.npz) and "
+                "GAME_medium.npz; dprl.atari.train_dqn makes them. --quick does without.",
+            )
+        games = Games(game, 1)
+        games.close()
+        return tuple(QNetwork.random(games.n_actions, 2 * seed + i, game=game) for i in (0, 1))  # type: ignore[return-value]
+    best = next((experts / f"{game}_{n}.npz" for n in ("expert", "last")
+                 if (experts / f"{game}_{n}.npz").is_file()), None)  # fmt: skip
+    if best is None or not (experts / f"{game}_medium.npz").is_file():
+        missing = "expert" if best is None else "medium"
+        raise ParameterError(
+            f"{str(experts)!r} holds no {missing} network of {game}.",
+            f"{game}_{missing}.npz",
+            "dprl.atari.train_dqn makes both.",
+        )
+    return QNetwork.load(best), QNetwork.load(experts / f"{game}_medium.npz")
+
+
+def prepare(
+    game: str, folder: Path, pair: tuple[QNetwork, QNetwork], size: dict[str, int], seed: int,
+    progress: Progress | None,
+) -> Setting:  # fmt: skip
+    """Play, learn the representation, place every sample; what is there already stays."""
+    place = folder / game
+    place.mkdir(parents=True, exist_ok=True)
+    for name, network in zip(("expert", "medium"), pair, strict=True):
+        path = place / f"{name}.npz"
+        if not path.exists() or QNetwork.load(path).digest() != network.digest():
+            network.save(path)
+    played = collect(
+        game, *pair, samples=size["samples"], seed=seed, path=place / "collection.npz",
+        progress=progress,
+    )  # fmt: skip
+    said = hashlib.sha256((place / "collection.npz").read_bytes()).hexdigest()
+    code = b"".join(Path(m.__file__ or "").read_bytes() for m in (collecting, encoding, nets))
+    question = {"collection": said, "epochs": size["epochs"], "seed": seed,
+                "code": hashlib.sha256(code).hexdigest()}  # fmt: skip
+    points = place / "points.npz"
+    if not points.exists() or read_arrays(points)[1].get("question") != question:
+        frames = played.frames(progress=progress)
+        encoder = encode(
+            played, frames, games=taught(played, seed), gamma=GAMMA, epochs=size["epochs"],
+            seed=seed, progress=progress,
+        )  # fmt: skip
+        encoder.save(place / "encoder.npz")
+        write_arrays(points, {"points": encoder.points(frames, progress)}, {"question": question})
+    digest = hashlib.sha256(points.read_bytes() + said.encode())
+    return {
+        "game": game, "folder": str(place.resolve()), "digest": digest.hexdigest(),
+        "expert_steps": int(pair[0].about.get("step", 0)),
+        "medium_steps": int(pair[1].about.get("step", 0)),
+    }  # fmt: skip
+
+
+def taught(played: Collection, seed: int) -> Any:
+    """bool (games,): those that teach the representation; the learners get the others."""
+    shares = (TAUGHT, 1 - TAUGHT)
+    return parts_of_games(int(played.games.max()) + 1, shares, seed)[0]
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+
+
+def settings(quick: bool, seed: int, *, about: Sequence[Setting]) -> Sequence[Setting]:
+    """Tasks: one a game and learner, with all of its settings."""
+    size = QUICK if quick else FULL
+    return [
+        {**one, "learner": learner, "quick": quick, "seed": seed, **size}
+        for one in about
+        for learner in LEARNERS
+    ]
+
+
+def run(setting: Setting) -> list[Row]:
+    """Learn with every setting, and play."""
+    place, game, name = Path(setting["folder"]), setting["game"], setting["learner"]
+    optional("torch", "torch").set_num_threads(1)
+    mixture = Mixture(*(QNetwork.load(place / f"{n}.npz") for n in ("expert", "medium")))
+    encoder = Encoder.load(place / "encoder.npz")
+    played = Collection.load(place / "collection.npz")
+    x = read_arrays(place / "points.npz")[0]["points"]
+    log = played.log(x, ~taught(played, setting["seed"]))
+    rule = choose_radius(log)
+    make = functools.partial(Games, longest=setting["longest"])
+
+    @functools.cache
+    def judged(player: Player) -> Played:
+        return play(player, mixture, game, episodes=setting["episodes"], seed=setting["seed"],
+                    make=make)  # fmt: skip
+
+    rows: list[Row] = []
+    for one, policy in fitted(name, log, rule, setting):
+        player = _player(name, policy, encoder, mixture)
+        found = judged(player)
+        near = _near(policy)
+        rows += [
+                {
+                    "game": game, "learner": name, "contestant": label(name, one),
+                    **{k: float(one.get(k, math.nan)) for k in ("n_min", "b", "alpha")},
+                    "radius": _radius(one, rule) if "radius" in one else math.nan,
+                    "by_rule": one.get("radius") == "rule", "near": near, "episode": i,
+                    "score": float(found.score[i]), "steps": int(found.steps[i]),
+                    "deferred": float(found.deferred[i] / max(1, found.steps[i])),
+                    "cut": bool(found.cut[i]), "samples": log.n_steps,
+                    "rewarded": int((log.reward != 0).sum()),
+                    "games_learned": len(log.groups), "expert_steps": setting["expert_steps"],
+                    "medium_steps": setting["medium_steps"], "quick": setting["quick"],
+                    "seed": setting["seed"],
+                }
+            for i in range(setting["episodes"])
+        ]  # fmt: skip
+    return rows
+
+
+def _radius(one: Setting, rule: float) -> float:
+    return rule if one["radius"] == "rule" else float(one["radius"])
+
+
+def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Setting, Any]]:
+    """A policy for every setting of a learner; None where there is nothing to fit."""
+    from dprl.baselines import DeepCQL, FittedPQI, FittedSPIBB, ForestBC
+    from dprl.certificate.gating import gate
+
+    grid = contestants(name, setting["quick"])
+    lowest = 0.0 if setting["game"] in NEVER_LOSE else -1.0
+    bounds = (lowest / (1 - GAMMA), 1 / (1 - GAMMA))
+    asked: list[dict[str, Any]] = [
+        {k: _radius(one, rule) if k == "radius" else v for k, v in one.items()} for one in grid
+    ]
+    shared: dict[str, Any] = {"gamma": GAMMA, "metric": Metric(scale="none"), "cut": "terminal"}
+    seed = setting["seed"]
+    forest: dict[str, Any] = {
+        "trees": setting["trees"],
+        "iterations": setting["backups"],
+        "seed": seed,
+    }
+    found: list[Any]
+    if name in DPRL:
+        paper = name.startswith("DPRL paper")
+        learner = DPRLContinuous(
+            n_min=5, radius=rule, plan=name.endswith("planned"), contrast=not paper,
+            neighbors="all" if paper else "first", **shared,
+        )  # fmt: skip
+        if name.startswith("DPRL gate"):
+            found = [
+                gate(replace(learner, **one), log, delta=DELTA, value_range=bounds,
+                     seed=seed)
+                for one in asked
+            ]  # fmt: skip
+        else:
+            found = list(learner.fit_each(log, asked))
+    elif name in COUNTS:
+        how: Any = "all" if name == "count only" else "first"
+        found = [MostFrequent(neighbors=how, **one).fit(log) for one in asked]
+    elif name == "SPIBB":
+        found = [FittedSPIBB(**one, **shared, **forest).fit(log) for one in asked]
+    elif name == "PQI":
+        found = [FittedPQI(**one, **shared, **forest, r_min=lowest).fit(log) for one in asked]
+    elif name == "CQL":
+        found = [DeepCQL(**one, **shared, steps=setting["steps"], seed=seed).fit(log)
+                 for one in asked]  # fmt: skip
+    elif name == "BC":
+        found = [ForestBC(trees=setting["trees"], seed=seed).fit(log)]
+    else:
+        found = [None]
+    return list(zip(grid, found, strict=True))
+
+
+def _player(name: str, policy: Any, encoder: Encoder, mixture: Mixture) -> Player:
+    if name in ("expert", "medium"):
+        network: QNetwork = getattr(mixture, name)
+        return lambda seen, u: network.actions(seen)
+    choice = getattr(policy, "choice", None)
+    if policy is None or (choice is not None and (np.asarray(choice) < 0).all()):
+        return silent  # nothing was issued in any cell: it is the behaviour
+    near = getattr(policy, "near", policy)
+    if hasattr(near, "allowed_at") and never_speaks(near):
+        return silent
+    return represented(policy, encoder)
+
+
+def _near(policy: Any) -> float:
+    """Median number of neighbours (or of games, where those count) around a training point."""
+    near = getattr(policy, "near", policy)
+    if not hasattr(near, "allowed_at"):
+        return math.nan
+    rows = np.unique(np.linspace(0, len(near.z) - 1, LOOKED).astype(int))
+    known, _ = near.allowed_at(near.z[rows], near.episode[rows])
+    return float(np.median(known.state.n))
+
+
+# -- for people -----------------------------------------------------------------------------------
+
+
+def summary(rows: Rows) -> Table:
+    """A row a contestant: score, difference to the behaviour game by game, how often it defers."""
+    found: list[Row] = []
+    behavior = {
+        g: rows["score"][(rows["game"] == g) & (rows["learner"] == "behaviour")]
+        for g in dict.fromkeys(rows["game"].tolist())
+    }
+    for game, usual in behavior.items():
+        here = rows["game"] == game
+        for name in dict.fromkeys(rows["contestant"][here].tolist()):
+            some = here & (rows["contestant"] == name)
+            score = rows["score"][some]
+            low, high = stats.interval(score, stats.mean, seed=0)
+            apart = score - usual
+            apart_low, apart_high = stats.interval(apart, stats.mean, seed=0)
+            found.append({
+                "game": game, "contestant": name, "score": float(score.mean()), "low": low,
+                "high": high, "difference": float(apart.mean()), "difference_low": apart_low,
+                "difference_high": apart_high, "deferred": float(rows["deferred"][some].mean()),
+                "near": float(rows["near"][some][0]), "cut": int(rows["cut"][some].sum()),
+                "episodes": int(some.sum()),
+            })  # fmt: skip
+    return Table({k: [r[k] for r in found] for k in found[0]}, "Atari: score of a game",
+                 "\n".join(_notes(rows)))  # fmt: skip
+
+
+def _notes(rows: Rows) -> list[str]:
+    notes = [
+        "score: mean of whole games with fresh seeds, 95 % bootstrap; difference: to the behaviour "
+        "with the same seeds; near: neighbours of a training point (games, where those count), "
+        "median; cut: games stopped for their length."
+    ]
+    for game in dict.fromkeys(rows["game"].tolist()):
+        here = np.flatnonzero(rows["game"] == game)
+        first, ruled = here[0], here[rows["by_rule"][here].astype(bool)]
+        steps = [int(rows[k][first]) for k in ("expert_steps", "medium_steps")]
+        players = (
+            f"expert trained for {steps[0]:,} steps, medium for {steps[1]:,}" if all(steps)
+            else "UNTRAINED NETWORKS play both parts: this shows that the study runs, nothing else"
+        )  # fmt: skip
+        notes.append(
+            f"{game}: {players}; learned from {int(rows['samples'][first]):,} decisions of "
+            f"{int(rows['games_learned'][first])} games; radius by rule "
+            f"{rows['radius'][ruled[0]]:.3g}."
+        )
+        if not rows["rewarded"][first]:
+            notes.append(
+                f"{game}: NO REWARD IN THE LOG: every return is 0, so returns tell nothing and "
+                "whoever seems to learn from them goes by counts and ties."
+            )
+    if bool(rows["quick"][0]):
+        notes.append("QUICK VERSION: few decisions, short games; no conclusion may rest on it.")
+    return notes
+
+
+def brief(table: Table) -> Table:
+    """What fits a screen."""
+    names = ("game", "contestant", "score", "low", "high", "difference_low", "difference_high",
+             "deferred", "near")  # fmt: skip
+    return Table({n: table[n] for n in names}, table.caption, table.note)
+
+
+def figure(rows: Rows) -> Any:
+    """A panel a game: a line a learner, its settings beside each other, the behaviour dashed."""
+    table = summary(rows)
+    games = list(dict.fromkeys(table["game"]))
+    figure, axes = plot.grid(1, len(games), width=3.4, height=0.6 + 0.3 * len(LEARNERS))
+    looks = plot.style(LEARNERS)
+    for axis, game in zip(axes[0], games, strict=True):
+        for y, learner in enumerate(reversed(LEARNERS)):
+            some = [r for r in table if r["game"] == game and _family(r["contestant"]) == learner]
+            for k, r in enumerate(some):
+                at = y + 0.6 * ((k + 0.5) / len(some) - 0.5)
+                colour = looks[learner]["color"]
+                axis.plot([r["low"], r["high"]], [at, at], color=colour, linewidth=1.2)
+                axis.plot(r["score"], at, "o", color=colour, markersize=3)
+        usual = [r for r in table if r["game"] == game and r["contestant"] == "behaviour"]
+        axis.axvline(usual[0]["score"], color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
+        axis.set_yticks(range(len(LEARNERS)), LEARNERS[::-1] if axis is axes[0, 0] else [])
+        axis.set_title(game)
+        axis.set_xlabel("score")
+    return figure
+
+
+def _family(contestant: str) -> str:
+    return contestant.partition(",")[0]
+
+
+def on_games(
+    games: Sequence[str],
+    experts: Path | None,
+    folder: Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Experiment:
+    """Play for a log and learn the representation of each game; give the experiment on them.
+
+    Args:
+        games: Their names; by default the paper's five, or Pong if quick.
+        experts: A folder with GAME_expert.npz (or GAME_last.npz) and GAME_medium.npz.
+        folder: Where everything is kept; what is there already stays.
+        quick: 5,000 samples, 2 short games a policy, one setting a learner; without `experts`
+            untrained networks play.
+        seed: Everything random follows from it.
+        progress: Called with the stage's name and the share of it that is done.
+    """
+    chosen = list(dict.fromkeys(games)) or (["pong"] if quick else list(GAMES))
+    for name in ("ale_py", "torch"):
+        optional(name, name.replace("_", "-"))
+    pairs = [networks(game, experts, quick, seed) for game in chosen]
+    size = QUICK if quick else FULL
+    about = [
+        prepare(game, folder, pair, size, seed, progress)
+        for game, pair in zip(chosen, pairs, strict=True)
+    ]
+    return Experiment(
+        "atari", "Does it play better than the mixture it learned from, and why?",
+        functools.partial(settings, about=about), run, summary, figure, brief,
+    )  # fmt: skip

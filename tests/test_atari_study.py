@@ -1,0 +1,119 @@
+"""`dprl reproduce atari`: its tasks, its table, its quick version."""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from dprl import plot
+from dprl.cli import _run
+from dprl.errors import ParameterError
+from dprl.experiments import atari
+from dprl.parquet import read_rows
+
+needs = pytest.mark.skipif(
+    find_spec("ale_py") is None or find_spec("torch") is None,
+    reason="ale-py or torch is not installed (dprl[atari])",
+)
+ABOUT = [
+    {"game": g, "folder": "x", "digest": "0", "expert_steps": 9, "medium_steps": 1}
+    for g in ("pong", "qbert")
+]
+
+
+def test_the_papers_grids():
+    found = {name: atari.contestants(name, False) for name in atari.LEARNERS}
+    for name in atari.DPRL:
+        assert {c["n_min"] for c in found[name]} == {5, 10, 30}
+        assert {c["radius"] for c in found[name]} == {"rule", 1e-3, 1e-4}
+        assert len(found[name]) == 9
+    assert [c["b"] for c in found["PQI"]] == [1e-4, 1e-3, 1e-2]
+    assert [c["n_min"] for c in found["SPIBB"]] == [5, 10, 30]
+    assert [c["alpha"] for c in found["CQL"]] == [1e-4, 1e-2, 1e-1]
+    for name in ("behaviour", "expert", "medium", "BC"):
+        assert found[name] == [{}]
+    labels = [atari.label(n, c) for n, cs in found.items() for c in cs]
+    assert len(set(labels)) == len(labels)
+
+
+def test_tasks_are_data():
+    for quick in (True, False):
+        tasks = atari.settings(quick, 3, about=ABOUT)
+        assert json.loads(json.dumps(tasks)) == tasks
+        assert len(tasks) == 2 * len(atari.LEARNERS)
+        assert {t["episodes"] for t in tasks} == {2 if quick else 20}
+        assert {t["samples"] for t in tasks} == {5_000 if quick else 100_000}
+
+
+def rows_of(expert_steps, rewarded=9):
+    """Scores that are known: the behaviour gets 10 + i, DPRL paper 3 more, others 1 less."""
+    rows = []
+    for learner in atari.LEARNERS:
+        for one in atari.contestants(learner, True):
+            for i in range(4):
+                plus = {"behaviour": 0, "DPRL paper": 3}.get(learner, -1)
+                rows.append({
+                    "game": "pong", "learner": learner, "contestant": atari.label(learner, one),
+                    "radius": 0.25, "by_rule": "radius" in one, "near": 4.0, "episode": i,
+                    "score": 10.0 + i + plus, "deferred": 0.5, "cut": i == 0, "samples": 77,
+                    "rewarded": rewarded, "games_learned": 5, "expert_steps": expert_steps, "medium_steps": expert_steps,
+                    "quick": True,
+                })  # fmt: skip
+    return {k: np.array([r[k] for r in rows]) for k in rows[0]}
+
+
+def test_table_and_figure():
+    table = atari.summary(rows_of(1_000))
+    found = {r["contestant"]: r for r in table}
+    assert found["behaviour"]["score"] == 11.5
+    paper = found["DPRL paper, n_min 5"]
+    assert (paper["difference"], paper["difference_low"], paper["difference_high"]) == (3, 3, 3)
+    assert paper["low"] < 14.5 < paper["high"]
+    assert found["BC"]["difference"] == -1
+    assert "radius by rule 0.25" in table.note
+    assert "1,000 steps" in table.note
+    assert "QUICK" in table.note
+    assert "UNTRAINED" in atari.summary(rows_of(0)).note
+    assert "NO REWARD" not in table.note
+    assert "NO REWARD IN THE LOG" in atari.summary(rows_of(9, rewarded=0)).note
+    with plot.look():
+        figure = atari.figure(rows_of(1_000))
+    assert len(figure.axes) == 1
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == list(atari.LEARNERS[::-1])
+    assert set(atari.brief(table).columns) < set(table.columns)
+
+
+@needs
+def test_what_is_missing_is_said(tmp_path):
+    with pytest.raises(ParameterError, match="needs a folder of trained networks"):
+        atari.on_games((), None, tmp_path / "out")
+    with pytest.raises(ParameterError, match="holds no expert network of pong"):
+        atari.on_games(("pong",), tmp_path, tmp_path / "out")
+    with pytest.raises(ParameterError, match="there is no game 'chess'"):
+        atari.on_games(("chess",), None, tmp_path / "out", quick=True)
+    assert not (tmp_path / "out").exists()
+
+
+@needs
+@pytest.mark.slow
+def test_quick_version_runs_and_goes_on(tmp_path, capsys):
+    command = ["reproduce", "atari", "--quick", "--games", "pong", "--out", str(tmp_path), "--json"]
+    assert _run(command) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert {r["contestant"].split(",")[0] for r in said["summary"]} == set(atari.LEARNERS)
+    place = tmp_path / "atari-quick"
+    rows = read_rows([place / "rows.parquet"])
+    assert len(rows["score"]) == 2 * len(atari.LEARNERS)
+    silent = {n: rows["score"][rows["learner"] == n].tolist() for n in ("behaviour", "DPRL gate")}
+    if (rows["deferred"][rows["learner"] == "DPRL gate"] == 1).all():
+        assert silent["behaviour"] == silent["DPRL gate"]
+    assert "UNTRAINED" in (place / "summary.md").read_text()
+    before = {p: p.read_bytes() for p in place.rglob("*") if p.is_file()}
+    start = time.perf_counter()
+    assert _run(command) == 0
+    assert time.perf_counter() - start < 60  # nothing is played again
+    assert {p: p.read_bytes() for p in place.rglob("*") if p.is_file()} == before

@@ -586,6 +586,7 @@ def test_a_restricted_certificate():
     fewer = certificate.restricted([state])
     assert list(fewer.issued) == [state]
     assert fewer.gain == 0.0
+    assert dict(fewer.bounds) == {}  # those were about all of them
     assert "Restated for 1 of" in fewer.notes[-1]
     assert certificate.restricted(certificate.issued) is certificate
     assert certificate.restricted([]).vacuous

@@ -278,7 +278,8 @@ def test_a_missing_value_in_a_template_is_an_error():
     "text", ["=1+1", "+1", "-1", "@x", "\t=1", " =1", "\r=1", "'x", "plain", ""]
 )
 def test_cells_are_not_formulas(text):
-    assert cell(text) == (text if text in ("'x", "plain", "") else f"'{text}")
+    told = text.replace("\r", "\n")  # a lone return would begin a row in some spreadsheets
+    assert cell(text) == (told if text in ("'x", "plain", "") else f"'{told}")
 
 
 def test_the_trail_escapes_formulas_everywhere(tmp_path):

@@ -39,6 +39,7 @@ def limit_states(policy: Policy, states: Sequence[Label], **noted: Any) -> Polic
     return replace(
         policy,
         choice=choice,
+        planned=np.where(policy.allowed, policy.Q, np.nan),  # the plan it was part of is no more
         provenance=_noted(policy, noted),
         certificate=None if proved is None else proved.restricted(states),
     )

@@ -136,7 +136,15 @@ class Certificate:
             f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions; the gain of "
             "fewer is at least 0, and was not bounded again."
         )
-        return replace(self, rows=rows, gain=0.0 if rows else None, notes=(*self.notes, said))
+        gone = {"sensitivity"} if rows else {"sensitivity", "eps_star", "refuted"}
+        return replace(
+            self,
+            rows=rows,
+            gain=0.0 if rows else None,
+            notes=(*self.notes, said),
+            bounds={},  # they were about all of them
+            cells={k: v for k, v in self.cells.items() if k not in gone},
+        )
 
     # -- for people and files ------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class Exported:
 
 def cell(value: Any) -> str:
     """Text a spreadsheet will not take for a formula."""
-    text = str(value)
+    text = str(value).replace("\r\n", "\n").replace("\r", "\n")
     return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
 
 
@@ -83,7 +83,7 @@ def audit(said: Sequence[Verdict], described: Described, needs: int) -> str:
     state = statuses(said, list(changes), needs)
     current = {v.id for s in state.values() for v in s.latest}
     out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
     for v in said:
         c = changes[v.change]

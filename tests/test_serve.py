@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 
 from starlette.testclient import TestClient
 
+from dprl import web
+from dprl.serve import app as serving
 from dprl.serve.app import serve_app
 
 TOKEN = "a-token-nobody-guesses"
@@ -417,3 +420,46 @@ def test_cells_are_served_with_their_certificate():
         items = client.get("/openapi.json").json()["paths"]["/act"]["post"]["requestBody"]
         schema = items["content"]["application/json"]["schema"]["properties"]["states"]["items"]
         assert schema["required"] == ["x", "noise"]
+
+
+# -- what was once silent -----------------------------------------------------------------------
+
+
+def test_half_a_request_is_no_request():
+    """A body that breaks off midway reaches nobody."""
+    reached = []
+
+    async def app(scope, receive, send):
+        reached.append((await receive())["body"])
+
+    guard = web.Guard(app, "127.0.0.1", (), 1_000, lambda *why: None, origin=False)
+    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"127.0.0.1")]}
+    first = {"type": "http.request", "body": b"agree", "more_body": True}
+
+    def asked(then):
+        messages = iter((first, then))
+
+        async def receive():
+            return next(messages)
+
+        asyncio.run(guard(scope, receive, None))
+
+    asked({"type": "http.disconnect"})
+    assert reached == []
+    asked({"type": "http.request", "body": b"!", "more_body": False})
+    assert reached == [b"agree!"]
+
+
+def test_a_warm_up_that_fails_ends_the_server(care, monkeypatch, capsys):
+    def fails():
+        raise ValueError("no room")
+
+    ended = []
+    service = serving._Service(serving.Answers(care[1]), None)
+    service.metrics = SimpleNamespace(ready=False)
+    monkeypatch.setattr(type(service.answers), "warm", lambda self: fails())
+    monkeypatch.setattr(serving.os, "kill", lambda *told: ended.append(told))
+    asyncio.run(service._warm())
+    assert len(ended) == 1
+    assert not service.metrics.ready
+    assert "no room" in capsys.readouterr().err

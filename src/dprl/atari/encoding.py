@@ -18,7 +18,6 @@ see returns must not share games with the learners: fit on some games, learn fro
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +33,9 @@ from dprl.atari.networks import (
     Arrays,
     convolved,
     dense,
+    digest_of,
     first_weights,
+    on_torch,
     read_arrays,
     shapes,
     write_arrays,
@@ -94,16 +95,11 @@ class Encoder:
 
     def digest(self) -> str:
         """SHA-256 of the weights."""
-        total = hashlib.sha256()
-        for name in sorted(self.weights):
-            total.update(name.encode() + np.ascontiguousarray(self.weights[name]).tobytes())
-        return total.hexdigest()
+        return digest_of(self.weights)
 
     @functools.cached_property
     def _ready(self) -> tuple[Any, dict[str, Any]]:
-        torch = optional("torch", "torch")
-        torch.set_num_threads(1)
-        return torch, {k: torch.tensor(np.asarray(v)) for k, v in self.weights.items()}
+        return on_torch(self.weights)
 
     def pairs(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
         """φ(s, a), float64 (k, A, 16), of pictures (k, 4, 84, 84)."""

@@ -25,7 +25,8 @@ from dprl.atari.games import optional
 from dprl.disk import replacing
 from dprl.errors import PolicyError
 
-__all__ = ["QNetwork", "convolved", "dense", "first_weights", "read_arrays", "write_arrays"]
+__all__ = ["QNetwork", "convolved", "dense", "digest_of", "first_weights", "on_torch",
+           "read_arrays", "write_arrays"]  # fmt: skip
 
 CONVOLUTIONS = {"c1": (32, 4, 8, 4), "c2": (64, 32, 4, 2), "c3": (64, 64, 3, 1)}
 """Layer → filters, channels in, side, stride."""
@@ -129,16 +130,11 @@ class QNetwork:
 
     def digest(self) -> str:
         """SHA-256 of the weights."""
-        total = hashlib.sha256()
-        for name in sorted(self.weights):
-            total.update(name.encode() + np.ascontiguousarray(self.weights[name]).tobytes())
-        return total.hexdigest()
+        return digest_of(self.weights)
 
     @functools.cached_property
     def _ready(self) -> tuple[Any, dict[str, Any]]:
-        torch = optional("torch", "torch")
-        torch.set_num_threads(1)
-        return torch, {k: torch.tensor(np.asarray(v)) for k, v in self.weights.items()}
+        return on_torch(self.weights)
 
     def values(self, seen: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Q, float32 (k, A), of pictures (k, 4, 84, 84)."""
@@ -167,6 +163,21 @@ def write_arrays(
     save: Any = np.savez_compressed if packed else np.savez
     with replacing(path) as part, part.open("wb") as stream:
         save(stream, meta=text, **arrays)
+
+
+def digest_of(weights: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of named weights."""
+    total = hashlib.sha256()
+    for name in sorted(weights):
+        total.update(name.encode() + np.ascontiguousarray(weights[name]).tobytes())
+    return total.hexdigest()
+
+
+def on_torch(weights: Mapping[str, NDArray[Any]]) -> tuple[Any, dict[str, Any]]:
+    """torch, kept to one thread, and the weights as its tensors."""
+    torch = optional("torch", "torch")
+    torch.set_num_threads(1)
+    return torch, {k: torch.tensor(np.asarray(v)) for k, v in weights.items()}
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:

@@ -52,12 +52,10 @@ def slow_check(log, inside, suggested, gamma):
         return len(x), len(y), None, None, None
     weight = len(y) / (len(x) + len(y))
     low = high = None
-    if len(x) > 1 and len(y) > 1:
+    if len(set(x)) > 1 and len(set(y)) > 1:
         u, v = np.var(x, ddof=1) / len(x), np.var(y, ddof=1) / len(y)
-        half = 0.0
-        if u + v > 0:
-            freedom = (u + v) ** 2 / (u**2 / (len(x) - 1) + v**2 / (len(y) - 1))
-            half = stats.t.ppf(0.975, freedom) * np.sqrt(u + v)
+        freedom = (u + v) ** 2 / (u**2 / (len(x) - 1) + v**2 / (len(y) - 1))
+        half = stats.t.ppf(0.975, freedom) * np.sqrt(u + v)
         middle = np.mean(x) - np.mean(y)
         low, high = weight * (middle - half), weight * (middle + half)
     return len(x), len(y), weight * (np.mean(x) - np.mean(y)), low, high

@@ -20,7 +20,7 @@ class Check:
         got: Mean return of those that took it; None where nobody did.
         got_others: And of the others.
         difference: Of the mean return to usual practice; None without either.
-        low: Its approximate 95 % interval; None with fewer than two on either side.
+        low: Its approximate 95 % interval; None where a side has one return, or all equal.
         high: And its other end.
     """
 

@@ -329,7 +329,7 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
         return Check(len(x), len(y), got, got_others, None, None, None)
     weight = len(y) / len(rows)
     low = high = None
-    if len(x) > 1 and len(y) > 1:
+    if np.ptp(x) > 0 and np.ptp(y) > 0:  # equal returns hide how they would vary
         parts = [
             np.asarray(v, np.float64)
             for v in (len(x), x.mean(), x.var(ddof=1), len(y), y.mean(), y.var(ddof=1))

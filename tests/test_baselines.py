@@ -655,9 +655,9 @@ def test_seven_hundred_states_take_seconds(name, gamma):
     log = replace(log, reward=reward)
     learner = LEARNERS[name](gamma)
     learner.fit(log.take(np.arange(2_000)))  # compiles
-    began = time.perf_counter()
+    began = time.process_time()
     policy = learner.fit(log)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert policy.pi.sum(axis=1) == pytest.approx(1)
     tracemalloc.start()
     learner.fit(log)
@@ -673,9 +673,9 @@ def test_a_grid_takes_milliseconds(name):
     learner.plan(model)
     times = []
     for _ in range(20):
-        began = time.perf_counter()
+        began = time.process_time()
         learner.plan(model)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     assert min(times) < 0.02
 
 

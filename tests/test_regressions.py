@@ -21,6 +21,7 @@ import pytest
 
 import dprl
 from conftest import COLUMNS, to_log
+from dprl.errors import interruptible
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 
@@ -380,24 +381,37 @@ def test_act_hands_back_cells_as_they_were(visits, tmp_path):
     assert (done.returncode, "is empty" in done.stderr) == (1, True)
 
 
+def test_ctrl_c_inside_duckdb_is_ctrl_c():
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        raise RuntimeError("Query interrupted")
+    for other in (RuntimeError("no"), dprl.PlanError("interrupted")):
+        with pytest.raises(type(other)), interruptible():
+            raise other
+
+
 @pytest.mark.slow
 def test_ctrl_c_while_reading(tmp_path):
+    """Whenever it comes: while it starts, reads, hands columns over, or counts."""
     rows = 4_000_000
     pl.DataFrame({
         "patient": np.arange(rows) // 10, "day": np.arange(rows) % 10,
         "stage": np.arange(rows) % 1000, "drug": np.arange(rows) % 3, "score": np.ones(rows),
     }).write_csv(tmp_path / "big.csv")  # fmt: skip
     program = os.path.join(os.path.dirname(sys.executable), "dprl")
-    process = subprocess.Popen(
-        [program, "check", "big.csv", *options(COLUMNS)], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(1.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.splitlines()[-1] == "stopped."
-    assert "Traceback" not in err
+    ends = []
+    for wait in np.arange(0.5, 2.6, 0.15):
+        process = subprocess.Popen(
+            [program, "check", "big.csv", *options(COLUMNS)], cwd=tmp_path,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        ends.append(process.returncode)
+        if process.returncode:  # else it had finished before
+            assert (process.returncode, err.splitlines()[-1]) == (130, "stopped."), err
+            assert "Traceback" not in err
+    assert ends.count(130) >= 5
 
 
 def test_cut_warnings_point_at_the_users_line():

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 
 from dprl.console import complain, head, progress, refuse, show, warned
-from dprl.errors import DprlError, ParameterError
+from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, sweep
 from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
@@ -361,7 +361,8 @@ def _run(tokens: list[str]) -> int:
         if kept is not None and tokens:
             as_json = as_json or bool(kept.data.get(tokens[0], {}).get("json"))
         app.config = () if kept is None else (kept,)
-        result = app(tokens, exit_on_error=False, result_action="return_value")
+        with interruptible():
+            result = app(tokens, exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CycloptsError as error:  # already shown to people

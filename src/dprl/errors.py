@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["CutWarning", "DprlError", "LogError", "ParameterError", "PlanError", "PolicyError"]
+import contextlib
+from collections.abc import Iterator
+
+__all__ = [
+    "CutWarning", "DprlError", "LogError", "ParameterError", "PlanError", "PolicyError",
+    "interruptible",
+]  # fmt: skip
 
 
 class DprlError(Exception):
@@ -41,3 +47,14 @@ class PlanError(DprlError, RuntimeError):
 
 class CutWarning(UserWarning):
     """Some episodes were cut (we stopped looking) and had to be treated somehow."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Make a KeyboardInterrupt of what DuckDB makes of Ctrl-C: a RuntimeError, wherever it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error) is not RuntimeError or "interrupted" not in str(error):
+            raise
+        raise KeyboardInterrupt from error

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.columns import MISSING_WORDS, Coded, Columns, encode, numbers, recode, tidy_labels
-from dprl.errors import LogError
+from dprl.errors import LogError, interruptible
 from dprl.sources import Raw, choose, columns_of, quoted
 
 __all__ = ["Progress", "TableFile", "read_columns"]
@@ -139,9 +139,8 @@ class _Files:
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
         try:
-            return self.con.execute(sql, list(values))
-        except RuntimeError as error:  # what DuckDB makes of Ctrl-C
-            raise KeyboardInterrupt from error
+            with interruptible():
+                return self.con.execute(sql, list(values))
         except self.error as error:
             reason = str(error).splitlines()[0]
             raise LogError(
@@ -170,12 +169,14 @@ class _Files:
             self.run(f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})", self.values)
         finally:
             done.set()
+            if self.progress is not None:
+                watcher.join()
         if self.progress is not None:
-            watcher.join()
             self.progress("reading", 1.0)
 
     def fetch(self, expression: str) -> Any:
-        return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
+        with interruptible():
+            return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
 
     def labels(self, name: str) -> Coded:
         """A column of labels, coded inside DuckDB: no Python object a row."""

@@ -136,8 +136,14 @@ def test_what_is_no_network_is_refused(tmp_path):
 
 
 def test_who_acts():
-    a, b = np.array([0, 0, 0]), np.array([1, 1, 1])
-    assert mixed(a, b, np.array([0.0, 0.499, 0.5])).tolist() == [0, 0, 1]
+    seen = np.random.default_rng(0).integers(0, 256, (40, 4, 84, 84), np.uint8)
+    u = np.r_[0.0, 0.499, 0.5, np.random.default_rng(1).random(37)]
+    each = np.where(u < 0.5, EXPERT.actions(seen), MEDIUM.actions(seen))
+    assert (EXPERT.actions(seen) != MEDIUM.actions(seen)).any()
+    assert mixed(EXPERT, MEDIUM, seen, u).tolist() == each.tolist()
+    for nobody in (np.zeros(40), np.ones(40)):  # one of the two is not asked at all
+        one = EXPERT if nobody[0] < 0.5 else MEDIUM
+        assert mixed(EXPERT, MEDIUM, seen, nobody).tolist() == one.actions(seen).tolist()
 
 
 def test_a_collection_holds_what_was_played(played):

@@ -13,6 +13,8 @@ from dprl import plot
 from dprl.cli import _run
 from dprl.errors import ParameterError
 from dprl.experiments import atari
+from dprl.experiments.atari_grid import DPRL, LEARNERS, contestants, label
+from dprl.experiments.atari_results import brief, figure, summary
 from dprl.parquet import read_rows
 
 needs = pytest.mark.skipif(
@@ -26,8 +28,8 @@ ABOUT = [
 
 
 def test_the_papers_grids():
-    found = {name: atari.contestants(name, False) for name in atari.LEARNERS}
-    for name in atari.DPRL:
+    found = {n: [c for by in (True, False) for c in contestants(n, False, by)] for n in LEARNERS}
+    for name in DPRL:
         assert {c["n_min"] for c in found[name]} == {5, 10, 30}
         assert {c["radius"] for c in found[name]} == {"rule", 1e-3, 1e-4}
         assert len(found[name]) == 9
@@ -36,15 +38,17 @@ def test_the_papers_grids():
     assert [c["alpha"] for c in found["CQL"]] == [1e-4, 1e-2, 1e-1]
     for name in ("behaviour", "expert", "medium", "BC"):
         assert found[name] == [{}]
-    labels = [atari.label(n, c) for n, cs in found.items() for c in cs]
-    assert len(set(labels)) == len(labels)
+    labels = [label(n, c) for n, cs in found.items() for c in cs]
+    assert len(set(labels)) == len(labels) == 85
 
 
 def test_tasks_are_data():
     for quick in (True, False):
         tasks = atari.settings(quick, 3, about=ABOUT)
         assert json.loads(json.dumps(tasks)) == tasks
-        assert len(tasks) == 2 * len(atari.LEARNERS)
+        named = {(t["game"], t["learner"], t["by_rule"]) for t in tasks}
+        assert len(named) == len(tasks) == 2 * (len(LEARNERS) + (0 if quick else 8))
+        assert [t["by_rule"] for t in tasks] == sorted((t["by_rule"] for t in tasks), reverse=True)
         assert {t["episodes"] for t in tasks} == {2 if quick else 20}
         assert {t["samples"] for t in tasks} == {5_000 if quick else 100_000}
 
@@ -52,12 +56,12 @@ def test_tasks_are_data():
 def rows_of(expert_steps, rewarded=9):
     """Scores that are known: the behaviour gets 10 + i, DPRL paper 3 more, others 1 less."""
     rows = []
-    for learner in atari.LEARNERS:
-        for one in atari.contestants(learner, True):
+    for learner in LEARNERS:
+        for one in contestants(learner, True):
             for i in range(4):
                 plus = {"behaviour": 0, "DPRL paper": 3}.get(learner, -1)
                 rows.append({
-                    "game": "pong", "learner": learner, "contestant": atari.label(learner, one),
+                    "game": "pong", "learner": learner, "contestant": label(learner, one),
                     "radius": 0.25, "by_rule": "radius" in one, "near": 4.0, "episode": i,
                     "score": 10.0 + i + plus, "deferred": 0.5, "cut": i == 0, "samples": 77,
                     "rewarded": rewarded, "games_learned": 5, "expert_steps": expert_steps, "medium_steps": expert_steps,
@@ -67,7 +71,7 @@ def rows_of(expert_steps, rewarded=9):
 
 
 def test_table_and_figure():
-    table = atari.summary(rows_of(1_000))
+    table = summary(rows_of(1_000))
     found = {r["contestant"]: r for r in table}
     assert found["behaviour"]["score"] == 11.5
     paper = found["DPRL paper, n_min 5"]
@@ -77,14 +81,14 @@ def test_table_and_figure():
     assert "radius by rule 0.25" in table.note
     assert "1,000 steps" in table.note
     assert "QUICK" in table.note
-    assert "UNTRAINED" in atari.summary(rows_of(0)).note
+    assert "UNTRAINED" in summary(rows_of(0)).note
     assert "NO REWARD" not in table.note
-    assert "NO REWARD IN THE LOG" in atari.summary(rows_of(9, rewarded=0)).note
+    assert "NO REWARD IN THE LOG" in summary(rows_of(9, rewarded=0)).note
     with plot.look():
-        figure = atari.figure(rows_of(1_000))
-    assert len(figure.axes) == 1
-    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == list(atari.LEARNERS[::-1])
-    assert set(atari.brief(table).columns) < set(table.columns)
+        drawn = figure(rows_of(1_000))
+    assert len(drawn.axes) == 1
+    assert [t.get_text() for t in drawn.axes[0].get_yticklabels()] == list(LEARNERS[::-1])
+    assert set(brief(table).columns) < set(table.columns)
 
 
 @needs
@@ -104,10 +108,10 @@ def test_quick_version_runs_and_goes_on(tmp_path, capsys):
     command = ["reproduce", "atari", "--quick", "--games", "pong", "--out", str(tmp_path), "--json"]
     assert _run(command) == 0
     (said,) = json.loads(capsys.readouterr().out)
-    assert {r["contestant"].split(",")[0] for r in said["summary"]} == set(atari.LEARNERS)
+    assert {r["contestant"].split(",")[0] for r in said["summary"]} == set(LEARNERS)
     place = tmp_path / "atari-quick"
     rows = read_rows([place / "rows.parquet"])
-    assert len(rows["score"]) == 2 * len(atari.LEARNERS)
+    assert len(rows["score"]) == 2 * len(LEARNERS)
     silent = {n: rows["score"][rows["learner"] == n].tolist() for n in ("behaviour", "DPRL gate")}
     if (rows["deferred"][rows["learner"] == "DPRL gate"] == 1).all():
         assert silent["behaviour"] == silent["DPRL gate"]

@@ -49,10 +49,14 @@ def _emulator() -> str:
 
 
 def mixed(
-    expert: NDArray[np.int64], medium: NDArray[np.int64], u: NDArray[np.float64]
+    expert: QNetwork, medium: QNetwork, seen: NDArray[np.uint8], u: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """The expert's action where u < .5, else the medium's."""
-    return np.where(u < 0.5, expert, medium)
+    """The expert's action where u < .5, else the medium's; each is asked only where it acts."""
+    action, strong = np.empty(len(seen), np.int64), u < 0.5
+    for network, some in ((expert, strong), (medium, ~strong)):
+        if some.any():
+            action[some] = network.actions(seen[some])
+    return action
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,7 +308,7 @@ def collect(
         written = played
         while played < samples:
             u = chance("collect", seed, len(actions)).random(copies)
-            action = mixed(expert.actions(seen), medium.actions(seen), u).astype(np.int8)
+            action = mixed(expert, medium, seen, u).astype(np.int8)
             moment = games.step(action)
             seen = moment.seen
             actions.append(action)

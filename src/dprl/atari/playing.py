@@ -45,7 +45,7 @@ class Mixture:
 
     def actions(self, seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
         """What it does, given uniform numbers u (k,)."""
-        return mixed(self.expert.actions(seen), self.medium.actions(seen), u)
+        return mixed(self.expert, self.medium, seen, u)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from dprl import plot, stats
 from dprl.atari import collecting, encoding
 from dprl.atari import networks as nets
 from dprl.atari.collecting import Collection, collect
@@ -38,22 +37,16 @@ from dprl.atari.objectives import parts_of_games
 from dprl.atari.playing import Mixture, Played, Player, play, represented, silent
 from dprl.continuous import DPRLContinuous
 from dprl.errors import ParameterError
-from dprl.experiments.harness import Experiment, Row, Rows, Setting
+from dprl.experiments.atari_grid import COUNTS, DPRL, LEARNERS, contestants, label
+from dprl.experiments.atari_results import brief, figure, summary
+from dprl.experiments.harness import Experiment, Row, Setting
 from dprl.files import Progress
 from dprl.log import Log
 from dprl.neighbors.metric import Metric
-from dprl.table import Table
 
-__all__ = ["LEARNERS", "contestants", "on_games"]
+__all__ = ["on_games"]
 
 GAMMA, DELTA, TAUGHT = 0.99, 0.05, 1 / 3
-N_MIN, RADII = (5, 10, 30), ("rule", 1e-3, 1e-4)
-DPRL = tuple(f"DPRL {rule}{plan}" for rule in ("paper", "contrast", "gate")
-             for plan in ("", " planned"))  # fmt: skip
-COUNTS = ("count only", "count only by game")
-LEARNERS = (
-    "behaviour", "expert", "medium", *DPRL, *COUNTS, "SPIBB", "PQI", "CQL", "BC",
-)  # fmt: skip
 QUICK = {"samples": 5_000, "episodes": 2, "epochs": 3, "longest": 4_000, "trees": 10, "backups": 5,
          "steps": 1_000}  # fmt: skip
 FULL = {"samples": 100_000, "episodes": 20, "epochs": 5, "longest": LONGEST, "trees": 50,
@@ -63,28 +56,6 @@ NEVER_LOSE = ("qbert", "freeway", "bowling", "amidar")
 
 LOOKED = 500
 """Training points at which neighbours are counted, for the table."""
-
-
-def contestants(learner: str, quick: bool) -> list[Setting]:
-    """The paper's grid for a learner; radius "rule" is `dprl.atari.choose_radius`."""
-    n_min, radii = ((5,), ("rule",)) if quick else (N_MIN, RADII)
-    if learner in DPRL or learner in COUNTS:
-        return [{"n_min": n, "radius": r} for r in radii for n in n_min]
-    if learner == "SPIBB":
-        return [{"n_min": n, "radius": "rule"} for n in n_min]
-    if learner == "PQI":
-        return [{"b": b, "radius": "rule"} for b in ((1e-3,) if quick else (1e-4, 1e-3, 1e-2))]
-    if learner == "CQL":
-        return [{"alpha": a} for a in ((1e-2,) if quick else (1e-4, 1e-2, 1e-1))]
-    return [{}]
-
-
-def label(learner: str, one: Setting) -> str:
-    """What a contestant is called."""
-    words = [learner, *(f"{k} {one[k]:g}" for k in ("n_min", "b", "alpha") if k in one)]
-    if one.get("radius", "rule") != "rule":
-        words.append(f"r {one['radius']:g}")
-    return ", ".join(words)
 
 
 # -- what is prepared once a game -----------------------------------------------------------------
@@ -160,12 +131,14 @@ def taught(played: Collection, seed: int) -> Any:
 
 
 def settings(quick: bool, seed: int, *, about: Sequence[Setting]) -> Sequence[Setting]:
-    """Tasks: one a game and learner, with all of its settings."""
+    """Tasks: one a game and learner with the radius by rule, then one with the paper's radii."""
     size = QUICK if quick else FULL
     return [
-        {**one, "learner": learner, "quick": quick, "seed": seed, **size}
+        {**one, "learner": learner, "by_rule": by_rule, "quick": quick, "seed": seed, **size}
+        for by_rule in ((True,) if quick else (True, False))
         for one in about
         for learner in LEARNERS
+        if contestants(learner, quick, by_rule)
     ]
 
 
@@ -181,10 +154,18 @@ def run(setting: Setting) -> list[Row]:
     rule = choose_radius(log)
     make = functools.partial(Games, longest=setting["longest"])
 
-    @functools.cache
     def judged(player: Player) -> Played:
-        return play(player, mixture, game, episodes=setting["episodes"], seed=setting["seed"],
-                    make=make)  # fmt: skip
+        how = {"episodes": setting["episodes"], "seed": setting["seed"]}
+        if player is not silent:
+            return play(player, mixture, game, make=make, **how)
+        asked = {**how, "longest": setting["longest"],
+                 "networks": [mixture.expert.digest(), mixture.medium.digest()]}  # fmt: skip
+        kept = place / "behaviour.npz"  # many contestants are the behaviour: it is played once
+        if kept.exists() and read_arrays(kept)[1] == asked:
+            return Played(**read_arrays(kept)[0])
+        found = play(silent, mixture, game, make=make, **how)
+        write_arrays(kept, vars(found), asked)
+        return found
 
     rows: list[Row] = []
     for one, policy in fitted(name, log, rule, setting):
@@ -219,7 +200,7 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
     from dprl.baselines import DeepCQL, FittedPQI, FittedSPIBB, ForestBC
     from dprl.certificate.gating import gate
 
-    grid = contestants(name, setting["quick"])
+    grid = contestants(name, setting["quick"], setting["by_rule"])
     lowest = 0.0 if setting["game"] in NEVER_LOSE else -1.0
     bounds = (lowest / (1 - GAMMA), 1 / (1 - GAMMA))
     asked: list[dict[str, Any]] = [
@@ -285,97 +266,6 @@ def _near(policy: Any) -> float:
     rows = np.unique(np.linspace(0, len(near.z) - 1, LOOKED).astype(int))
     known, _ = near.allowed_at(near.z[rows], near.episode[rows])
     return float(np.median(known.state.n))
-
-
-# -- for people -----------------------------------------------------------------------------------
-
-
-def summary(rows: Rows) -> Table:
-    """A row a contestant: score, difference to the behaviour game by game, how often it defers."""
-    found: list[Row] = []
-    behavior = {
-        g: rows["score"][(rows["game"] == g) & (rows["learner"] == "behaviour")]
-        for g in dict.fromkeys(rows["game"].tolist())
-    }
-    for game, usual in behavior.items():
-        here = rows["game"] == game
-        for name in dict.fromkeys(rows["contestant"][here].tolist()):
-            some = here & (rows["contestant"] == name)
-            score = rows["score"][some]
-            low, high = stats.interval(score, stats.mean, seed=0)
-            apart = score - usual
-            apart_low, apart_high = stats.interval(apart, stats.mean, seed=0)
-            found.append({
-                "game": game, "contestant": name, "score": float(score.mean()), "low": low,
-                "high": high, "difference": float(apart.mean()), "difference_low": apart_low,
-                "difference_high": apart_high, "deferred": float(rows["deferred"][some].mean()),
-                "near": float(rows["near"][some][0]), "cut": int(rows["cut"][some].sum()),
-                "episodes": int(some.sum()),
-            })  # fmt: skip
-    return Table({k: [r[k] for r in found] for k in found[0]}, "Atari: score of a game",
-                 "\n".join(_notes(rows)))  # fmt: skip
-
-
-def _notes(rows: Rows) -> list[str]:
-    notes = [
-        "score: mean of whole games with fresh seeds, 95 % bootstrap; difference: to the behaviour "
-        "with the same seeds; near: neighbours of a training point (games, where those count), "
-        "median; cut: games stopped for their length."
-    ]
-    for game in dict.fromkeys(rows["game"].tolist()):
-        here = np.flatnonzero(rows["game"] == game)
-        first, ruled = here[0], here[rows["by_rule"][here].astype(bool)]
-        steps = [int(rows[k][first]) for k in ("expert_steps", "medium_steps")]
-        players = (
-            f"expert trained for {steps[0]:,} steps, medium for {steps[1]:,}" if all(steps)
-            else "UNTRAINED NETWORKS play both parts: this shows that the study runs, nothing else"
-        )  # fmt: skip
-        notes.append(
-            f"{game}: {players}; learned from {int(rows['samples'][first]):,} decisions of "
-            f"{int(rows['games_learned'][first])} games; radius by rule "
-            f"{rows['radius'][ruled[0]]:.3g}."
-        )
-        if not rows["rewarded"][first]:
-            notes.append(
-                f"{game}: NO REWARD IN THE LOG: every return is 0, so returns tell nothing and "
-                "whoever seems to learn from them goes by counts and ties."
-            )
-    if bool(rows["quick"][0]):
-        notes.append("QUICK VERSION: few decisions, short games; no conclusion may rest on it.")
-    return notes
-
-
-def brief(table: Table) -> Table:
-    """What fits a screen."""
-    names = ("game", "contestant", "score", "low", "high", "difference_low", "difference_high",
-             "deferred", "near")  # fmt: skip
-    return Table({n: table[n] for n in names}, table.caption, table.note)
-
-
-def figure(rows: Rows) -> Any:
-    """A panel a game: a line a learner, its settings beside each other, the behaviour dashed."""
-    table = summary(rows)
-    games = list(dict.fromkeys(table["game"]))
-    figure, axes = plot.grid(1, len(games), width=3.4, height=0.6 + 0.3 * len(LEARNERS))
-    looks = plot.style(LEARNERS)
-    for axis, game in zip(axes[0], games, strict=True):
-        for y, learner in enumerate(reversed(LEARNERS)):
-            some = [r for r in table if r["game"] == game and _family(r["contestant"]) == learner]
-            for k, r in enumerate(some):
-                at = y + 0.6 * ((k + 0.5) / len(some) - 0.5)
-                colour = looks[learner]["color"]
-                axis.plot([r["low"], r["high"]], [at, at], color=colour, linewidth=1.2)
-                axis.plot(r["score"], at, "o", color=colour, markersize=3)
-        usual = [r for r in table if r["game"] == game and r["contestant"] == "behaviour"]
-        axis.axvline(usual[0]["score"], color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
-        axis.set_yticks(range(len(LEARNERS)), LEARNERS[::-1] if axis is axes[0, 0] else [])
-        axis.set_title(game)
-        axis.set_xlabel("score")
-    return figure
-
-
-def _family(contestant: str) -> str:
-    return contestant.partition(",")[0]
 
 
 def on_games(

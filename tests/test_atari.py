@@ -33,7 +33,6 @@ from dprl.atari import (
     compare_objectives,
     encode,
     play,
-    step_radius,
     train_dqn,
 )
 from dprl.atari import dqn as dqn_module
@@ -393,19 +392,21 @@ def test_chance_of_an_evaluation():
 # -- radius and control ---------------------------------------------------------------------------
 
 
-def test_radius_is_the_median_step():
+def test_radius_by_hand():
     log = dprl.from_arrays(
         episode=[0, 0, 0, 1, 1], time=[0, 1, 2, 0, 1], state=np.array([[0, 0], [3, 4], [3, 5], [90, 0],
         [92, 0.0]]), action=[0, 1, 0, 1, 0], reward=np.zeros(5), ended=np.ones(5, bool),
     )  # fmt: skip
-    assert step_radius(log) == 2.0  # of 5, 1, 2
-    # To the first state of the other episode: 90, 87.1, 87.1 | 87.1, 89.1; the step is smaller.
-    assert choose_radius(log, 1) == 2.0
+    # To the nearest state of the other episode.
+    apart = [90, np.hypot(87, 4), np.hypot(87, 5), np.hypot(87, 4), np.hypot(89, 4)]
+    assert choose_radius(log, 1) == pytest.approx(np.median(apart))
     with pytest.raises(ParameterError, match="enough"):
         choose_radius(log, 0)
+    with pytest.raises(LogError, match="no state has 4 states of other games"):
+        choose_radius(log, 4)
 
 
-def test_radius_shrinks_where_neighbours_are_many():
+def test_half_of_the_states_have_enough_neighbours():
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(300, 2))
     log = dprl.from_arrays(
@@ -415,7 +416,6 @@ def test_radius_shrinks_where_neighbours_are_many():
     apart = np.sqrt(((x[:, None] - x[None]) ** 2).sum(axis=2))
     apart[np.arange(300)[:, None] // 30 == np.arange(300) // 30] = np.inf
     assert choose_radius(log, 20) == pytest.approx(np.median(np.sort(apart, axis=1)[:, 19]))
-    assert choose_radius(log, 20) < step_radius(log) == choose_radius(log, 10**6)
 
 
 @pytest.mark.parametrize("neighbors", ["all", "first"])
@@ -539,14 +539,40 @@ def test_agreement_knows_good_neighbours_from_bad():
 
     x, y = rng.uniform(size=(2, 800, 2))
     good = agreement(log(x, x[:, 0]), log(y, y[:, 0]), k=5, gamma=1e-9)
-    assert good["state"] > 0.97
-    assert good["pair"] > 0.97
-    noise = agreement(log(x, x[:, 0]), log(y, rng.uniform(size=800)), k=5, gamma=1e-9)
-    assert noise["state"] < 0
+    assert min(good[n] for n in ("state", "pair", "nearest")) > 0.9
+    noise = agreement(log(x, rng.uniform(size=800)), log(y, rng.uniform(size=800)), k=5, gamma=1e-9)
+    assert noise["nearest"] == pytest.approx(-1 / 5, abs=0.1)
+    assert -0.1 < noise["state"] < 0.02  # about 30 neighbours
+    assert noise["pair"] < noise["state"]
     none = agreement(log(x, 0 * x[:, 0]), log(y, 0 * y[:, 0]), k=5, gamma=1e-9)
     assert np.isnan([none["state"], none["pair"]]).all()  # no return, nothing to agree about
     one = agreement(log(x, x[:, 0]), log(y, y[:, 0]), k=800, gamma=1e-9)
-    assert one["state"] == pytest.approx(0, abs=1e-9)  # everybody is a neighbour: the mean
+    assert one["nearest"] == pytest.approx(0, abs=1e-9)  # everybody is a neighbour: the mean
+
+
+def test_agreement_by_hand():
+    """Two clusters of six voters; asked are one in each and one far from both."""
+
+    def log(x, action, G):
+        n = len(x)
+        return dprl.from_arrays(
+            episode=np.arange(n), state=np.array(x, float)[:, None], action=action, reward=G,
+            ended=np.ones(n, bool), actions=(0, 1),
+        )  # fmt: skip
+
+    x = [0.0] * 6 + [10.0] * 6 + [5000.0] * 40  # many far away: the median reach is 0
+    G = [1, 2, 3, 4, 5, 9, *[10] * 6, *[6] * 40]
+    voting = log(x, [0] * 5 + [1] + [1] * 46, G)
+    found = agreement(voting, log([0.0, 10.0, 777.0], [0, 1, 0], [5, 8, 3]), k=1, gamma=0.5)
+    usual = np.mean(G)
+    assert found["radius"] == 0
+    assert found["states_with_5"] == pytest.approx(2 / 3)
+    wrong, spread = (5 - 4) ** 2 + (8 - 10) ** 2, (5 - usual) ** 2 + (8 - usual) ** 2
+    assert found["state"] == pytest.approx(1 - wrong / spread)
+    first, second = 3, np.mean(G[5:])  # means of the returns of either action
+    wrong, spread = (5 - 3) ** 2 + (8 - 10) ** 2, (5 - first) ** 2 + (8 - second) ** 2
+    assert found["pair"] == pytest.approx(1 - wrong / spread)
+    assert found["neighbors"] == 6
 
 
 def test_comparison_of_objectives(played, frames):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dprl.atari.collecting import Collection, Frames, collect
-    from dprl.atari.controls import MostFrequent, choose_radius, step_radius
+    from dprl.atari.controls import MostFrequent, choose_radius
     from dprl.atari.dqn import DQN, train_dqn
     from dprl.atari.encoding import Encoder, encode
     from dprl.atari.games import GAMES, Games
@@ -30,13 +30,12 @@ __all__ = [
     "compare_objectives",
     "encode",
     "play",
-    "step_radius",
     "train_dqn",
 ]
 
 _HOME = {
     "collecting": ("Collection", "Frames", "collect"),
-    "controls": ("MostFrequent", "choose_radius", "step_radius"),
+    "controls": ("MostFrequent", "choose_radius"),
     "dqn": ("DQN", "train_dqn"),
     "encoding": ("Encoder", "encode"),
     "games": ("GAMES", "Games"),

@@ -2,14 +2,10 @@ r"""How near is near, and the control without which a win means nothing.
 
 Radius, from the learners' log and without a look at returns:
 
-    one_step  = median over steps of |φ(s_t) - φ(s_{t+1})|
-    enough    = median over states of the distance to the 30th nearest state of other games
-    radius    = min(one_step, enough)
+    radius = median over states of the distance to the 30th nearest state of other games
 
-States one step apart in the same game are one situation for our purpose, so nothing farther should
-count as near; and where an encoder sets consecutive states far apart (those that tell actions do),
-half of the states having 30 neighbours, five for each of six actions, is near enough. The paper's
-1e-4 and 1e-3 are reported beside it.
+so that half of the states have 30 neighbours, five for each of six actions. The paper's 1e-4 and
+1e-3 are reported beside it.
 
 `MostFrequent` has DPRL's neighbours and threshold and ignores what came of actions: it says what
 was mostly done nearby, if that was done n_min times, else DEFER. What DPRL gains beyond it is due
@@ -30,7 +26,7 @@ from dprl.log import Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbors.metric import Metric
 
-__all__ = ["Majority", "MostFrequent", "choose_radius", "never_speaks", "step_radius"]
+__all__ = ["Majority", "MostFrequent", "choose_radius", "never_speaks"]
 
 
 ENOUGH, LOOKED = 30, 500
@@ -38,7 +34,7 @@ ENOUGH, LOOKED = 30, 500
 
 
 def choose_radius(log: Log, enough: int = ENOUGH) -> float:
-    """The smaller of a median step and of the median distance to `enough` neighbours."""
+    """The median distance to the `enough`-th nearest state of other games."""
     if enough < 1:
         raise ParameterError(f"enough must be at least 1; got {enough!r}.")
     x, game = _states(log), np.repeat(log.group, log.lengths)
@@ -47,23 +43,16 @@ def choose_radius(log: Log, enough: int = ENOUGH) -> float:
         apart = ((x[game != game[i]] - x[i]) ** 2).sum(axis=1)
         if len(apart) >= enough:
             reach.append(float(np.sqrt(np.partition(apart, enough - 1)[enough - 1])))
-    return min([step_radius(log), *([float(np.median(reach))] if reach else [])])
+    if not reach:
+        raise LogError(f"no state has {enough:,} states of other games: there is no radius.",
+                       do="Collect more games.")  # fmt: skip
+    return float(np.median(reach))
 
 
 def _states(log: Log) -> NDArray[np.float64]:
     if log.features is None:
         raise LogError("a radius needs states of features.")
     return log.features
-
-
-def step_radius(log: Log) -> float:
-    """The median distance between consecutive states of one trajectory."""
-    x = _states(log)
-    inside = np.ones(log.n_steps, bool)
-    inside[log.starts[1:] - 1] = False
-    if not inside.any():
-        raise LogError("no trajectory has two steps: there is no distance to take.")
-    return float(np.median(np.sqrt((np.diff(x, axis=0) ** 2).sum(axis=1))[inside[:-1]]))
 
 
 def never_speaks(policy: NeighborPolicy) -> bool:

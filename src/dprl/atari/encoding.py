@@ -130,7 +130,7 @@ def encode(
     collection: Collection,
     frames: Frames,
     *,
-    objective: str = "inverse+cloning",
+    objective: str = "return",
     games: NDArray[np.bool_] | None = None,
     gamma: float = 0.99,
     epochs: int = 5,
@@ -180,10 +180,12 @@ def encode(
     steps, losses = max(1, epochs * len(rows) // batch), []
     for step in range(steps):
         i = rng.choice(rows, batch)
-        data = [torch.from_numpy(x).to(device) for x in (
-            frames.stacks(i), frames.stacks(i, ahead=1), action[i], G[i].astype(np.float32)
-        )]  # fmt: skip
-        loss = _loss(torch, {**w, **still}, objective, A, *data)
+        pictures = [  # channels last: a third faster on processors
+            torch.from_numpy(frames.stacks(i, k)).to(device, memory_format=torch.channels_last)
+            for k in (0, 1)
+        ]
+        rest = [torch.from_numpy(x).to(device) for x in (action[i], G[i].astype(np.float32))]
+        loss = _loss(torch, {**w, **still}, objective, A, *pictures, *rest)
         adam.zero_grad()
         loss.backward()
         adam.step()

@@ -1,15 +1,16 @@
 r"""Which objective gives neighbours that agree in value?
 
 Games are split in three: the encoder is fitted on the first part, the returns that vote come from
-the second, and the third asks. For a state s of the third part, N_k(s) are its k nearest of the
-second (those of the same action for Q):
+the second, and the third asks. For a state s of the third part, N(s) are the states of the second
+within the radius of `dprl.atari.choose_radius`, taken where there are 5 of them (of the same action
+for a pair), as DPRL would:
 
-    agreement = 1 - ∑ (G(s) - mean of G over N_k(s))² / ∑ (G(s) - mean of all voting G)²
+    agreement = 1 - ∑ (G(s) - mean of G over N(s))² / ∑ (G(s) - mean of all voting G)²
 
 1 where neighbours tell a state's return, 0 where they tell no more than the mean of all, below 0
-where they mislead, NaN where all returns are equal. It does not depend on the scale of a
-representation. Beside it: the radius of `dprl.atari.choose_radius`, the games that lie within it,
-and the share of states that find none.
+where they mislead (n neighbours that tell nothing give about -1/n), NaN where all returns are
+equal. Beside it: the share of states and pairs that had enough, and the same with the k nearest
+states however far they are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.atari.collecting import Collection, Frames
-from dprl.atari.controls import choose_radius, step_radius
+from dprl.atari.controls import choose_radius
 from dprl.atari.encoding import OBJECTIVES, encode
 from dprl.errors import LogError
 from dprl.files import Progress
@@ -32,8 +33,8 @@ from dprl.table import Table
 
 __all__ = ["agreement", "compare_objectives", "parts_of_games"]
 
-ASKED = 2_000
-"""States that ask, at most."""
+ASKED, ENOUGH = 2_000, 5
+"""States that ask, at most; neighbours that may answer, at least."""
 
 
 def parts_of_games(n: int, shares: Sequence[float], seed: int) -> list[NDArray[np.bool_]]:
@@ -58,33 +59,37 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
     G, asked = returns(voting, gamma), returns(asking, gamma)
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(len(askers), min(ASKED, len(askers)), replace=False))
-    spread = float(((asked[some] - G.mean()) ** 2).sum())
-    apart, near = cKDTree(voters).query(askers[some], min(k, len(voters)))
-    told = G[near.reshape(len(some), -1)].mean(axis=1)
-    wrong_pair, spread_pair = 0.0, 0.0
-    for a in range(voting.n_actions):
-        rows = np.flatnonzero(voting.action == a)
-        own = some[asking.action[some] == a]
-        if not len(rows) or not len(own):
-            continue
-        _, close = cKDTree(voters[rows]).query(askers[own], min(k, len(rows)))
-        means = G[rows][close.reshape(len(own), -1)].mean(axis=1)
-        wrong_pair += float(((asked[own] - means) ** 2).sum())
-        spread_pair += float(((asked[own] - G[rows].mean()) ** 2).sum())
-    radius = choose_radius(voting)
-    lists = cKDTree(voters).query_ball_point(askers[some], radius)
-    game = np.repeat(voting.group, voting.lengths)
-    games = [len(np.unique(game[rows])) for rows in lists]
+    radius, game = choose_radius(voting), np.repeat(voting.group, voting.lengths)
+    tree = cKDTree(voters)
+    _, nearest = tree.query(askers[some], min(k, len(voters)))
+    near = [np.asarray(rows, np.int64) for rows in tree.query_ball_point(askers[some], radius)]
+    same = [
+        rows[voting.action[rows] == asking.action[i]] for rows, i in zip(near, some, strict=True)
+    ]
+    of_action = np.array([G[voting.action == a].mean() if (voting.action == a).any() else math.nan
+                          for a in range(voting.n_actions)])  # fmt: skip
     return {
-        "state": _share(float(((asked[some] - told) ** 2).sum()), spread),
-        "pair": _share(wrong_pair, spread_pair),
-        "kth_distance": float(np.median(apart.reshape(len(some), -1)[:, -1])),
-        "step": step_radius(voting),
+        "state": _told(G, near, asked[some], np.full(len(some), G.mean())),
+        "pair": _told(G, same, asked[some], of_action[asking.action[some]]),
+        "nearest": _told(G, list(nearest.reshape(len(some), -1)), asked[some],
+                         np.full(len(some), G.mean()), 1),
         "radius": radius,
-        "neighbors": float(np.median([len(rows) for rows in lists])),
-        "games": float(np.median(games)),
-        "alone": float(np.mean([len(rows) == 0 for rows in lists])),
-    }
+        "neighbors": float(np.median([len(rows) for rows in near])),
+        "games": float(np.median([len(np.unique(game[rows])) for rows in near])),
+        "states_with_5": float(np.mean([len(rows) >= ENOUGH for rows in near])),
+        "pairs_with_5": float(np.mean([len(rows) >= ENOUGH for rows in same])),
+    }  # fmt: skip
+
+
+def _told(
+    G: NDArray[np.float64], near: list[NDArray[np.int64]], asked: NDArray[np.float64],
+    usual: NDArray[np.float64], least: int | None = None,
+) -> float:  # fmt: skip
+    """What the neighbours' mean return tells of the returns asked, where there are enough."""
+    enough = [i for i, rows in enumerate(near) if len(rows) >= (least or ENOUGH)]
+    told = np.array([G[near[i]].mean() for i in enough])
+    wrong = float(((asked[enough] - told) ** 2).sum())
+    return _share(wrong, float(((asked[enough] - usual[enough]) ** 2).sum()))
 
 
 def _share(wrong: float, spread: float) -> float:
@@ -97,7 +102,7 @@ def compare_objectives(
     frames: Frames,
     *,
     objectives: Sequence[str] = OBJECTIVES,
-    k: int = 10,
+    k: int = 30,
     gamma: float = 0.99,
     seed: int = 0,
     progress: Progress | None = None,
@@ -109,7 +114,7 @@ def compare_objectives(
         collection: What was done, and what came of it.
         frames: Its pictures.
         objectives: Which to compare.
-        k: Neighbours that vote.
+        k: Neighbours that vote, however far.
         gamma: Discount of the returns.
         seed: Of the split, the encoders and the states that ask.
         progress: Called with the stage's name and the share of it that is done.
@@ -130,8 +135,8 @@ def compare_objectives(
         {name: [row[name] for row in rows] for name in rows[0]},
         f"{collection.about['game']}: do neighbours agree in value? "
         f"{collection.samples:,} samples, {int(collection.games.max()) + 1} games, k = {k}",
-        note="state, pair: share of the spread of returns told by the k nearest states (of the "
-        "same action), on games neither the encoder nor the voters come from; step: median "
-        "distance of consecutive states; radius: by rule; neighbors, games: within it, median; "
-        "alone: none within.",
+        note="state, pair: share of the spread of returns told by the neighbours within the radius "
+        "(of the same action), where there are 5, on games neither the encoder nor the voters come "
+        "from; nearest: by the k nearest states; "
+        "neighbors, games: within the radius, median; *_with_5: share that had 5.",
     )

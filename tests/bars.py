@@ -43,10 +43,11 @@ class Bars:
         self.seen[i, :3] = self.seen[i, 1:]
         self.seen[i, 3] = picture
 
-    def step(self, actions):
+    def step(self, actions, on=None):
         n = self.n
-        reward, ended, began = np.zeros(n), np.zeros(n, bool), self.over.copy()
-        for i in range(n):
+        reward, ended, began = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool)
+        for i in range(n) if on is None else on:
+            began[i] = self.over[i]
             if began[i]:
                 self.over[i] = False
                 self._begin(i)

@@ -42,7 +42,7 @@ from dprl.atari.encoding import OBJECTIVES, SIZE
 from dprl.atari.games import COPIES, ROOM, first_seed
 from dprl.atari.networks import first_weights, shapes, write_arrays
 from dprl.atari.objectives import agreement, parts_of_games
-from dprl.atari.playing import represented, silent
+from dprl.atari.playing import Judge, Represented, silent
 
 EXPERT, MEDIUM = QNetwork.random(3, 1), QNetwork.random(3, 2)
 
@@ -327,18 +327,56 @@ def encoder(played, frames):
 
 def test_what_defers_is_played_by_the_mixture(encoder):
     learner = dprl.DPRLContinuous(n_min=1e6, radius=9.0, gamma=0.99, metric=Metric(scale="none"))
-    mute = represented(learner.fit(small_log()), encoder)
+    mute = Represented(learner.fit(small_log()), encoder)
     asked = {"episodes": 5, "seed": 2, "make": Bars}
     usual = play(silent, MIXTURE, "bars", **asked)
     found = play(mute, MIXTURE, "bars", **asked)
     assert found.score.tolist() == usual.score.tolist()
     assert found.deferred.tolist() == found.steps.tolist() == usual.steps.tolist()
 
-    talker = represented(replace(learner, n_min=5, contrast=False).fit(small_log()), encoder)
+    talker = Represented(replace(learner, n_min=5, contrast=False).fit(small_log()), encoder)
     spoken = play(talker, MIXTURE, "bars", **asked)
     always = play(lambda seen, u: np.ones(len(seen), int), MIXTURE, "bars", **asked)
     assert spoken.deferred.tolist() == [0] * 5
     assert spoken.score.tolist() == always.score.tolist()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+def test_games_played_before_are_not_played_again(encoder, epsilon):
+    """One judge for many policies gives what each gets alone, with fewer steps."""
+    stepped = []
+
+    class Counting(Bars):
+        def step(self, actions, on=None):
+            stepped.append(self.n if on is None else len(on))
+            return super().step(actions, on)
+
+    learner = dprl.DPRLContinuous(
+        n_min=5, radius=0.2, gamma=0.99, metric=Metric(scale="none"), contrast=False
+    )
+    x = np.concatenate([encoder.states(Bars(n=9).reset(s)) for s in range(30)])
+    rng = np.random.default_rng(3)
+    log = dprl.from_arrays(
+        episode=np.arange(len(x)), state=x, action=rng.integers(0, 3, len(x)),
+        reward=rng.normal(size=len(x)), ended=np.ones(len(x), bool), actions=(0, 1, 2),
+    )  # fmt: skip
+    policies = [
+        replace(learner, n_min=n, radius=r).fit(log)
+        for r in (0.3, 0.05, 0.3) for n in (5, 10, 20, 10**6)
+    ]  # fmt: skip
+    policies += [MostFrequent(n_min=5, radius=0.3).fit(log)]
+    asked = {"episodes": 12, "seed": 2, "epsilon": epsilon, "make": Counting}
+    players = [silent, *(Represented(p, encoder) for p in policies)]
+    alone = [play(p, MIXTURE, "bars", **asked) for p in players]
+    cost, spoke = sum(stepped), [int((a.steps - a.deferred).sum()) for a in alone]
+    assert len(set(spoke)) > 3
+    stepped.clear()
+    with Judge(MIXTURE, "bars", encoder=encoder, **asked) as judge:
+        for player, wanted in zip(players, alone, strict=True):
+            found = judge.track(player).played()
+            for name in ("score", "steps", "deferred", "cut"):
+                assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+    assert sum(stepped) < 0.7 * cost
 
 
 def test_some_deferred_some_not(monkeypatch):
@@ -353,9 +391,9 @@ def test_some_deferred_some_not(monkeypatch):
     acted = []
 
     class Watching(Bars):
-        def step(self, actions):
+        def step(self, actions, on=None):
             acted.append(np.array(actions))
-            return super().step(actions)
+            return super().step(actions, on)
 
     def odd(seen, u):
         return np.where(np.arange(len(seen)) % 2 == 1, -1, 0)
@@ -382,7 +420,7 @@ def test_chance_of_an_evaluation():
             return np.zeros((len(seen), 1))
 
     u = np.array([0.0, 0.249, 0.251, 0.999])
-    player = represented(Half(), Nothing())
+    player = Represented(Half(), Nothing())
     assert player(np.zeros((4, 4, 84, 84), np.uint8), u).tolist() == [0, 0, 2, 2]
     for bad in ({"episodes": 0}, {"epsilon": 1.5}):
         with pytest.raises(ParameterError, match="must lie in"):

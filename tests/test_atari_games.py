@@ -1,4 +1,4 @@
-"""The emulator keeps to the protocol: lives, new games, seeds, whatever the threads."""
+"""The emulator keeps to the protocol: lives, new games, seeds, however many."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_games_of_the_paper():
         Games("pongo", 1)
 
 
-def rolled(n, threads, steps=150, game="qbert"):
-    games = Games(game, n, threads=threads)
+def rolled(n, steps=150, game="qbert", games=None):
+    games = games or Games(game, n)
     games.reset(11)
     found = []
     for t in range(steps):
@@ -46,14 +46,37 @@ def rolled(n, threads, steps=150, game="qbert"):
     return np.array(found)
 
 
-def test_copies_and_threads_do_not_matter():
-    four = rolled(4, 1)
-    np.testing.assert_array_equal(four, rolled(4, 3))
-    np.testing.assert_array_equal(four[:, :, :2], rolled(2, 1))
+def test_copies_do_not_matter_nor_what_was_played_before():
+    four = rolled(4)
+    np.testing.assert_array_equal(four[:, :, :2], rolled(2))
+    games = Games("qbert", 4)
+    games.reset(99)
+    for t in range(700):  # into other games
+        games.step(np.full(4, t % 6), np.array([0, 2]) if t % 3 else None)
+    np.testing.assert_array_equal(four, rolled(4, games=games))
+
+
+def test_some_copies_wait():
+    """Copies that are left out stand still, and go on as if nothing had been."""
+    both, some = Games("pong", 3), Games("pong", 3)
+    both.reset(5)
+    some.reset(5)
+    for t in range(40):
+        a = np.full(3, t % 6)
+        full = both.step(a)
+        part = some.step(a, np.array([0, 2]))
+        np.testing.assert_array_equal(full.seen[[0, 2]], part.seen[[0, 2]])
+        np.testing.assert_array_equal(full.reward[[0, 2]], part.reward[[0, 2]])
+    both.reset(5)
+    for t in range(10):
+        full, late = both.step(np.full(3, t % 6)), some.step(np.full(3, t % 6), np.array([1]))
+        np.testing.assert_array_equal(full.seen[1], late.seen[1])
+    both.close()
+    some.close()
 
 
 def test_a_lost_life_does_not_restart_the_game():
-    found = rolled(2, 1, steps=600)
+    found = rolled(2, steps=600)
     ended, began = found[:, 2].astype(bool), found[:, 3].astype(bool)
     for i in range(2):
         ends, begins = np.flatnonzero(ended[:, i]), np.flatnonzero(began[:, i])
@@ -76,13 +99,13 @@ def test_a_game_too_long_is_cut():
 
 
 def test_collected_and_played_again(tmp_path):
-    """Other threads, another process' worth of state: the frames are the ones networks saw."""
+    """The frames are the ones networks saw."""
     expert, medium = QNetwork.random(6, 3), QNetwork.random(6, 4)
     played = collect(
         "qbert", expert, medium, samples=500, seed=1, path=tmp_path / "c.npz", copies=2
     )
     again = Collection.load(tmp_path / "c.npz")
-    frames = again.frames(lambda game, n: Games(game, n, threads=2))
+    frames = again.frames()
     rows = np.arange(len(frames))
     seen = frames.stacks(rows)
     chosen = played.column("action")

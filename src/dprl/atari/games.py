@@ -63,8 +63,8 @@ class Playable(Protocol):
     def reset(self, seed: int) -> Frame:
         """Begin anew; copy i with seed + i."""
 
-    def step(self, actions: NDArray[Any]) -> Moment:
-        """Take one action in each copy."""
+    def step(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> Moment:
+        """Take one action in each copy, or in these copies alone (the others' rows are void)."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -74,40 +74,51 @@ Make: TypeAlias = Callable[[str, int], Playable]
 
 
 class Games:
-    """Copies of a game on ale-py's vector environment."""
+    """Copies of a game, an emulator each (ale-py's vector environment): idle ones cost nothing."""
 
-    def __init__(self, game: str, n: int, *, threads: int = 1, longest: int = LONGEST) -> None:
+    def __init__(self, game: str, n: int, *, longest: int = LONGEST) -> None:
         vector = optional("ale_py.vector_env", "ale-py")
         roms = importlib.import_module("ale_py.roms")
         if game not in roms.get_all_rom_ids():
             raise ParameterError(
                 f"there is no game {game!r}.", do=f"The study's: {', '.join(GAMES)}."
             )
-        self._env = vector.AtariVectorEnv(
-            game, n, num_threads=threads, max_num_frames_per_episode=longest,
-            reward_clipping=False, life_loss_info=True,
-        )  # fmt: skip
-        self.n, self.n_actions = n, int(self._env.single_action_space.n)
+        self._envs = [
+            vector.AtariVectorEnv(
+                game, 1, num_threads=1, max_num_frames_per_episode=longest, reward_clipping=False,
+                life_loss_info=True,
+            )
+            for _ in range(n)
+        ]  # fmt: skip
+        self.n, self.n_actions = n, int(self._envs[0].single_action_space.n)
         self._clock = np.zeros(n, np.int64)
 
     def reset(self, seed: int) -> Frame:
         """Begin anew; copy i with seed + i."""
-        seen, facts = self._env.reset(seed=int(seed))
-        self._clock = np.array(facts["episode_frame_number"])
-        return np.array(seen)
+        begun = [env.reset(seed=int(seed) + i) for i, env in enumerate(self._envs)]
+        self._clock = np.array([facts["episode_frame_number"][0] for _, facts in begun])
+        return np.concatenate([seen for seen, _ in begun])
 
-    def step(self, actions: NDArray[Any]) -> Moment:
-        """Take one action in each copy."""
-        seen, reward, ended, cut, facts = self._env.step(np.asarray(actions, np.int64))
-        clock = np.array(facts["episode_frame_number"])
-        began, self._clock = clock < self._clock, clock
-        return Moment(
-            np.array(seen), np.asarray(reward, np.float64), np.array(ended), np.array(cut), began
-        )
+    def step(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> Moment:
+        """Take one action in each copy, or in these copies alone (the others' rows are void)."""
+        which = range(self.n) if on is None else on.tolist()
+        for i in which:
+            self._envs[i].send(np.asarray(actions[i : i + 1], np.int64))
+        seen = np.zeros((self.n, 4, 84, 84), np.uint8)
+        reward = np.zeros(self.n)
+        ended, cut, began = np.zeros((3, self.n), bool)
+        for i in which:
+            seen[i : i + 1], reward[i], ended[i], cut[i], facts = (
+                x if k in (0, 4) else x[0] for k, x in enumerate(self._envs[i].recv())
+            )
+            clock = facts["episode_frame_number"][0]
+            began[i], self._clock[i] = clock < self._clock[i], clock
+        return Moment(seen, reward, ended, cut, began)
 
     def close(self) -> None:
-        """Let go of the emulator."""
-        self._env.close()
+        """Let go of the emulators."""
+        for env in self._envs:
+            env.close()
 
 
 def first_seed(part: str, seed: int) -> int:

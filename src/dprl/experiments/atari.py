@@ -34,7 +34,7 @@ from dprl.atari.encoding import Encoder, encode
 from dprl.atari.games import GAMES, LONGEST, Games, optional
 from dprl.atari.networks import QNetwork, read_arrays, write_arrays
 from dprl.atari.objectives import parts_of_games
-from dprl.atari.playing import Mixture, Played, Player, play, represented, silent
+from dprl.atari.playing import Judge, Mixture, Player, Represented, Track, silent
 from dprl.continuous import DPRLContinuous
 from dprl.errors import ParameterError
 from dprl.experiments.atari_grid import COUNTS, DPRL, LEARNERS, contestants, label
@@ -152,29 +152,33 @@ def run(setting: Setting) -> list[Row]:
     x = read_arrays(place / "points.npz")[0]["points"]
     log = played.log(x, ~taught(played, setting["seed"]))
     rule = choose_radius(log)
+    how = {"episodes": setting["episodes"], "seed": setting["seed"]}
     make = functools.partial(Games, longest=setting["longest"])
-
-    def judged(player: Player) -> Played:
-        how = {"episodes": setting["episodes"], "seed": setting["seed"]}
-        if player is not silent:
-            return play(player, mixture, game, make=make, **how)
-        asked = {**how, "longest": setting["longest"],
-                 "networks": [mixture.expert.digest(), mixture.medium.digest()]}  # fmt: skip
-        kept = place / "behaviour.npz"  # many contestants are the behaviour: it is played once
+    policies = fitted(name, log, rule, setting)
+    with Judge(mixture, game, encoder=encoder, make=make, **how) as judge:
+        # Many contestants do mostly what the behaviour does: it is played once, and remembered.
+        asked = {**how, "longest": setting["longest"], "digest": setting["digest"]}
+        kept = place / "behaviour.npz"
         if kept.exists() and read_arrays(kept)[1] == asked:
-            return Played(**read_arrays(kept)[0])
-        found = play(silent, mixture, game, make=make, **how)
-        write_arrays(kept, vars(found), asked)
-        return found
+            judge.tracks.append(Track(**read_arrays(kept)[0]))
+        else:
+            write_arrays(kept, vars(judge.track(silent)), asked)
+        return [
+            r for one, policy in policies for r in _rows(setting, one, policy, judge, log, rule)
+        ]
 
-    rows: list[Row] = []
-    for one, policy in fitted(name, log, rule, setting):
-        player = _player(name, policy, encoder, mixture)
-        found = judged(player)
-        near = _near(policy)
-        rows += [
+
+def _rows(
+    setting: Setting, one: Setting, policy: Any, judge: Judge, log: Log, rule: float
+) -> list[Row]:
+    """A row a game played."""
+    name = setting["learner"]
+    player = _player(name, policy, judge)
+    found = (judge.tracks[0] if player is silent else judge.track(player)).played()
+    near = _near(policy)
+    return [
                 {
-                    "game": game, "learner": name, "contestant": label(name, one),
+                    "game": setting["game"], "learner": name, "contestant": label(name, one),
                     **{k: float(one.get(k, math.nan)) for k in ("n_min", "b", "alpha")},
                     "radius": _radius(one, rule) if "radius" in one else math.nan,
                     "by_rule": one.get("radius") == "rule", "near": near, "episode": i,
@@ -186,9 +190,8 @@ def run(setting: Setting) -> list[Row]:
                     "medium_steps": setting["medium_steps"], "quick": setting["quick"],
                     "seed": setting["seed"],
                 }
-            for i in range(setting["episodes"])
-        ]  # fmt: skip
-    return rows
+        for i in range(setting["episodes"])
+    ]  # fmt: skip
 
 
 def _radius(one: Setting, rule: float) -> float:
@@ -245,9 +248,9 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
     return list(zip(grid, found, strict=True))
 
 
-def _player(name: str, policy: Any, encoder: Encoder, mixture: Mixture) -> Player:
+def _player(name: str, policy: Any, judge: Judge) -> Player:
     if name in ("expert", "medium"):
-        network: QNetwork = getattr(mixture, name)
+        network: QNetwork = getattr(judge.mixture, name)
         return lambda seen, u: network.actions(seen)
     choice = getattr(policy, "choice", None)
     if policy is None or (choice is not None and (np.asarray(choice) < 0).all()):
@@ -255,7 +258,8 @@ def _player(name: str, policy: Any, encoder: Encoder, mixture: Mixture) -> Playe
     near = getattr(policy, "near", policy)
     if hasattr(near, "allowed_at") and never_speaks(near):
         return silent
-    return represented(policy, encoder)
+    assert judge.encoder is not None  # `run` gives one
+    return Represented(policy, judge.encoder)
 
 
 def _near(policy: Any) -> float:

@@ -130,7 +130,7 @@ def encode(
     collection: Collection,
     frames: Frames,
     *,
-    objective: str = "return",
+    objective: str = "inverse+cloning",
     games: NDArray[np.bool_] | None = None,
     gamma: float = 0.99,
     epochs: int = 5,

@@ -46,7 +46,7 @@ from dprl.neighbors.metric import Metric
 
 __all__ = ["on_games"]
 
-GAMMA, DELTA, TAUGHT = 0.99, 0.05, 1 / 3
+GAMMA, DELTA, TAUGHT, OBJECTIVE = 0.99, 0.05, 1 / 3, "inverse+cloning"
 QUICK = {"samples": 5_000, "episodes": 2, "epochs": 3, "longest": 4_000, "trees": 10, "backups": 5,
          "steps": 1_000}  # fmt: skip
 FULL = {"samples": 100_000, "episodes": 20, "epochs": 5, "longest": LONGEST, "trees": 50,
@@ -102,14 +102,14 @@ def prepare(
     )  # fmt: skip
     said = hashlib.sha256((place / "collection.npz").read_bytes()).hexdigest()
     code = b"".join(Path(m.__file__ or "").read_bytes() for m in (collecting, encoding, nets))
-    question = {"collection": said, "epochs": size["epochs"], "seed": seed,
+    question = {"collection": said, "objective": OBJECTIVE, "epochs": size["epochs"], "seed": seed,
                 "code": hashlib.sha256(code).hexdigest()}  # fmt: skip
     points = place / "points.npz"
     if not points.exists() or read_arrays(points)[1].get("question") != question:
         frames = played.frames(progress=progress)
         encoder = encode(
-            played, frames, games=taught(played, seed), gamma=GAMMA, epochs=size["epochs"],
-            seed=seed, progress=progress,
+            played, frames, objective=OBJECTIVE, games=taught(played, seed), gamma=GAMMA,
+            epochs=size["epochs"], seed=seed, progress=progress,
         )  # fmt: skip
         encoder.save(place / "encoder.npz")
         write_arrays(points, {"points": encoder.points(frames, progress)}, {"question": question})

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import re
+import threading
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from conftest import to_log
 from dprl.claim import down
 from dprl.describe import describe_changes
 from dprl.pages import number, percent, render, visible
+from dprl.review import export
 from dprl.review.export import audit, cell, write_approved
 from dprl.review.verdicts import Verdicts
 from test_gate_cells import LEARNER, UNIT, ward
@@ -96,6 +98,64 @@ def test_a_review_from_opening_to_export(tmp_path):
         ("Ann", "agree", "yes"), ("Ann", "disagree", "no"),
     ]  # fmt: skip
     assert rows[0]["chain"] == verdicts.all()[0].chain
+
+
+def test_what_was_written_says_when_it_is_old(tmp_path):
+    client, found, _ = site(tmp_path)
+    one, two = (c.key for c in found.changes)
+    judge(client, one, "agree")
+    form, headers = {"csrf": csrf_of(client)}, {"Origin": "http://127.0.0.1:9"}
+    client.post(f"/{TOKEN}/export", data=form, headers=headers)
+    assert "given since" not in client.get(f"/{TOKEN}/").text
+    judge(client, two, "agree")
+    assert (
+        "1 verdict was given since: this file does not know of it." in client.get(f"/{TOKEN}/").text
+    )
+    judge(client, one, "disagree")
+    assert "2 verdicts were given since" in client.get(f"/{TOKEN}/").text
+    client.post(f"/{TOKEN}/export", data=form, headers=headers)
+    assert "given since" not in client.get(f"/{TOKEN}/").text
+
+
+def test_exports_and_verdicts_wait_for_each_other(tmp_path, monkeypatch):
+    """An export that began first cannot end last with fewer verdicts."""
+    _, found, verdicts = site(tmp_path)
+    one, two = (c.key for c in found.changes)
+    verdicts.add(one, "Ann", "agree")
+    inside, go, order = threading.Event(), threading.Event(), []
+    slow = export.approved_policy
+
+    def wait(*given, **more):
+        if not inside.is_set():
+            inside.set()
+            go.wait(20)
+        return slow(*given, **more)
+
+    monkeypatch.setattr(export, "approved_policy", wait)
+
+    def first():
+        order.append(write_approved(found, verdicts, tmp_path / "a.dprl").verdicts)
+
+    def second():
+        Verdicts(verdicts.path, found.policy.digest(), [one, two]).add(two, "Ben", "agree")
+        order.append(write_approved(found, verdicts, tmp_path / "a.dprl").verdicts)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert inside.wait(20)
+    threads[1].start()
+    threads[1].join(0.5)
+    assert (threads[1].is_alive(), order) == (True, [])
+    go.set()
+    for thread in threads:
+        thread.join(40)
+    assert order == [1, 2]
+    assert len(dprl.load(tmp_path / "a.dprl").changes()) == 2
+
+
+def test_verdicts_are_for_their_owner(tmp_path):
+    _, _, verdicts = site(tmp_path)
+    assert verdicts.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_verdict_taken_back_stays_in_the_trail(tmp_path):

@@ -105,7 +105,8 @@ class _Site:
         return self._index(request)
 
     def _index(self, request: Request, message: str = "") -> Response:
-        reviewer, status = _reviewer(request), self._statuses()
+        reviewer, said = _reviewer(request), self.verdicts.all()
+        status = statuses(said, self.keys, self.needs)
         mine = {k for k in self.keys if any(_is(reviewer, v) for v in status[k].latest)}
         counts = Counter(s.word for s in status.values())
         chosen = {n: request.query_params.get(n, "")[:100] for n in ("status", "suggested", "text")}
@@ -133,6 +134,7 @@ class _Site:
             needs=self.needs,
             out=self.out.name,
             exported=self.exported,
+            since=0 if self.exported is None else len(said) - self.exported.verdicts,
             digest=self.digest,
             message=message or _said(request),
         )

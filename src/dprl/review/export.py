@@ -109,10 +109,17 @@ def approved_policy(
 
 
 def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:
-    """Write `out` and the audit trail beside it, from one look at the verdicts."""
+    """Write `out` and the audit trail beside it, from one look at the verdicts.
+
+    Nobody can add one meanwhile, and exports wait for each other: the last one holds the most.
+    """
     if needs < 1:
         raise ParameterError(f"needs must be at least 1 reviewer; got {needs}.")
-    said = verdicts.all()
+    with verdicts.held() as said:
+        return _write(said, described, out, needs)
+
+
+def _write(said: Sequence[Verdict], described: Described, out: Path, needs: int) -> Exported:
     state = statuses(said, [c.key for c in described.changes], needs)
     kept = [c for c in described.changes if state[c.key].approved]
     trail = audit(said, described, needs).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -175,6 +176,17 @@ def test_risky_arms_claims(tmp_path):
     assert found[200, "DPRL contrast, n_min 50"]["cvar"] >= behavior - 1e-9
 
 
+def running():
+    """Process → its parent, where /proc tells; one that only waits to be buried does not run."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
+            if state != "Z":
+                found[int(path.parent.name)] = int(parent)
+    return found
+
+
 @pytest.mark.slow
 def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     program = Path(sys.executable).parent / "dprl"
@@ -187,9 +199,14 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     while len(list(parts.glob("*.parquet"))) < 2:
         assert process.poll() is None
         time.sleep(0.05)
+    workers = {pid for pid, parent in running().items() if parent == process.pid}
+    assert workers or sys.platform != "linux"
     process.kill()
     process.wait()
-    time.sleep(1)  # its workers notice, and go
+    until = time.monotonic() + 20
+    while workers & set(running()):  # they notice, and go
+        assert time.monotonic() < until
+        time.sleep(0.05)
     before = len(list(parts.glob("*.parquet")))
     assert before < 9
     subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)

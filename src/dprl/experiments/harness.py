@@ -17,7 +17,9 @@ import functools
 import hashlib
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -150,6 +152,18 @@ def reproduce(
     return Result(experiment.name, folder, len(next(iter(rows.values()))), table, written)
 
 
+def _go_with_parent() -> None:
+    """A worker whose parent was killed ends at once; by itself it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this runs in workers only
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _run_all(
     experiment: Experiment,
     todo: list[tuple[Setting, Path]],
@@ -166,7 +180,9 @@ def _run_all(
         return
     # Fresh processes: a fork would inherit the threads and locks of this one.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(todo)), mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        min(workers, len(todo)), mp_context=context, initializer=_go_with_parent
+    ) as pool:
         jobs = [pool.submit(_work, experiment, setting, path) for setting, path in todo]
         try:
             for job in as_completed(jobs):

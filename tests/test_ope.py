@@ -682,6 +682,29 @@ class Pair:
         return (x[:, :1] > 0.5).astype(np.int64), None
 
 
+class Exploring:
+    """As stable-baselines3's PPO: it draws its actions unless told not to."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def predict(self, x, state=None, deterministic=False):
+        best = (x[:, 0] > 0.5).astype(np.int64)
+        return (best if deterministic else self.rng.integers(0, 2, len(x))), state
+
+
+def test_models_that_explore_are_told_not_to():
+    x = np.random.default_rng(1).random((300, 2))
+    policy = dprl.CallablePolicy(Exploring(), actions=("a", "b"), answers="codes")
+    assert policy.choice(x).tolist() == (x[:, 0] > 0.5).astype(int).tolist()
+    drawn = dprl.CallablePolicy(
+        lambda states: Exploring.predict(model, states)[0], actions=("a", "b"), answers="codes"
+    )
+    model = Exploring()
+    with pytest.raises(PolicyError, match="differently each time"):
+        drawn.choice(x)
+
+
 def test_codes_pairs_and_functions():
     world = dprl.envs.PointMass()
     log = world.sample(50, seed=2)

@@ -6,7 +6,9 @@ asked for its actions and for nothing else; where it answers None or DEFER, usua
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -21,6 +23,9 @@ from dprl.stored import is_one
 
 __all__ = ["CallablePolicy"]
 
+AGAIN = 64
+"""States asked about twice."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CallablePolicy:
@@ -28,7 +33,9 @@ class CallablePolicy:
 
     Where states are features the model gets float64 (k, d) (a dataframe with their names, in its
     own order, if it was fitted to one); where they are labels, an array of k labels. Where
-    `predict` returns a pair, as stable-baselines3 does, the first is taken.
+    `predict` returns a pair, as stable-baselines3 does, the first is taken; where it can be told to
+    be `deterministic`, it is. A model that answers the same states differently is refused: what it
+    is worth is not what one draw of it is worth.
 
     Attributes:
         model: What predicts.
@@ -81,7 +88,17 @@ class CallablePolicy:
     def choice(self, states: Any) -> NDArray[np.int64]:
         """int64 (k,): the code of the action predicted for each state, -1 where it defers."""
         asked = self._asked(states)
-        found = getattr(self.model, "predict", self.model)(asked)
+        codes = self._codes(asked)
+        if (self._codes(asked[:AGAIN]) != codes[:AGAIN]).any():
+            raise PolicyError(
+                "the model answers the same states differently each time.",
+                do="Wrap it in a function that gives its most likely action.",
+            )
+        return codes
+
+    def _codes(self, asked: Any) -> NDArray[np.int64]:
+        """The codes of its answers."""
+        found = self._predict(asked)
         if isinstance(found, tuple):  # stable-baselines3: (actions, hidden state)
             found = found[0]
         found = found if isinstance(found, list) else np.asarray(found)
@@ -94,6 +111,16 @@ class CallablePolicy:
             )
         column = found.tolist() if isinstance(found, np.ndarray) else found
         return np.array([self._code(answer) for answer in column], np.int64)
+
+    @functools.cached_property
+    def _predict(self) -> Callable[[Any], Any]:
+        """What is asked; stable-baselines3 would explore unless told not to."""
+        predict = getattr(self.model, "predict", self.model)
+        try:
+            told = "deterministic" in inspect.signature(predict).parameters
+        except (TypeError, ValueError):  # what is written in C may not say
+            told = False
+        return functools.partial(predict, deterministic=True) if told else predict
 
     def _asked(self, states: Any) -> Any:
         """The states as the model takes them."""

@@ -53,7 +53,7 @@ def test_tasks_are_data():
         assert {t["samples"] for t in tasks} == {5_000 if quick else 100_000}
 
 
-def rows_of(expert_steps, rewarded=9):
+def rows_of(expert_steps, rewarded=99):
     """Scores that are known: the behaviour gets 10 + i, DPRL paper 3 more, others 1 less."""
     rows = []
     for learner in LEARNERS:
@@ -82,8 +82,9 @@ def test_table_and_figure():
     assert "1,000 steps" in table.note
     assert "QUICK" in table.note
     assert "UNTRAINED" in summary(rows_of(0)).note
-    assert "NO REWARD" not in table.note
+    assert "IN THE LOG" not in table.note
     assert "NO REWARD IN THE LOG" in summary(rows_of(9, rewarded=0)).note
+    assert "ONLY 2 REWARDED DECISIONS IN THE LOG" in summary(rows_of(9, rewarded=2)).note
     with plot.look():
         drawn = figure(rows_of(1_000))
     assert len(drawn.axes) == 1

@@ -13,6 +13,9 @@ from dprl.table import Table
 
 __all__ = ["brief", "figure", "summary"]
 
+FEW = 30
+"""Rewarded decisions below which a log is called poor."""
+
 
 def summary(rows: Rows) -> Table:
     """A row a contestant: score, difference to the behaviour game by game, how often it defers."""
@@ -59,10 +62,12 @@ def _notes(rows: Rows) -> list[str]:
             f"{int(rows['games_learned'][first])} games; radius by rule "
             f"{rows['radius'][ruled[0]]:.3g}."
         )
-        if not rows["rewarded"][first]:
+        rewarded = int(rows["rewarded"][first])
+        if rewarded < FEW:
+            said = "NO REWARD" if not rewarded else f"ONLY {rewarded} REWARDED DECISIONS"
             notes.append(
-                f"{game}: NO REWARD IN THE LOG: every return is 0, so returns tell nothing and "
-                "whoever seems to learn from them goes by counts and ties."
+                f"{game}: {said} IN THE LOG: returns tell next to nothing, and whoever seems to "
+                "learn from them goes by counts and ties."
             )
     if bool(rows["quick"][0]):
         notes.append("QUICK VERSION: few decisions, short games; no conclusion may rest on it.")

@@ -84,7 +84,7 @@ def test_table_and_figure():
     assert "UNTRAINED" in summary(rows_of(0)).note
     assert "IN THE LOG" not in table.note
     assert "NO REWARD IN THE LOG" in summary(rows_of(9, rewarded=0)).note
-    assert "ONLY 2 REWARDED DECISIONS IN THE LOG" in summary(rows_of(9, rewarded=2)).note
+    assert "REWARDS: 2 IN THE LOG" in summary(rows_of(9, rewarded=2)).note
     with plot.look():
         drawn = figure(rows_of(1_000))
     assert len(drawn.axes) == 1

@@ -64,7 +64,7 @@ def _notes(rows: Rows) -> list[str]:
         )
         rewarded = int(rows["rewarded"][first])
         if rewarded < FEW:
-            said = "NO REWARD" if not rewarded else f"ONLY {rewarded} REWARDED DECISIONS"
+            said = "NO REWARD" if not rewarded else f"REWARDS: {rewarded}"
             notes.append(
                 f"{game}: {said} IN THE LOG: returns tell next to nothing, and whoever seems to "
                 "learn from them goes by counts and ties."

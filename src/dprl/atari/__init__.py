@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dprl.atari.games import GAMES, Games
     from dprl.atari.networks import QNetwork
     from dprl.atari.objectives import compare_objectives
-    from dprl.atari.playing import Mixture, play
+    from dprl.atari.playing import Judge, Mixture, Represented, play
 
 __all__ = [
     "DQN",
@@ -22,9 +22,11 @@ __all__ = [
     "Encoder",
     "Frames",
     "Games",
+    "Judge",
     "Mixture",
     "MostFrequent",
     "QNetwork",
+    "Represented",
     "choose_radius",
     "collect",
     "compare_objectives",
@@ -41,7 +43,7 @@ _HOME = {
     "games": ("GAMES", "Games"),
     "networks": ("QNetwork",),
     "objectives": ("compare_objectives",),
-    "playing": ("Mixture", "play"),
+    "playing": ("Judge", "Mixture", "Represented", "play"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -82,10 +82,13 @@ def brief(table: Table) -> Table:
 
 
 def figure(rows: Rows) -> Any:
-    """A panel a game: a line a learner, its settings beside each other, the behaviour dashed."""
+    """A panel a game: a line a learner, its settings beside each other, the behaviour dashed.
+
+    Hollow dots: the paper's radii.
+    """
     table = summary(rows)
     games = list(dict.fromkeys(table["game"]))
-    figure, axes = plot.grid(1, len(games), width=3.4, height=0.6 + 0.3 * len(LEARNERS))
+    figure, axes = plot.grid(1, len(games), width=3.4, height=0.6 + 0.4 * len(LEARNERS))
     looks = plot.style(LEARNERS)
     for axis, game in zip(axes[0], games, strict=True):
         for y, learner in enumerate(reversed(LEARNERS)):
@@ -93,11 +96,13 @@ def figure(rows: Rows) -> Any:
             for k, r in enumerate(some):
                 at = y + 0.6 * ((k + 0.5) / len(some) - 0.5)
                 colour = looks[learner]["color"]
-                axis.plot([r["low"], r["high"]], [at, at], color=colour, linewidth=1.2)
-                axis.plot(r["score"], at, "o", color=colour, markersize=3)
+                inside = "white" if ", r " in r["contestant"] else colour
+                axis.plot([r["low"], r["high"]], [at, at], color=colour, linewidth=1)
+                axis.plot(r["score"], at, "o", color=colour, markersize=3.5, mfc=inside)
         usual = [r for r in table if r["game"] == game and r["contestant"] == "behaviour"]
         axis.axvline(usual[0]["score"], color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
         axis.set_yticks(range(len(LEARNERS)), LEARNERS[::-1] if axis is axes[0, 0] else [])
+        axis.set_ylim(-0.6, len(LEARNERS) - 0.4)  # the same lines in every panel
         axis.set_title(game)
         axis.set_xlabel("score")
     return figure

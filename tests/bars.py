@@ -44,7 +44,14 @@ class Bars:
         self.seen[i, 3] = picture
 
     def step(self, actions, on=None):
-        n = self.n
+        self.send(actions, on)
+        return self.receive()
+
+    def send(self, actions, on=None):
+        self.sent = actions, on
+
+    def receive(self):
+        n, (actions, on) = self.n, self.sent
         reward, ended, began = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool)
         for i in range(n) if on is None else on:
             began[i] = self.over[i]

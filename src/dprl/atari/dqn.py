@@ -7,9 +7,11 @@ updates, gradients clipped at norm 10; at random with a probability that falls f
 the first million steps. A lost life is an end.
 
 Training goes in rounds. A round begins new games (its seed follows from the seed and its number)
-and ends with everything written down: weights, Adam's moments, the memory of what was seen. So a
-run that was stopped goes on with its last whole round, and ends with the same weights as one that
-was not (on one machine). The memory takes 7 kB a step on disk: 7 GB at a million.
+and ends with everything written down: weights, Adam's moments, what was seen. So a run that was
+stopped goes on with its last whole round, and ends with the same weights as one that was not (on
+one machine). What was seen takes 7 kB a step on disk, 7 GB at a million; each step is written once.
+
+While the games take a step, the network learns from the steps before it.
 
 `GAME_medium.npz` is the network at `medium_steps`, `GAME_expert.npz` at the end.
 """
@@ -27,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.atari.games import COPIES, Games, Make, Playable, chance, first_seed, optional
+from dprl.atari.memory import SIDE, STACK, Memory
 from dprl.atari.networks import (
     HEAD,
     Arrays,
@@ -41,7 +44,6 @@ from dprl.files import Progress
 
 __all__ = ["DQN", "train_dqn"]
 
-STACK = 4
 ADAM = ("exp_avg", "exp_avg_sq", "step")
 
 
@@ -92,87 +94,79 @@ class DQN:
             raise ParameterError(f"memory must hold 8 steps of each copy; got {self.memory:,}.")
 
 
-class Memory:
-    """The last steps of n copies, a ring; each picture is kept once."""
-
-    def __init__(self, length: int, n: int) -> None:
-        self.length, self.n, self.count = length, n, 0
-        self.pixels = np.zeros((length, n, 84, 84), np.uint8)
-        self.age = np.zeros((length, n), np.int32)
-        self.action = np.zeros((length, n), np.int8)
-        self.reward = np.zeros((length, n), np.float32)
-        self.ended = np.zeros((length, n), bool)
-        self.whole = np.zeros((length, n), bool)  # what it led to is in the next slot
-
-    def begin(self, seen: NDArray[np.uint8]) -> None:
-        """New games: nothing leads from the last slot to this one."""
-        self._put(seen, np.ones(self.n, bool))
-
-    def add(self, action: Any, reward: Any, ended: Any, began: Any, seen: Any) -> None:
-        """What was done in the last slot, and what it led to."""
-        here = (self.count - 1) % self.length
-        self.action[here], self.reward[here] = action, np.sign(reward)
-        self.ended[here], self.whole[here] = ended, ~began
-        self._put(seen, began)
-
-    def _put(self, seen: NDArray[np.uint8], new: NDArray[np.bool_]) -> None:
-        here, before = self.count % self.length, (self.count - 1) % self.length
-        self.pixels[here] = seen[:, -1]
-        self.age[here] = np.where(new, 0, self.age[before] + 1)
-        self.whole[here] = False
-        self.count += 1
-
-    def draw(self, rng: np.random.Generator, k: int) -> tuple[NDArray[Any], ...]:
-        """k transitions: pictures, action, reward, ended, pictures after it."""
-        low, slots, copies = max(0, self.count - self.length + STACK), [], []
-        need = k
-        while need:  # begun games and the newest slot are no transitions
-            t = rng.integers(low, self.count, 2 * need)
-            i = rng.integers(0, self.n, 2 * need)
-            ok = np.flatnonzero(self.whole[t % self.length, i])[:need]
-            slots.append(t[ok])
-            copies.append(i[ok])
-            need -= len(ok)
-        t, i = np.concatenate(slots), np.concatenate(copies)
-        here = t % self.length
-        return (
-            self._stacks(t, i), self.action[here, i].astype(np.int64), self.reward[here, i],
-            self.ended[here, i].astype(np.float32), self._stacks(t + 1, i),
-        )  # fmt: skip
-
-    def _stacks(self, t: NDArray[np.int64], i: NDArray[np.int64]) -> NDArray[np.uint8]:
-        found = np.zeros((len(t), STACK, 84, 84), np.uint8)
-        age = self.age[t % self.length, i]
-        for back in range(STACK):
-            there = age >= back
-            found[there, STACK - 1 - back] = self.pixels[(t[there] - back) % self.length, i[there]]
-        return found
-
-    def arrays(self) -> Arrays:
-        """All of it, as arrays."""
-        names = ("pixels", "age", "action", "reward", "ended", "whole")
-        return {name: getattr(self, name) for name in names}
-
-
 class Trainer:
     """Weights on their way."""
 
     def __init__(self, settings: DQN, n_actions: int, seed: int, device: str) -> None:
         self.torch, self.settings, self.device = optional("torch", "torch"), settings, device
         self.torch.set_num_threads(1)
-        rng = chance("train", seed, 1 << 31)
-        self._begin(first_weights(rng, {**HEAD, "f4": n_actions}))
+        weights = first_weights(chance("train", seed, 1 << 31), {**HEAD, "f4": n_actions})
+        self.w = {
+            k: self._arranged(self.torch.tensor(v, device=device)).requires_grad_()
+            for k, v in weights.items()
+        }
+        on_gpu = {"fused": True, "capturable": True} if device != "cpu" else {}
+        if on_gpu:
+            self.torch.backends.cuda.matmul.allow_tf32 = True
+        self.adam = self.torch.optim.Adam(
+            list(self.w.values()), lr=settings.learning_rate, eps=settings.adam_eps, **on_gpu
+        )
+        self.lost = self.torch.zeros((), device=device)
+        self.target: dict[str, Any] = {}
+        self.fit = self._ready()
+        self._set("w", weights)
+        for part in ADAM:
+            self._set(part, {k: np.zeros((), np.float32) for k in weights})
         self.target = self._copy()
         self.updates, self.step = 0, 0
-        length = max(8, settings.memory // settings.copies)
-        self.memory = Memory(length, settings.copies)
+        self.memory = Memory(max(8, settings.memory // settings.copies), settings.copies, device)
 
-    def _begin(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        torch, s = self.torch, self.settings
-        self.w = {
-            k: torch.tensor(v, device=self.device, requires_grad=True) for k, v in weights.items()
-        }
-        self.adam = torch.optim.Adam(list(self.w.values()), lr=s.learning_rate, eps=s.adam_eps)
+    def _arranged(self, x: Any) -> Any:
+        """As a GPU's convolutions like their pictures and weights: channels last."""
+        if self.device == "cpu" or x.ndim < 4:
+            return x
+        return x.contiguous(memory_format=self.torch.channels_last)
+
+    def _ready(self) -> Any:
+        """What does one update, having done one: Adam's moments exist after it.
+
+        On a GPU the update is recorded and played back; launching its hundred small kernels one by
+        one takes longer than running them.
+        """
+        torch, b = self.torch, self.settings.batch
+        x = self._arranged(torch.zeros((b, STACK, SIDE, SIDE), device=self.device))
+        action = torch.zeros(b, dtype=torch.int64, device=self.device)
+        y = torch.zeros(b, device=self.device)
+        if self.device == "cpu":
+            self._descend(x, action, y)
+            return self._descend
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(3):
+                self._descend(x, action, y)
+        torch.cuda.current_stream().wait_stream(beside)
+        record = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(record):
+            self._descend(x, action, y)
+
+        def replay(*given: Any) -> None:
+            for place, value in zip((x, action, y), given, strict=True):
+                place.copy_(value)
+            record.replay()
+
+        return replay
+
+    def _descend(self, x: Any, action: Any, y: Any) -> None:
+        """One step of Adam; the loss is added to what was lost."""
+        torch = self.torch
+        q = q_values(torch, self.w, x).gather(1, action[:, None])[:, 0]
+        loss = torch.nn.functional.smooth_l1_loss(q, y)
+        self.adam.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(list(self.w.values()), 10.0)
+        self.adam.step()
+        self.lost += loss.detach()
 
     def _copy(self) -> dict[str, Any]:
         return {k: v.detach().clone() for k, v in self.w.items()}
@@ -184,44 +178,55 @@ class Trainer:
     def best(self, seen: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Greedy actions."""
         with self.torch.no_grad():
-            x = self.torch.from_numpy(seen).to(self.device).float() / 255
+            x = self._arranged(self.torch.from_numpy(seen).to(self.device).float() / 255)
             return np.asarray(q_values(self.torch, self.w, x).argmax(1).cpu().numpy())
 
-    def update(self, rng: np.random.Generator) -> float:
-        """One step of Adam; the loss."""
-        torch, s = self.torch, self.settings
-        if self.updates % s.renewed == 0:
-            self.target = self._copy()
-        drawn = [torch.from_numpy(x).to(self.device) for x in self.memory.draw(rng, s.batch)]
-        seen, action, reward, ended, after = drawn
-        with torch.no_grad():
-            ahead = q_values(torch, self.target, after.float() / 255).max(1).values
-            y = reward + s.gamma * (1 - ended) * ahead
-        q = q_values(torch, self.w, seen.float() / 255).gather(1, action[:, None])[:, 0]
-        loss = torch.nn.functional.smooth_l1_loss(q, y)
-        self.adam.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(list(self.w.values()), 10.0)
-        self.adam.step()
-        self.updates += 1
-        return float(loss.detach())
+    def loss(self) -> float:
+        """The mean loss of the last updates together; waits for them."""
+        return float(self.lost)
+
+    def learn(self, rng: np.random.Generator, updates: int) -> None:
+        """Steps of Adam."""
+        s, left = self.settings, updates
+        self.lost.zero_()
+        while left:
+            if self.updates % s.renewed == 0:
+                self.target = self._copy()
+            k = min(left, s.renewed - self.updates % s.renewed)  # the target is the same for these
+            seen, action, reward, ended = self.memory.draw(rng, k * s.batch)
+            x = seen.float() / 255
+            with self.torch.no_grad():
+                ahead = q_values(self.torch, self.target, self._arranged(x[:, 1:])).max(1).values
+                y = reward + s.gamma * (1 - ended) * ahead
+            for i in range(0, k * s.batch, s.batch):
+                some = slice(i, i + s.batch)
+                self.fit(x[some, :STACK], action[some], y[some])
+            self.updates += k
+            left -= k
+        self.lost /= max(1, updates)
 
     # -- kept on disk ------------------------------------------------------------------------
 
+    def _place(self, part: str, name: str) -> Any:
+        whole = {"w": self.w, "target": self.target}.get(part)
+        return self.adam.state[self.w[name]][part] if whole is None else whole[name]
+
+    def _set(self, part: str, values: Mapping[str, NDArray[Any]]) -> None:
+        """Overwrite weights, the target's or Adam's moments, where they lie."""
+        with self.torch.no_grad():
+            for name, value in values.items():
+                self._place(part, name).copy_(self.torch.from_numpy(np.asarray(value)))
+
     def save(self, folder: Path, about: Mapping[str, Any]) -> None:
         """A whole round; the last file written says that the others are whole."""
-        arrays: Arrays = {f"w.{k}": v for k, v in self.weights().items()}
-        arrays |= {f"target.{k}": v.cpu().numpy() for k, v in self.target.items()}
-        for name, parameter in self.w.items():
-            for part, value in self.adam.state.get(parameter, {}).items():
-                if part in ADAM:
-                    arrays[f"{part}.{name}"] = value.detach().cpu().numpy()
-        write_arrays(folder / f"memory-{self.step}.npz", self.memory.arrays(), {})
+        arrays: Arrays = {
+            f"{part}.{k}": self._place(part, k).detach().cpu().numpy()
+            for part in ("w", "target", *ADAM) for k in self.w
+        }  # fmt: skip
+        self.memory.save(folder)
         facts = {"updates": self.updates, "step": self.step, "count": self.memory.count}
         write_arrays(folder / "state.npz", arrays, {**about, **facts})
-        for old in folder.glob("memory-*.npz"):
-            if old.name != f"memory-{self.step}.npz":
-                old.unlink()
+        self.memory.tidy(folder)
 
     def load(self, folder: Path, about: Mapping[str, Any]) -> None:
         """The last whole round."""
@@ -233,23 +238,10 @@ class Trainer:
                     f"{name} {facts.get(name)!r}, now {value!r}",
                     "Name another folder, or remove this one.",
                 )
-        self._begin({k[2:]: v for k, v in arrays.items() if k.startswith("w.")})
-        for name, parameter in self.w.items():
-            state = {p: arrays[f"{p}.{name}"] for p in ADAM if f"{p}.{name}" in arrays}
-            if state:
-                self.adam.state[parameter] = {
-                    p: self.torch.tensor(v, device="cpu" if p == "step" else self.device)
-                    for p, v in state.items()
-                }
-        self.target = {
-            k[7:]: self.torch.tensor(v, device=self.device)
-            for k, v in arrays.items() if k.startswith("target.")
-        }  # fmt: skip
+        for part in ("w", "target", *ADAM):
+            self._set(part, {k: arrays[f"{part}.{k}"] for k in self.w})
         self.updates, self.step = facts["updates"], facts["step"]
-        kept, _ = read_arrays(folder / f"memory-{self.step}.npz")
-        for name, value in kept.items():
-            getattr(self.memory, name)[:] = value
-        self.memory.count = facts["count"]
+        self.memory.load(folder, facts["count"])
 
 
 def train_dqn(
@@ -324,13 +316,13 @@ def _round(trainer: Trainer, games: Playable, seed: int, say: Any, steps: int) -
         action = trainer.best(seen)
         at_random = rng.random(s.copies) < share
         action = np.where(at_random, rng.integers(0, games.n_actions, s.copies), action)
-        moment = games.step(action)
-        memory.add(action, moment.reward, moment.ended, moment.began, moment.seen)
-        seen, before = moment.seen, trainer.step
-        trainer.step += s.copies
+        games.send(action)  # while the games go on, learn
+        before, trainer.step = trainer.step, trainer.step + s.copies
         if trainer.step > s.patience and memory.whole.any():
-            for _ in range(trainer.step // s.every - before // s.every):
-                loss = trainer.update(rng)
-                if not np.isfinite(loss):
-                    raise PlanError(f"the loss was not finite at step {trainer.step:,}.")
+            trainer.learn(rng, trainer.step // s.every - before // s.every)
+        moment = games.receive()
+        memory.add(action, moment.reward, moment.ended, moment.began, moment.seen)
+        seen = moment.seen
+        if not np.isfinite(trainer.loss()):
+            raise PlanError(f"the loss was not finite at step {trainer.step:,}.")
         say(trainer.step / steps)

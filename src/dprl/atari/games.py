@@ -66,6 +66,12 @@ class Playable(Protocol):
     def step(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> Moment:
         """Take one action in each copy, or in these copies alone (the others' rows are void)."""
 
+    def send(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> None:
+        """The first half of a step: let the games go on."""
+
+    def receive(self) -> Moment:
+        """The second half: wait for what came of it."""
+
     def close(self) -> None:
         """Let go of it."""
 
@@ -92,6 +98,7 @@ class Games:
         ]  # fmt: skip
         self.n, self.n_actions = n, int(self._envs[0].single_action_space.n)
         self._clock = np.zeros(n, np.int64)
+        self._on: list[int] = []
 
     def reset(self, seed: int) -> Frame:
         """Begin anew; copy i with seed + i."""
@@ -101,13 +108,21 @@ class Games:
 
     def step(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> Moment:
         """Take one action in each copy, or in these copies alone (the others' rows are void)."""
-        which = range(self.n) if on is None else on.tolist()
-        for i in which:
+        self.send(actions, on)
+        return self.receive()
+
+    def send(self, actions: NDArray[Any], on: NDArray[np.int64] | None = None) -> None:
+        """The first half of a step: let the games go on."""
+        self._on = list(range(self.n)) if on is None else on.tolist()
+        for i in self._on:
             self._envs[i].send(np.asarray(actions[i : i + 1], np.int64))
+
+    def receive(self) -> Moment:
+        """The second half: wait for what came of it."""
         seen = np.zeros((self.n, 4, 84, 84), np.uint8)
         reward = np.zeros(self.n)
         ended, cut, began = np.zeros((3, self.n), bool)
-        for i in which:
+        for i in self._on:
             seen[i : i + 1], reward[i], ended[i], cut[i], facts = (
                 x if k in (0, 4) else x[0] for k, x in enumerate(self._envs[i].recv())
             )

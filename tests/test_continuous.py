@@ -289,7 +289,7 @@ def test_states_that_are_none(policy, states, error, message):
         ({"radius": -1}, "radius must be a number >= 0"),
         ({"radius": float("nan")}, "radius must be"),
         ({"neighbors": "some"}, "neighbors must be 'first' or 'all'"),
-        ({"cut": "bootstrap"}, "needs labelled states"),
+        ({"cut": "forget"}, "cut must be"),
         ({"plan": "yes"}, "plan must be true or false"),
         ({"n_min": 0}, "n_min must be"),
     ],

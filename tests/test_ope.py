@@ -624,8 +624,6 @@ def test_features():
     )  # fmt: skip
     swapped = dprl.evaluate(policy, other, draws=20, values=False)
     assert swapped.facts["reached"] == found.facts["reached"]
-    with pytest.raises(ParameterError, match="needs labelled states"):
-        dprl.evaluate(policy, log, cut="bootstrap")
     renamed = dprl.Log(
         starts=log.starts, action=log.action, reward=log.reward, actions=log.actions,
         features=log.features, feature_names=("x", "z"),

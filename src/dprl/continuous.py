@@ -12,6 +12,7 @@ their own trajectory out (a point that may vote for itself leaks); `contrast`, a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,6 +28,7 @@ from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbor_smdp import elevate_neighbors, segments
 from dprl.neighbors.memory import Remembering
 from dprl.neighbors.metric import Metric
+from dprl.neighbors.near import near
 from dprl.neighbors.points import Points
 from dprl.planning import policy_iteration
 from dprl.points import check_n_min, vary
@@ -48,7 +50,7 @@ class DPRLContinuous:
         neighbors: "first" counts trajectories; "all" counts neighbours (no certificate).
         contrast: Also require n_min that did otherwise; False is the paper's rule.
         plan: Plan over many decisions; False takes the best single one.
-        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
     """
 
     n_min: float
@@ -71,10 +73,6 @@ class DPRLContinuous:
             raise ParameterError(f"neighbors must be 'first' or 'all'; got {self.neighbors!r}.")
         if not isinstance(self.metric, Metric):
             raise ParameterError(f"metric must be a dprl.Metric; got {self.metric!r}.")
-        if self.cut == "bootstrap":
-            raise ParameterError(
-                "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
-            )
         for name in ("contrast", "plan"):
             if not isinstance(getattr(self, name), bool):
                 raise ParameterError(f"{name} must be true or false; got {getattr(self, name)!r}.")
@@ -91,8 +89,14 @@ class DPRLContinuous:
         learners = [replace(self, **setting) for setting in vary(settings, ("n_min", "radius"))]
         if not log.n_episodes:
             raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+        tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
+        for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):
+            yield from self._fit_each(log, list(some))
+
+    def _fit_each(self, log: Log, learners: Sequence[DPRLContinuous]) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
-        settled = settle(log, self.gamma, self.cut).gathered()
+        tails = near(metric, learners[0].radius, first=self.neighbors == "first")
+        settled = settle(log, self.gamma, self.cut, tails).gathered()
         points = Points.of(settled, metric, self.gamma)
         menu, menus = settled.available, settled.menus
         if menu is None or menus is None:  # everything was always on offer

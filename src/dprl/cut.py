@@ -8,7 +8,9 @@ may be read as finished, so nothing below has to know about cuts:
   and γ V̂(s_last) is added to the reward before it, so that G_t gets its γ^k V̂ of the last state.
   V̂ is the self-consistent one: it solves V(s) = mean over first visits of s of the returns with
   these tails inside, a sparse linear system. An episode whose last state has no such value (nothing
-  finished ever follows from it) is dropped.
+  finished ever follows from it) is dropped. Where states are features, V̂ is that of the place the
+  episode was last seen in: the mean over the neighbours a learner would ask there (`near`), those
+  of its own trajectory left out; one equation a cut episode.
 * ``"terminal"``: taken as ended with nothing to come. Biased towards zero.
 * ``None`` (the default of every learner): as "terminal", with a CutWarning that says how many.
 """
@@ -17,7 +19,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +31,15 @@ from dprl.compiled import compiled
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.linear import solve
 from dprl.log import CUT, TERMINAL, Cut, Log
-from dprl.returns import fill_returns, powers
+from dprl.returns import powers, returns
 
-__all__ = ["check_cut", "settle"]
+__all__ = ["Near", "check_cut", "settle"]
+
+Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
+"""Numbers of places, and rows of a log that visit them."""
+
+Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
+"""Rows of a gathered log that count near places of these features (k, d), asked by groups (k,)."""
 
 
 def check_cut(cut: Cut | None) -> None:
@@ -41,8 +51,15 @@ def check_cut(cut: Cut | None) -> None:
         )
 
 
-def settle(log: Log, gamma: float, cut: Cut | None) -> Log:
-    """The log with its cut episodes treated as asked; the log itself where none was cut."""
+def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) -> Log:
+    """The log with its cut episodes treated as asked; the log itself where none was cut.
+
+    Args:
+        log: With states that are labels or features.
+        gamma: The discount.
+        cut: The treatment.
+        near: To bootstrap over features: what is near (see `dprl.neighbors.near`).
+    """
     check_cut(cut)
     episodes = log.cut_episodes
     if not len(episodes):
@@ -50,7 +67,12 @@ def settle(log: Log, gamma: float, cut: Cut | None) -> Log:
     if cut == "drop":
         return _without(log, episodes)
     if cut == "bootstrap":
-        return _bootstrapped(log, gamma)
+        if log.features is not None and near is None:
+            raise ParameterError(
+                "cut='bootstrap' needs labelled states, or a policy that knows what is near.",
+                do="Use cut='drop' or 'terminal'.",
+            )
+        return _bootstrapped(log, gamma, near if log.features is not None else None)
     if cut is None:
         steps = int(log.lengths[episodes].sum())
         warnings.warn(
@@ -82,87 +104,94 @@ def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
 
 
 def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
-    """The log with each cut episode's last row off, and the state that row held (-1 if not cut)."""
+    """The log with each cut episode's last row off, and these rows (of the log as it was)."""
     is_cut = log.ended == CUT
-    ends = log.starts[1:] - 1
-    last = np.where(is_cut, log.codes()[ends], -1).astype(np.int64)
+    at = log.starts[1:][is_cut] - 1
     keep = np.ones(log.n_steps, bool)
-    keep[ends[is_cut]] = False
+    keep[at] = False
+
+    def kept(column: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None if column is None else column[keep]
+
     short = replace(
         log,
         starts=np.concatenate(([0], np.cumsum(log.lengths - is_cut))),
         action=log.action[keep],
         reward=log.reward[keep],
-        state=log.codes()[keep],
-        time=None if log.time is None else log.time[keep],
-        available=None if log.available is None else log.available[keep],
+        state=kept(log.state),
+        features=kept(log.features),
+        time=kept(log.time),
+        available=kept(log.available),
     )
-    return short, last
+    return short, at
 
 
 @compiled
-def _first_visits(
+def _list_first(
     starts: NDArray[np.int64],
     state: NDArray[np.int32],
-    reward: NDArray[np.float64],
-    gamma: float,
     n_states: int,
-    rows: NDArray[np.int32],
-    episode: NDArray[np.int64],
-    ahead: NDArray[np.int64],
-    G: NDArray[np.float64],
+    states: NDArray[np.int32],
+    rows: NDArray[np.int64],
 ) -> int:  # pragma: no cover - compiled
-    """List first visits: their state, episode, steps to the episode's end, and return."""
+    """List the first visits of every episode: their states and rows."""
     seen = np.full(n_states, -1, np.int64)
     n = 0
     for e in range(len(starts) - 1):
-        begin, length = starts[e], starts[e + 1] - starts[e]
-        tail = np.empty(length)
-        fill_returns(reward[begin : begin + length], gamma, tail)
-        for t in range(length):
-            s = state[begin + t]
+        for t in range(starts[e], starts[e + 1]):
+            s = state[t]
             if seen[s] != e:
                 seen[s] = e
-                rows[n], episode[n], ahead[n], G[n] = s, e, length - t, tail[t]
+                states[n], rows[n] = s, t
                 n += 1
     return n
 
 
-def _grounded(
-    rows: NDArray[np.int32], tail: NDArray[np.int64], n_states: int, gamma: float
-) -> NDArray[np.bool_]:
-    """States with a value: visited and, where nothing is discounted, followed by a finished end.
+def _first_visits(log: Log) -> Visits:
+    states, rows = np.empty(log.n_steps, np.int32), np.empty(log.n_steps, np.int64)
+    n = _list_first(log.starts, log.codes(), log.n_states, states, rows)
+    return states[:n], rows[:n]
 
-    rows, tail: state of each first visit, and last state of its episode (-1 if it finished).
+
+def _grounded(
+    place: NDArray[Any], tail: NDArray[np.int64], n_places: int, gamma: float
+) -> NDArray[np.bool_]:
+    """Places with a value: visited and, where nothing is discounted, followed by a finished end.
+
+    place, tail: of each visit, and where its episode was last seen (-1 if it finished).
     """
-    grounded = np.zeros(n_states, bool)
+    grounded = np.zeros(n_places, bool)
     if gamma < 1:
-        grounded[rows] = True
+        grounded[place] = True
         return grounded
-    grounded[rows[tail < 0]] = True
+    grounded[place[tail < 0]] = True
     while True:
-        more = rows[(tail >= 0) & grounded[tail]]
+        more = place[(tail >= 0) & grounded[tail]]
         if grounded[more].all():
             return grounded
         grounded[more] = True
 
 
-def _bootstrapped(log: Log, gamma: float) -> Log:
+def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
     before = log.n_episodes
+    log = log if near is None else log.gathered()
     lost = np.flatnonzero((log.ended == CUT) & (log.lengths == 1))
     while True:
         if len(lost):
             log = _without(log, lost)
-        short, last = _shortened(log)
-        n_states, N = short.n_states, short.n_steps
-        rows, episode, ahead = np.empty(N, np.int32), np.empty(N, np.int64), np.empty(N, np.int64)
-        G = np.empty(N)
-        n = _first_visits(
-            short.starts, short.codes(), short.reward, gamma, n_states, rows, episode, ahead, G
-        )
-        rows, tail, ahead, G = rows[:n], last[episode[:n]], ahead[:n], G[:n]
-        grounded = _grounded(rows, tail, n_states, gamma)
-        lost = np.flatnonzero((last >= 0) & ~grounded[last])
+        short, at = _shortened(log)
+        was_cut = log.ended == CUT
+        last = np.full(log.n_episodes, -1, np.int64)
+        if near is None or log.features is None:
+            n_places, last[was_cut] = log.n_states, log.codes()[at]
+            place, row = _first_visits(short)
+        else:
+            n_places, last[was_cut] = len(at), np.arange(len(at))
+            place, row = near(short, log.features[at], log.group[was_cut])
+        episode = np.repeat(np.arange(short.n_episodes), short.lengths)[row]
+        tail, ahead = last[episode], short.starts[1:][episode] - row
+        grounded = _grounded(place, tail, n_places, gamma)
+        lost = np.flatnonzero(was_cut)[~grounded[last[was_cut]]]
         if not len(lost):
             break
     if log.n_episodes < before:
@@ -172,12 +201,12 @@ def _bootstrapped(log: Log, gamma: float) -> Log:
             CutWarning,
             stacklevel=_outside(),
         )
-    visits = np.maximum(np.bincount(rows, minlength=n_states), 1)
-    weight = powers(gamma, int(short.lengths.max()))[ahead] / visits[rows]
-    tailed = tail >= 0
-    B = sparse.csr_array((weight[tailed], (rows[tailed], tail[tailed])), shape=(n_states, n_states))
-    V = solve(B, np.bincount(rows, weights=G, minlength=n_states) / visits)
+    visits = np.maximum(np.bincount(place, minlength=n_places), 1)
+    weight = powers(gamma, int(short.lengths.max()))[ahead] / visits[place]
+    on = tail >= 0
+    B = sparse.csr_array((weight[on], (place[on], tail[on])), shape=(n_places, n_places))
+    G = returns(short, gamma)[row]
+    V = solve(B, np.bincount(place, weights=G, minlength=n_places) / visits)
     reward = short.reward.copy()
-    was_cut = last >= 0
     reward[short.starts[1:][was_cut] - 1] += gamma * V[last[was_cut]]
     return replace(short, reward=reward, ended=np.where(was_cut, TERMINAL, short.ended))

@@ -137,7 +137,8 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        settled = settle(log, gamma, policy.parameters.get("cut"))
+        near = policy.near() if isinstance(policy, NeighborPolicy) else None
+        settled = settle(log, gamma, policy.parameters.get("cut"), near)
     notes = [str(w.message) for w in said]
     if settled.n_episodes < log.n_episodes:
         notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")

@@ -28,6 +28,7 @@ from dprl.stored import Stored
 from dprl.table import Table
 
 if TYPE_CHECKING:
+    from dprl.cut import Near
     from dprl.neighbors.engine import Engine
     from dprl.neighbors.metric import FittedMetric
 
@@ -121,6 +122,13 @@ class NeighborPolicy(Stored):
         from dprl.neighbors.metric import FittedMetric
 
         return FittedMetric(self.feature_names, self.scale, self.weight)
+
+    def near(self) -> Near:
+        """What counts near a place, as it looks (see `dprl.cut`)."""
+        from dprl.neighbors.near import near
+
+        radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
+        return near(self._metric, radius, first=neighbors == "first")
 
     @functools.cached_property
     def _offers(self) -> Engine:

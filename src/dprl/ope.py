@@ -36,6 +36,7 @@ from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.fqe import evaluate_q
 from dprl.log import Cut, Log
+from dprl.neighbor_policy import NeighborPolicy
 from dprl.overlap import refuse_seen
 from dprl.spoken import Spoken, spoken
 from dprl.tabular import check_gamma
@@ -81,7 +82,7 @@ def evaluate(
         allow_seen: Evaluate even on a log the policy was made or chosen from, with a warning.
         progress: Called with the stage's name and the share of it that is done.
     """
-    gamma, cut = _own(policy, gamma, cut, log)
+    gamma, cut = _own(policy, gamma, cut)
     check_number("level", level, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
     check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
     check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
@@ -92,7 +93,8 @@ def evaluate(
     tell = progress or (lambda stage, share: None)
 
     # The rows that are left keep their old numbers in `time`.
-    settled = settle(replace(log, time=np.arange(log.n_steps)), gamma, cut).gathered()
+    near = policy.near() if isinstance(policy, NeighborPolicy) else None
+    settled = settle(replace(log, time=np.arange(log.n_steps)), gamma, cut, near).gathered()
     tell("what the policy says", 0.0)
     said = spoken(policy, settled)
     tell("behaviour", 0.0)
@@ -159,7 +161,7 @@ def evaluate(
 # -- what goes in -----------------------------------------------------------------------------
 
 
-def _own(policy: Any, gamma: float | None, cut: Cut | None, log: Log) -> tuple[float, Cut | None]:
+def _own(policy: Any, gamma: float | None, cut: Cut | None) -> tuple[float, Cut | None]:
     """gamma and cut as asked, else the policy's own."""
     settings: Mapping[str, Any] = getattr(policy, "parameters", {})
     if gamma is None:
@@ -171,10 +173,6 @@ def _own(policy: Any, gamma: float | None, cut: Cut | None, log: Log) -> tuple[f
     if cut is None:
         cut = settings.get("cut")
     check_cut(cut)
-    if cut == "bootstrap" and log.state is None:
-        raise ParameterError(
-            "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
-        )
     return check_gamma(gamma), cut
 
 

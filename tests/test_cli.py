@@ -254,6 +254,12 @@ def test_version(run):
     assert run("--version")[1].strip() == f"dprl {dprl.__version__}"
 
 
+def test_as_a_module():
+    asked = [sys.executable, "-m", "dprl", "--version"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == f"dprl {dprl.__version__}"
+
+
 def test_demo(run, tmp_path):
     code, out, _ = run("demo", "--folder", tmp_path / "demo")
     assert code == 0

@@ -44,6 +44,7 @@ ROWS = [
     "answers demo console options",
     "judge servers icu_cli",
     "cli",
+    "__main__",
     "__init__",
 ]
 ROW = {name: i for i, row in enumerate(ROWS) for name in row.split()}

@@ -30,7 +30,7 @@ deep: $(STAMP)-dev
 
 atari: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[atari]'
-	@$(BIN)/python -m pytest -m 'slow or not slow' tests/test_atari.py tests/test_atari_games.py tests/test_atari_study.py
+	@$(BIN)/python -m pytest -m 'slow or not slow' tests/test_atari*.py
 
 bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md

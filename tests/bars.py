@@ -11,8 +11,24 @@ from typing import ClassVar
 import numpy as np
 
 from dprl.atari.games import Moment
+from dprl.atari.networks import QNetwork
 
 LIVES = 2
+EXPERT, MEDIUM = QNetwork.random(3, 1), QNetwork.random(3, 2)
+
+
+class Stop(Exception):  # noqa: N818
+    pass
+
+
+def stop_at(share):
+    """A progress that breaks off there."""
+
+    def tell(stage, done):
+        if done >= share:
+            raise Stop
+
+    return tell
 
 
 class Bars:

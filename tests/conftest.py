@@ -79,3 +79,19 @@ def visits(tmp_path):
     path = tmp_path / "visits.csv"
     path.write_text("\n".join(lines) + "\n")
     return path, COLUMNS
+
+
+@pytest.fixture(scope="session")
+def played():
+    """A log of the stand-in for a game (needs torch)."""
+    from bars import EXPERT, MEDIUM, Bars
+    from dprl.atari import collect
+
+    return collect("bars", EXPERT, MEDIUM, samples=300, seed=4, copies=4, make=Bars)
+
+
+@pytest.fixture(scope="session")
+def frames(played):
+    from bars import Bars
+
+    return played.frames(Bars)

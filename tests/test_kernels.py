@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
+import numba
 import numpy as np
 import pytest
 
 import dprl
 from conftest import random_episodes, to_log
 from dprl import cut, returns, smdp, tabular
-from dprl.compiled import in_parts, parts
+from dprl.compiled import bit, in_parts, parts
 from dprl.envs import mdp
 from dprl.evidence import Units
 from dprl.points import allowed
@@ -19,7 +20,7 @@ KERNELS = [
     (returns, ("fill_returns", "_fill_all", "_span")),
     (tabular, ("_add_up",)),
     (smdp, ("_scatter", "_count_ends", "_gather")),
-    (cut, ("_first_visits", "fill_returns")),
+    (cut, ("_list_first",)),
     (mdp, ("_pick", "_roll_out")),
 ]
 
@@ -137,3 +138,15 @@ def test_different_things_are_not_merged():
     for other, name in ((two, "states"), (three, "gamma"), (four, "visits")):
         with pytest.raises(dprl.LogError, match=f"different {name} cannot be merged"):
             one.merge(other)
+
+
+def test_the_lowest_bit():
+    @numba.njit
+    def machine(word):
+        return bit(word)
+
+    rng = np.random.default_rng(0)
+    for place in range(64):
+        above = int(rng.integers(0, 1 << 62)) << (place + 1)
+        word = np.uint64((above | 1 << place) & (1 << 64) - 1)
+        assert bit(word) == machine(word) == place

@@ -170,11 +170,11 @@ def test_company_threads_and_pilot_do_not_show(neighbors, monkeypatch):
 
 
 KERNELS = [
-    (blocks, ("_fill", "within", "bit", "_relative", "place", "_squares", "_squares4", "_any",
+    (blocks, ("_fill", "within", "_relative", "place", "_squares", "_squares4", "_any",
               "new_desk", "scan")),
     (tree, ("_cut", "_part", "_arrange", "_outward", "_enclose", "add_up_boxes", "leaf_of", "_beyond",
             "children", "farthest")),
-    (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows", "bit",
+    (ball, ("_mark", "_add", "_find", "_read", "add_all", "add_first", "list_rows",
             "new_desk", "place", "scan", "within", "children", "farthest")),
     (engine, ("add_all", "add_first", "list_rows", "add_up_boxes", "leaf_of")),
 ]  # fmt: skip

@@ -14,9 +14,11 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.cgutils import true_bit
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-__all__ = ["compiled", "fused", "in_parts", "parts"]
+__all__ = ["bit", "compiled", "fused", "in_parts", "parts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -36,6 +38,27 @@ def fused(function: F) -> F:
     return cast(
         F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)
     )
+
+
+def bit(word: np.uint64) -> int:
+    """The place of the lowest bit of a word that has one: an instruction, where compiled."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+@intrinsic
+def _count_trailing(context: Any, word: Any) -> Any:
+    def write(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.cttz(values[0], true_bit)
+
+    return numba.types.int64(numba.types.uint64), write
+
+
+@overload(bit)
+def _bit(word: Any) -> Any:
+    def found(word: Any) -> Any:  # pragma: no cover - compiled
+        return _count_trailing(word)  # type: ignore[call-arg]
+
+    return found
 
 
 def parts(starts: NDArray[np.int64], threads: int | None = None) -> list[tuple[int, int]]:

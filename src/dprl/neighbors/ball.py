@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.compiled import compiled
+from dprl.compiled import bit, compiled
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS
 from dprl.neighbors.blocks import (
     FAN,
@@ -27,7 +27,6 @@ from dprl.neighbors.blocks import (
     Bits,
     Blocks,
     Desk,
-    bit,
     new_desk,
     place,
     scan,
@@ -76,7 +75,7 @@ def _add(
     out: Ints, q: int, action: NDArray[np.int32], amount: Ints, i: int, sign: int
 ) -> None:  # pragma: no cover - compiled
     """Add point i to out[q] (A, WORDS), or take it away."""
-    a = action[i]
+    a = np.uint32(action[i])  # which cannot count from the end
     out[q, a, COUNT] += sign
     out[q, a, SUM] += sign * amount[i, 0]
     out[q, a, SQUARE] += sign * amount[i, 1]
@@ -153,13 +152,12 @@ def _find(
             q = chosen[k]
             for word in range(found.shape[1]):
                 lanes, first = found[k, word], b * LANES + 64 * word
-                while lanes:
-                    slot = first + bit(lanes)
+                while lanes and adding:
+                    _add(words, q, action, amount, first + bit(lanes), 1)
                     lanes &= lanes - ONE
-                    if adding:
-                        _add(words, q, action, amount, slot, 1)
-                    else:
-                        _mark(marks, pages, k, row[slot])
+                while lanes:
+                    _mark(marks, pages, k, row[first + bit(lanes)])
+                    lanes &= lanes - ONE
 
 
 @compiled

@@ -30,10 +30,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.compiled import compiled, fused
+from dprl.compiled import bit, compiled, fused
 from dprl.neighbors.sketch import STEP, U2, Asked
 
-__all__ = ["FAN", "LANES", "ONE", "QUERIES", "Bits", "Blocks", "Desk", "bit",
+__all__ = ["FAN", "LANES", "ONE", "QUERIES", "Bits", "Blocks", "Desk",
            "fill_blocks", "new_desk", "place", "scan", "within"]  # fmt: skip
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -59,9 +59,6 @@ ONE = np.uint64(1)
 ONES = np.uint64(0x0101010101010101)
 GATHER = np.uint64(0x0102040810204080)
 """Eight bytes of 0 or 1, times this: their bits, the first lowest, in the highest byte."""
-PRIME = np.uint64(67)
-PLACE = np.zeros(67, np.int64)  # 2^k mod 67 are all different: which k was it?
-PLACE[[pow(2, k, 67) for k in range(64)]] = np.arange(64)
 
 
 class Desk(NamedTuple):
@@ -179,12 +176,6 @@ def within(
         if total > limit:  # sums of squares never fall
             return False
     return total <= limit
-
-
-@compiled
-def bit(word: np.uint64) -> int:  # pragma: no cover - compiled
-    """The place of the lowest bit of a word that has one."""
-    return int(PLACE[(word ^ (word & (word - ONE))) % PRIME])
 
 
 @fused
@@ -320,24 +311,29 @@ def scan(
         for j in range(n):
             k = ks[j]
             inside, outside = low[k], high[k]
+            some = doubt = False
             for lane in range(LANES):
-                flag[lane] = np.uint8(s[j, lane] <= outside) + np.uint8(s[j, lane] <= inside)
+                some |= s[j, lane] <= outside
+                doubt |= (s[j, lane] <= outside) & (s[j, lane] > inside)
+            if not some:
+                continue
+            for lane in range(LANES):
+                flag[lane] = s[j, lane] <= outside
             for half in range(LANES // 64):
-                near = unsure = some = np.uint64(0)
+                near = np.uint64(0)
                 for i in range(8):
-                    some |= eight[8 * half + i]
-                if some:
-                    for i in range(8):  # bytes of 0: outside, 1: unsure, 2: inside
-                        byte, at = eight[8 * half + i], np.uint64(8 * i)
-                        near |= ((((byte | byte >> ONE) & ONES) * GATHER) >> np.uint64(56)) << at
-                        unsure |= (((byte & ONES) * GATHER) >> np.uint64(56)) << at
-                while unsure:
-                    lane = 64 * half + bit(unsure)
-                    if lane >= filled or not within(
-                        z, rows[first + lane], asked_z, chosen[k], limit
-                    ):
-                        near &= ~(unsure & ~(unsure - ONE))
-                    unsure &= unsure - ONE
+                    byte = (eight[8 * half + i] * GATHER) >> np.uint64(56)
+                    near |= byte << np.uint64(8 * i)
+                if doubt:
+                    maybe = near
+                    while maybe:
+                        lane = 64 * half + bit(maybe)
+                        if s[j, lane] > inside and (
+                            lane >= filled
+                            or not within(z, rows[first + lane], asked_z, chosen[k], limit)
+                        ):
+                            near &= ~(maybe & ~(maybe - ONE))
+                        maybe &= maybe - ONE
                 found[k, half] = near
                 if near:
                     any_found |= ONE << np.uint64(k)

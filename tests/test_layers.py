@@ -7,7 +7,8 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
-    "version errors table disk compiled",
+    "version errors table compiled",
+    "disk",
     "log pages",
     "columns findings featured overlap",
     "rules log_rules",
@@ -43,6 +44,7 @@ ROWS = [
     "answers demo console options",
     "judge servers icu_cli",
     "cli",
+    "__main__",
     "__init__",
 ]
 ROW = {name: i for i, row in enumerate(ROWS) for name in row.split()}

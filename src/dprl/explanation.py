@@ -24,6 +24,7 @@ __all__ = [
     "explain_state",
     "reason",
     "silences",
+    "unit",
     "welch",
     "why_silent",
 ]
@@ -98,6 +99,12 @@ def counted(policy: Policy) -> str:
         return "visits"
     facts = policy.provenance
     return "episodes" if facts.get("groups") == facts.get("episodes") else "groups"
+
+
+def unit(policy: Any) -> str:
+    """Whose labels training points carry: an episode's, or its group's where it has one."""
+    facts = policy.provenance
+    return "episode" if facts.get("groups") == facts.get("episodes") else "group"
 
 
 def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:

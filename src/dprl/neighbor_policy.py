@@ -216,7 +216,11 @@ class NeighborPolicy(Stored):
                 same = np.array([c == (region.usual, region.suggested) for c in made], bool)
                 inside |= same & region.holds(x, self.feature_names)
             keep &= inside
-        return replace(here, choice=np.where(keep, here.choice, np.int32(-1)))
+        return replace(
+            here,
+            choice=np.where(keep, here.choice, np.int32(-1)),
+            planned=np.where(here.allowed, here.Q, np.nan),  # a part of the plan is not the plan
+        )
 
     def _features(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Features (k, d) of coordinates z (k, d'); NaN where a feature has no weight."""

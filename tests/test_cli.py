@@ -337,6 +337,12 @@ def test_defaults_from_dprl_toml(run, visits, tmp_path):
     assert (code, "dprl.toml is not TOML" in err) == (1, True)
 
 
+def test_a_column_of_states_is_not_for_features(run, stays):
+    code, out, err = run("act", "policy.dprl", "--state", "x_map", stdin="x_map,x_lactate\n60,1\n")
+    assert (code, out) == (1, "")
+    assert "a state of this policy is 2 features, not 'x_map'" in err
+
+
 @pytest.mark.parametrize(
     "tokens", [["fit"], ["fly"], ["check", "x.csv"], ["fit", "x.csv", "--n-min", "many"]]
 )

@@ -76,6 +76,11 @@ def _answer(
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )
     if isinstance(policy, NeighborPolicy | CellPolicy):
+        if column is not None:
+            raise LogError(
+                f"a state of this policy is {len(policy.feature_names)} features, not {column!r}.",
+                do="Leave --state out: the table's columns are found by the features' names.",
+            )
         names, x = policy.feature_names, table.features(policy.feature_names)
         rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
         return Answered(table, rows, policy.act(x), 0, "")

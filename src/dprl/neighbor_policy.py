@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.evidence import Evidence
-from dprl.explanation import Explanation, change_rows, change_words, unit
+from dprl.explanation import Explanation, apart, change_rows, change_words, unit
 from dprl.featured import features_of
 from dprl.grouping import group
 from dprl.log import Label
@@ -293,7 +293,9 @@ class NeighborPolicy(Stored):
         rows = np.array(table["state"], np.int64)
         x = self._features(self.z[rows])
         columns: dict[str, Any] = {unit(self): [self.episodes[e] for e in self.episode[rows]]}
-        columns |= {self.feature_names[i]: x[:, i].tolist() for i in np.flatnonzero(self.weight)}
+        taken = {*columns, *table.columns}
+        for i in np.flatnonzero(self.weight):
+            columns[apart(self.feature_names[i], taken)] = x[:, i].tolist()
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(
             table,

@@ -40,6 +40,22 @@ def test_states(seed, data):
     assert limited.provenance["log"] == policy.provenance["log"]
 
 
+def test_a_part_of_a_plan_tells_no_plan(tmp_path):
+    words = "if all suggestions after it are followed too"
+    rooms = dprl.envs.rooms()  # where states are met again, so that Q is no mean of first visits
+    log, later = rooms.sample(200, seed=1), rooms.sample(100, seed=2)
+    policy = dprl.DPRLDiscrete(n_min=10, gamma=0.9, cut="terminal").fit(log)
+    alone = dprl.DPRLDiscrete(n_min=10, gamma=0.9, cut="terminal", plan=False).fit(log)
+    one = limit_states(policy, policy.changes()["state"])
+    for shown, told in ((policy, True), (one, False), (alone, False)):
+        assert all((c.planned is not None) == told for c in describe_changes(shown, later).changes)
+        dprl.report(shown, later, tmp_path / "r.html", draws=20)
+        assert (words in (tmp_path / "r.html").read_text()) == told
+    part = limit_regions(WALKER, [c.region for c in CHANGES[:3]]).training
+    assert not np.array_equal(WALKER.training.planned, part.planned, equal_nan=True)
+    assert np.array_equal(part.planned[part.allowed], part.Q[part.allowed])
+
+
 def places(seed=0, n=4000):
     rng = np.random.default_rng(seed)
     edges = [v for c in CHANGES for r in c.region.ranges for v in (r.low, r.high)]

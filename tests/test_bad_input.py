@@ -284,12 +284,55 @@ def test_rows_apart_without_a_time_are_refused():
 
 
 def test_drop_episodes_drops_whole_episodes():
-    log = dprl.from_frame(pd.DataFrame(put("score", 1, None)), **COLUMNS, missing="drop-episodes")
+    table = pd.DataFrame(put("score", 1, None))
+    with pytest.warns(dprl.MissingWarning, match="1 of 2 episodes were dropped .* in 'score'"):
+        log = dprl.from_frame(table, **COLUMNS, missing="drop-episodes")
     assert log.episodes == ("q",)
     assert log.n_steps == 2
     report = dprl.check(pd.DataFrame(put("score", 1, None)), **COLUMNS, missing="drop-episodes")
     assert report.ok
     assert "1 of 2 episodes were dropped" in str(report)
+
+
+def test_every_column_with_a_gap_is_named():
+    rows = put("score", 3, None)
+    rows["stage"][1] = rows["score"][0] = None
+    report = dprl.check(pd.DataFrame(rows), **COLUMNS)
+    finding = next(f for f in report.findings if f.level == "error")
+    assert finding.what == "'stage' is missing on 1 of 4 rows, 'score' on 2."
+    assert finding.where == "row 1 (patient=p, day=1); 2 episodes touched."
+
+
+def test_rows_out_of_order_are_counted_within_their_episode():
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(
+        {"patient": np.repeat(np.arange(40), 6), "day": np.tile(np.arange(6), 40), "stage": "a",
+         "drug": rng.choice(["x", "y"], 240), "score": rng.random(240)}
+    ).iloc[rng.permutation(240)]  # fmt: skip
+    late, last, first = 0, {}, None
+    for row, (patient, day) in enumerate(zip(table.patient, table.day, strict=True), 1):
+        if day < last.get(patient, -1):
+            late += 1
+            first = first or row
+        last[patient] = day
+    assert late > 50
+    found = {f.rule: f for f in dprl.check(table, **COLUMNS).findings}["order_of_rows"]
+    assert found.what == f"{late} of 240 rows are not in the order of 'day'."
+    assert found.where.startswith(f"row {first} ")
+    aside = pd.DataFrame(GOOD).iloc[[0, 2, 1, 3]]  # two episodes side by side, each in order
+    assert "order_of_rows" not in {f.rule for f in dprl.check(aside, **COLUMNS).findings}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_without_a_column_that_others_have_is_named(tmp_path, kind):
+    tables = {"one": pd.DataFrame(GOOD), "two": pd.DataFrame(GOOD).rename(columns={"score": "x"})}
+    tables["two"]["patient"] += "2"
+    for name, table in tables.items():
+        path = tmp_path / f"{name}.{kind}"
+        table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+    for missing in ("error", "drop-episodes"):
+        with pytest.raises(dprl.LogError, match=f"'two.{kind}' has no column 'score'"):
+            dprl.read(str(tmp_path / f"*.{kind}"), **COLUMNS, missing=missing)
 
 
 def test_one_check_shows_all_there_is():

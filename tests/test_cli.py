@@ -156,9 +156,111 @@ def test_act_from_file_to_file(run, fitted, tmp_path):
     assert json.loads(out)["deferred"] == 1
 
 
-def test_act_finds_a_lone_column_by_itself(run, fitted):
-    code, out, _ = run("act", "policy.dprl", stdin="whatever\nmild\n")
+def test_act_finds_a_lone_column_by_itself_and_says_so(run, fitted):
+    code, out, err = run("act", "policy.dprl", stdin="whatever\nmild\n")
     assert (code, out) == (0, "whatever,suggested\nmild,new\n")
+    assert err == "the only column, 'whatever', is taken for the states.\n"
+    assert run("act", "policy.dprl", stdin="stage\nmild\n")[2] == ""
+    code, out, err = run("act", "policy.dprl", "--state", "stge", stdin="stage\nmild\n")
+    assert (code, out) == (1, "")  # a name that was given is never guessed around
+    assert "there is no column 'stge' for state" in err
+    assert "'standard input.csv' is empty" in run("act", "policy.dprl", stdin="")[2]
+
+
+def policy_of(states, path):
+    done = [i // 3 % 2 for i in range(40)]
+    log = dprl.from_arrays(
+        episode=range(40), state=[states[i % 2] for i in range(40)],
+        action=["ab"[a] for a in done], reward=[float(a) for a in done],
+    )  # fmt: skip
+    dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log).save(path)
+
+
+def test_states_that_are_true_or_false(run, tmp_path):
+    policy_of([False, True], tmp_path / "p.dprl")
+    for word in ("true", "True"):
+        code, out, _ = run("explain", "p.dprl", word)
+        assert code == 0
+        assert out.startswith("True: suggests b")
+    assert "states are true or false; got 'x'" in run("explain", "p.dprl", "x")[2]
+    code, out, _ = run("act", "p.dprl", stdin="state,k\ntrue,1\n,2\nFalse,3\n")
+    assert (code, out) == (0, "state,k,suggested\ntrue,1,b\n,2,DEFER\nFalse,3,b\n")
+    code, out, err = run("act", "p.dprl", stdin="state\ntrue\n1\n")
+    assert (code, out) == (1, "")
+    assert "must hold true or false, as the policy's states do.\n  first: row 2: '1'" in err
+
+
+def test_the_first_state_that_is_no_number_is_shown(run, tmp_path):
+    policy_of([7, 8], tmp_path / "p.dprl")
+    code, out, _ = run("act", "p.dprl", stdin="state,k\n7,1\n,2\n9,3\n")
+    assert (code, out) == (0, "state,k,suggested\n7,1,b\n,2,DEFER\n9,3,DEFER\n")
+    code, _, err = run("act", "p.dprl", stdin="state\n7\n8\nNA\n7\n")
+    assert code == 1
+    assert "must hold whole numbers, as the policy's states do.\n  first: row 3: 'NA'" in err
+
+
+def test_what_is_read_is_never_written_over(run, fitted, tmp_path):
+    path, columns = fitted
+    made = [*options(columns), "--gamma", 0.9, "--n-min", 20]
+    attempts = [
+        ["fit", path, *made, "--out", path],
+        ["fit", "v*.csv", *made, "--out", "visits.csv"],
+        ["gate", "policy.dprl", path, "--lowest", 0, "--highest", 3, "--out", "policy.dprl"],
+        ["gate", "policy.dprl", path, "--lowest", 0, "--highest", 3, "--out", path],
+        ["sweep", path, *made, "--rule", "bold", "--out", path],
+        ["sweep", "v.parquet", *made, "--figure", "v.png"],  # whose rows go into v.parquet
+        ["report", "policy.dprl", "v*.csv", "--out", "visits.csv"],
+        ["review", "policy.dprl", "--log", "v*.csv", "--export", "--out", "visits.csv"],
+    ]
+    pd.read_csv(path).to_parquet("v.parquet")
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    for attempt in attempts:
+        code, _, err = run(*attempt)
+        assert code == 1, attempt
+        assert "would be overwritten" in err
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("number", ["20.5", "2.5", "1e2", "many"])
+def test_whole_numbers_are_not_rounded(run, visits, tmp_path, number):
+    path, columns = visits
+    flags = [*options(columns), "--gamma", 0.9]
+    for command in (["fit", path, "--n-min", number], ["sweep", path, "--n-min", 10, number]):
+        code, out, err = run(*command, *flags)
+        assert (code, out) == (2, "")
+        assert f"{number!r} is not a whole number" in err
+    (tmp_path / "dprl.toml").write_text("[fit]\nn_min = 2.5\n")
+    assert run("fit", path, *flags)[0] == 2
+    assert not (tmp_path / "policy.dprl").exists()
+    assert run("fit", path, *flags, "--n-min", "20.0")[0] == 0
+    assert dprl.load("policy.dprl").parameters["n_min"] == 20
+
+
+def test_dropped_episodes_are_told(run, fitted, tmp_path):
+    path, columns = fitted
+    held = pd.read_csv(path).assign(patient=lambda t: t.patient + 1000, score=lambda t: 1 - t.score)
+    held.loc[4, "score"] = None
+    held.to_csv("held.csv", index=False)
+    drop = ["held.csv", "--missing", "drop-episodes"]
+    words = "1 of 300 episodes were dropped for missing values in 'score'."
+    for command in (
+        ["fit", *drop, *options(columns), "--n-min", 20, "--gamma", 0.9, "--out", "q.dprl"],
+        ["evaluate", "policy.dprl", *drop, "--draws", 20],
+        ["report", "policy.dprl", *drop, "--draws", 20],
+        ["gate", "policy.dprl", *drop, "--lowest", 0, "--highest", 3],
+    ):
+        code, _, err = run(*command)
+        assert (code, err) == (0, f"warning: {words}\n"), command
+        code, out, err = run(*command, "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["warnings"][0] == words
+
+
+def test_python_dash_m():
+    done = subprocess.run(
+        [sys.executable, "-m", "dprl", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"dprl {dprl.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -233,6 +335,12 @@ def test_defaults_from_dprl_toml(run, visits, tmp_path):
     settings.write_text("[log")
     code, _, err = run("check", path)
     assert (code, "dprl.toml is not TOML" in err) == (1, True)
+
+
+def test_a_column_of_states_is_not_for_features(run, stays):
+    code, out, err = run("act", "policy.dprl", "--state", "x_map", stdin="x_map,x_lactate\n60,1\n")
+    assert (code, out) == (1, "")
+    assert "a state of this policy is 2 features, not 'x_map'" in err
 
 
 @pytest.mark.parametrize(

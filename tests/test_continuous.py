@@ -248,6 +248,37 @@ def test_changes_name_the_features(policy):
     assert "600 points · 2 features" in str(policy)
 
 
+def test_points_of_groups_carry_the_names_of_groups():
+    rng = np.random.default_rng(0)
+    log = dprl.from_arrays(
+        episode=np.arange(60), group=[f"g{i // 2}" for i in range(60)], state=rng.random((60, 2)),
+        action=rng.choice(["a", "b"], 60), reward=rng.random(60),
+    )  # fmt: skip
+    policy = dprl.DPRLContinuous(n_min=2, radius=3.0, gamma=1.0).fit(log)
+    said = policy.explain([0.5, 0.5])
+    assert "The most similar groups" in str(said)
+    assert set(said.similar["group"]) <= set(log.groups)
+    listed = [*policy.changes().to_dicts(), *policy.confirmations().to_dicts()]
+    assert listed
+    assert all(row["group"] in log.groups and "episode" not in row for row in listed)
+
+
+def test_a_feature_called_like_a_column_keeps_its_numbers():
+    rng = np.random.default_rng(0)
+    x, action = rng.random((200, 3)), rng.choice(["a", "b"], 200)
+    log = dprl.from_arrays(
+        episode=np.arange(200), state=x, action=action, reward=x[:, 0] * (action == "a"),
+        feature_names=["value", "low", "z"],
+    )  # fmt: skip
+    policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+    rows = policy.changes().to_dicts()
+    assert rows
+    for row in rows:
+        told = [row["value (feature)"], row["low (feature)"], row["z"]]
+        assert told == pytest.approx(x[row["episode"]])
+        assert row["value"] - row["value_usual"] == pytest.approx(row["difference"])
+
+
 def test_explanations_name_similar_episodes(policy, ward):
     text = str(policy.explain([50, 2]))
     assert text.startswith("pressure = 50, lactate = 2: suggests fluids (change)")

@@ -42,6 +42,17 @@ LEARNER = dprl.DPRLContinuous(
 UNIT = {"value_range": (0.0, 1.0)}
 
 
+def test_a_feature_called_like_a_column_keeps_its_numbers():
+    plain = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    log = replace(ward(1_500, 0), feature_names=("value", "noise"))
+    (row,) = dprl.gate(LEARNER, log, **UNIT).changes().to_dicts()
+    (as_x,) = plain.changes().to_dicts()
+    assert row["value (feature)"] == as_x["x"]
+    assert row["value"] == as_x["value"]
+    words = dprl.gate(LEARNER, log, **UNIT)._changed()[0]["where"]
+    assert words == plain._changed()[0]["where"].replace("x =", "value =")
+
+
 def test_a_cell_is_certified(tmp_path):
     log = ward(1_500, 0)
     gated = dprl.gate(LEARNER, log, **UNIT)

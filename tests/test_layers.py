@@ -7,7 +7,8 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
-    "version errors table disk compiled",
+    "version errors table compiled",
+    "disk",
     "log pages",
     "columns findings featured overlap",
     "rules log_rules",

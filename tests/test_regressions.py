@@ -120,7 +120,8 @@ def test_the_same_labels_from_every_door(tmp_path):
 
 def test_categories_with_a_gap_keep_their_type():
     table = pd.DataFrame(frame(a=pd.Categorical([1, None, 2])))
-    log = dprl.from_frame(table, **C, missing="drop-episodes")
+    with pytest.warns(dprl.MissingWarning, match="1 of 3 episodes"):
+        log = dprl.from_frame(table, **C, missing="drop-episodes")
     assert log.actions == (1, 2)
 
 

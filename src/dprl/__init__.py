@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from dprl.claim import Certificate
     from dprl.compression import compress, prune
     from dprl.continuous import DPRLContinuous
-    from dprl.errors import CutWarning, DprlError, LogError, ParameterError, PlanError, PolicyError
+    from dprl.errors import (
+        CutWarning,
+        DprlError,
+        LogError,
+        MissingWarning,
+        ParameterError,
+        PlanError,
+        PolicyError,
+    )
     from dprl.evaluation import Evaluation
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
     from dprl.learn import DPRLDiscrete
@@ -55,6 +63,7 @@ __all__ = [
     "Log",
     "LogError",
     "Metric",
+    "MissingWarning",
     "NeighborPolicy",
     "ParameterError",
     "PlanError",
@@ -93,8 +102,8 @@ _HOME = {
     "dprl.claim": ("Certificate",),
     "dprl.compression": ("compress", "prune"),
     "dprl.continuous": ("DPRLContinuous",),
-    "dprl.errors": ("CutWarning", "DprlError", "LogError", "ParameterError", "PlanError",
-                    "PolicyError"),
+    "dprl.errors": ("CutWarning", "DprlError", "LogError", "MissingWarning", "ParameterError",
+                    "PlanError", "PolicyError"),
     "dprl.evaluation": ("Evaluation",),
     "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                 "write"),

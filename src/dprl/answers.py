@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -20,12 +19,16 @@ __all__ = ["Answered", "answer"]
 
 
 class Answered:
-    """States read, answered, and ready to be written in the order they came."""
+    """States read, answered, and ready to be written in the order they came.
+
+    `guessed` names the lone column that was taken for the states under another name than theirs.
+    """
 
     def __init__(
-        self, table: TableFile, states: list[Any], answers: list[Any], unknown: int
+        self, table: TableFile, states: list[Any], answers: list[Any], unknown: int, guessed: str
     ) -> None:
         self.table, self.states, self.answers, self.unknown = table, states, answers, unknown
+        self.guessed = guessed
 
     def counts(self) -> dict[str, int]:
         """Rows, rows deferred, and rows whose state the policy never saw."""
@@ -56,18 +59,13 @@ def answer(
     `column` holds the states (by default the one the policy was fitted on); `added` is what the
     column of answers will be called.
     """
-    if column is None:
-        named = policy.provenance.get("columns", {}).get("state")
-        column = named if isinstance(named, str) else None
     if source != "-":
         return _answer(policy, TableFile(source), column, added)
-    handle, name = tempfile.mkstemp(suffix=".csv")
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    with tempfile.TemporaryDirectory() as folder:
+        name = Path(folder) / "standard input.csv"  # as messages will call it
+        with name.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
-        return _answer(policy, TableFile(name), column, added)
-    finally:
-        os.unlink(name)
+        return _answer(policy, TableFile(str(name)), column, added)
 
 
 def _answer(
@@ -78,17 +76,27 @@ def _answer(
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )
     if isinstance(policy, NeighborPolicy | CellPolicy):
+        if column is not None:
+            raise LogError(
+                f"a state of this policy is {len(policy.feature_names)} features, not {column!r}.",
+                do="Leave --state out: the table's columns are found by the features' names.",
+            )
         names, x = policy.feature_names, table.features(policy.feature_names)
         rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
-        return Answered(table, rows, policy.act(x), 0)
-    if column is None or (column not in table.types and len(table.types) == 1):
-        if len(table.types) != 1:
-            raise LogError(
-                f"which of the {len(table.types)} columns holds the states is not said.",
-                ", ".join(map(repr, table.types)),
-                "Name it with --state.",
-            )
-        column = next(iter(table.types))
-    text = bool(policy.states) and isinstance(policy.states[0], str)
-    states, known = table.states(column, text), set(policy.states)
-    return Answered(table, states, policy.act(states), sum(s not in known for s in states))
+        return Answered(table, rows, policy.act(x), 0, "")
+    guessed = ""
+    if column is None:
+        named = policy.provenance.get("columns", {}).get("state")
+        column = named if isinstance(named, str) else None
+        if column not in table.types and len(table.types) == 1:
+            column = guessed = next(iter(table.types))
+    if column is None:
+        raise LogError(
+            f"which of the {len(table.types)} columns holds the states is not said.",
+            ", ".join(map(repr, table.types)),
+            "Name it with --state.",
+        )
+    kind = type(policy.states[0]) if policy.states else int
+    states, known = table.states(column, kind), set(policy.states)
+    unknown = sum(s not in known for s in states)
+    return Answered(table, states, policy.act(states), unknown, guessed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.columns import Coded, Columns
-from dprl.errors import LogError, ParameterError
+from dprl.errors import LogError, MissingWarning, ParameterError
 from dprl.findings import Finding, Report
 from dprl.log import Label, Log
 from dprl.log_rules import LOG_RULES
@@ -35,6 +36,8 @@ def build(columns: Columns, **options: Any) -> Log:
     for finding in report.findings:
         if finding.level == "error":
             raise finding.error()
+        if finding.rule == "missing":  # dropped as asked, and never without a word
+            warnings.warn(finding.what, MissingWarning, stacklevel=3)
     if report.log is None:  # no error, no log: cannot happen, and must not pass if it does
         raise LogError("no log could be made of these rows.")
     return report.log

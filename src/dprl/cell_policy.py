@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
-from dprl.explanation import Explanation
+from dprl.explanation import Explanation, apart
 from dprl.featured import features_of
 from dprl.policy import PAIRS, STATES, Policy
 from dprl.table import Table
@@ -153,16 +153,19 @@ class CellPolicy(Policy):
         kept = np.flatnonzero(self.weight)
         x = self.z[rows] / (np.sqrt(self.weight[kept]) / self.scale[kept])
         columns: dict[str, Any] = {"state": table["state"]}
-        columns |= {self.feature_names[i]: x[:, k].tolist() for k, i in enumerate(kept)}
+        for k, i in enumerate(kept):
+            columns[apart(self.feature_names[i], table.columns)] = x[:, k].tolist()
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(table, columns=columns)
 
     def _changed(self) -> list[dict[str, Any]]:
         def words(row: dict[str, Any]) -> str:
-            near = [f"{n} = {row[n]:.4g}" for n in self.feature_names if n in row]
+            names = [self.feature_names[i] for i in np.flatnonzero(self.weight)]
+            near = [f"{n} = {row[apart(n, ours)]:.4g}" for n in names]
             more = f" and {len(near) - 4} more" if len(near) > 4 else ""
             return f"cell {row['state']}: around {', '.join(near[:4])}{more}"
 
+        ours = super().changes().columns
         return [{**row, "where": words(row)} for row in super()._changed()]
 
     def __str__(self) -> str:

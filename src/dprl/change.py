@@ -53,7 +53,8 @@ class Change:
         advantage: Difference to usual practice at first visits.
         low: Its approximate 95 % interval, of this change alone; None where there is none.
         high: And its other end.
-        planned: What the suggestion is worth if the plan is followed from there on.
+        planned: What the suggestion is worth if the plan is followed from there on; None where
+            there is no plan.
         typical: (name, value) of a typical state; empty for labels.
         steps: The log's steps at which the policy makes this change.
         met: Episodes (groups) of the log that meet it.
@@ -76,7 +77,7 @@ class Change:
     advantage: float
     low: float | None
     high: float | None
-    planned: float
+    planned: float | None
     typical: tuple[tuple[str, float], ...]
     steps: int
     met: int

@@ -18,10 +18,11 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 
 from dprl.console import complain, head, progress, refuse, show, warned
+from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, sweep
-from dprl.options import Json, LearnerOptions, LogOptions, numbers, settings
+from dprl.options import Json, LearnerOptions, LogOptions, Whole, numbers, settings
 from dprl.servers import review, serve
 from dprl.version import __version__
 
@@ -77,7 +78,7 @@ def fit(
     log: LogOptions,
     learning: LearnerOptions,
     *,
-    n_min: Annotated[int, Parameter(help="Episodes an action needs before it may be suggested.")],
+    n_min: Annotated[Whole, Parameter(help="Episodes an action needs before it may be suggested.")],
     radius: Annotated[
         float | None, Parameter(help="For features: how far similar states may be, after scaling.")
     ] = None,
@@ -97,6 +98,7 @@ def fit(
     """
     import dprl
 
+    keep_apart(out, *files)
     learner = learning.learner(n_min, radius)
     with progress() as tell, warned() as said:
         data = dprl.read(files, **log.options(radius is not None), progress=tell)
@@ -160,11 +162,13 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
                     do=f"Features: {', '.join(fitted.feature_names)}.",
                 )
     elif fitted.states and not isinstance(fitted.states[0], str):
+        known = {str(s).lower(): s for s in fitted.states}
         try:
-            label = int(state)
+            label = known[state.lower()] if state.lower() in known else int(state)
         except ValueError:
+            what = "true or false" if isinstance(fitted.states[0], bool) else "whole numbers"
             raise ParameterError(
-                f"this policy's states are whole numbers; got {state!r}.",
+                f"this policy's states are {what}; got {state!r}.",
                 do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
             ) from None
     explanation = fitted.explain(label)
@@ -202,6 +206,8 @@ def act(
     fitted = deferring(policy)
     answered = answer(fitted, states, state, column)
     counts = answered.counts()
+    if answered.guessed:
+        complain(f"the only column, {answered.guessed!r}, is taken for the states.")
     if out is not None:
         answered.write(out, column, defer)
     if json:
@@ -251,8 +257,8 @@ def reproduce(
     experts: Annotated[
         Path | None, Parameter(help="For atari: a folder of trained networks.")
     ] = None,
-    seed: Annotated[int, Parameter(help="Everything random follows from it.")] = 0,
-    workers: Annotated[int | None, Parameter(help="Processes; by default one a core.")] = None,
+    seed: Annotated[Whole, Parameter(help="Everything random follows from it.")] = 0,
+    workers: Annotated[Whole | None, Parameter(help="Processes; by default one a core.")] = None,
     json: Json = False,
 ) -> int:
     """Run the paper's experiments: rows, a table and a figure each.

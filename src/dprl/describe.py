@@ -302,7 +302,7 @@ def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "advantage": row["advantage"],
         "low": _number(row["low"]),
         "high": _number(row["high"]),
-        "planned": row["planned"],
+        "planned": None if row["planned"] == row["value"] else row["planned"],
     }
 
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing"]
+from dprl.errors import ParameterError
+
+__all__ = ["keep_apart", "meant", "replacing"]
+
+
+def meant(*names: str | os.PathLike[str]) -> set[Path]:
+    """The files that names and patterns such as 'logs/*.csv' stand for, links followed."""
+    found = {Path(name).resolve() for name in names}
+    for name in names:
+        if not Path(name).exists():
+            found |= {Path(file).resolve() for file in glob.glob(os.fspath(name), recursive=True)}
+    return found
+
+
+def keep_apart(out: Path | None, *read: str | os.PathLike[str]) -> None:
+    """Refuse to write over a file that is read: a log cannot be had again."""
+    if out is not None and out.resolve() in meant(*read):
+        raise ParameterError(
+            f"{str(out)!r} would be overwritten, and it is read.", do="Name another file to write."
+        )
 
 
 def _mode(target: Path) -> int:

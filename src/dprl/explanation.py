@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Explanation",
     "advantage_interval",
+    "apart",
     "change_rows",
     "change_words",
     "counted",
     "explain_state",
     "reason",
     "silences",
+    "unit",
     "welch",
     "why_silent",
 ]
@@ -98,6 +101,17 @@ def counted(policy: Policy) -> str:
         return "visits"
     facts = policy.provenance
     return "episodes" if facts.get("groups") == facts.get("episodes") else "groups"
+
+
+def unit(policy: Any) -> str:
+    """Whose labels training points carry: an episode's, or its group's where it has one."""
+    facts = policy.provenance
+    return "episode" if facts.get("groups") == facts.get("episodes") else "group"
+
+
+def apart(feature: str, taken: Container[str]) -> str:
+    """What a feature's column is called beside columns of ours: one may be called 'value' too."""
+    return f"{feature} (feature)" if feature in taken else feature
 
 
 def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:

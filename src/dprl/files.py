@@ -151,6 +151,27 @@ class _Files:
                 "Open the file and look at the place named; every row needs the same columns.",
             ) from error
 
+    def every_file_has(self, names: Iterable[str]) -> None:
+        """Refuse a file without a column that others have: its rows would count as missing."""
+        if len(self.files) < 2:
+            return
+        if self.kind == "csv":
+            held = {file: set(_header(file)[1]) for file in self.files}
+        else:
+            rows = self.run("SELECT file_name, name FROM parquet_schema(?)", self.values).fetchall()
+            held = {file: set() for file, _ in rows}
+            for file, name in rows:
+                held[file].add(name)
+        for file, columns in held.items():
+            known = {column.lower() for column in columns}  # DuckDB takes R for r
+            for name in names:
+                if name.lower() not in known:
+                    raise LogError(
+                        f"{os.path.basename(file)!r} has no column {name!r}, which others have.",
+                        f"its columns are {', '.join(map(repr, sorted(columns)[:12]))}",
+                        "Every file needs every column that is named.",
+                    )
+
     def load(self, names: Iterable[str]) -> None:
         """Read the columns into table `raw`, where they are called c0, c1 and so on."""
         self.place = {name: f"c{i}" for i, name in enumerate(names)}
@@ -244,6 +265,7 @@ def read_columns(paths: Any, parts: Mapping[str, Any], progress: Progress | None
     files = _Files(paths, progress)
     names = choose(parts, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
+    files.every_file_has(role)
     files.load(role)
 
     def get(name: str) -> Raw:
@@ -259,6 +281,14 @@ def read_columns(paths: Any, parts: Mapping[str, Any], progress: Progress | None
     return columns_of(names, get)
 
 
+def _meaning(word: str, kind: type) -> Any:
+    """The whole number or truth value a word stands for, None where it stands for none."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(word.lower())
+    number = tidy_labels([word])[word]
+    return None if isinstance(number, str) else number
+
+
 class TableFile(_Files):
     """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
 
@@ -266,20 +296,25 @@ class TableFile(_Files):
         super().__init__(path, None, missing=[""])  # 'NA' is handed back as 'NA'
         self.load(self.types)
 
-    def states(self, name: str, text: bool) -> list[Any]:
-        """A column of states as text or as whole numbers; None where missing."""
+    def states(self, name: str, kind: type) -> list[Any]:
+        """A column of states as text, whole numbers or truth values; None where missing."""
         name = choose({"state": name}, list(self.types))["state"]
-        if not text:
-            column = self.labels(name)
-            if column.labels and isinstance(column.labels[0], str):
-                raise LogError(
-                    f"{name!r} must hold whole numbers, as the policy's states do.",
-                    f"{column.labels[0]!r}",
-                    "Use the labels the policy was fitted on.",
-                )
-        else:
+        if kind is str:
             column = encode(self.fetch(f"CAST({self.place[name]} AS VARCHAR)"), name)
-        labels = [*column.labels, None]
+        else:
+            column = self.labels(name)
+        labels: list[Any] = [*column.labels, None]
+        if kind is not str and column.labels and isinstance(column.labels[0], str):
+            read = [_meaning(label, kind) for label in column.labels]
+            wrong = np.flatnonzero(np.array([*(x is None for x in read), False])[column.codes])
+            if len(wrong):
+                what = "true or false" if kind is bool else "whole numbers"
+                raise LogError(
+                    f"{name!r} must hold {what}, as the policy's states do.",
+                    f"row {wrong[0] + 1:,}: {labels[column.codes[wrong[0]]]!r}",
+                    "Use the labels the policy was fitted on; a missing one is an empty cell.",
+                )
+            labels = [*read, None]
         return [labels[code] for code in column.codes.tolist()]
 
     def features(self, names: Sequence[str]) -> NDArray[np.float64]:

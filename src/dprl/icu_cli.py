@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from dprl.console import progress, show
-from dprl.options import Json
+from dprl.options import Json, Whole
 
 __all__ = ["app"]
 
@@ -23,7 +23,7 @@ Without access to MIMIC: `dprl icu simulate --out tables` makes tables of the sa
 """,
 )
 
-Threads = Annotated[int | None, Parameter(help="Threads; the result does not depend on them.")]
+Threads = Annotated[Whole | None, Parameter(help="Threads; the result does not depend on them.")]
 Temp = Annotated[Path | None, Parameter(help="A folder with room for temporary files.")]
 
 
@@ -41,9 +41,9 @@ def build(
     items: Annotated[
         Path | None, Parameter(help="A CSV file of item codes in place of MIMIC's.")
     ] = None,
-    horizon: Annotated[int, Parameter(help="Hours of each stay that are looked at.")] = 72,
+    horizon: Annotated[Whole, Parameter(help="Hours of each stay that are looked at.")] = 72,
     low_map: Annotated[float, Parameter(help="A mean pressure below this is low, mmHg.")] = 65.0,
-    low_n: Annotated[int, Parameter(help="So many low pressures put a stay in the cohort.")] = 7,
+    low_n: Annotated[Whole, Parameter(help="So many low pressures put a stay in the cohort.")] = 7,
     json: Json = False,
 ) -> int:
     """Build the hypotension cohort: one hourly treatment decision a row.
@@ -75,7 +75,7 @@ def split(
     /,
     *,
     out: Annotated[Path, Parameter(help="A folder for train, valid and test.")],
-    seed: Annotated[int, Parameter(help="Of the split.")] = 0,
+    seed: Annotated[Whole, Parameter(help="Of the split.")] = 0,
     shares: Annotated[
         tuple[float, float, float], Parameter(help="Patients in training, validation, test.")
     ] = (0.25, 0.25, 0.5),
@@ -115,8 +115,8 @@ def split(
 def simulate(
     *,
     out: Annotated[Path, Parameter(help="A folder; it gets icu/ and hosp/.")],
-    stays: Annotated[int, Parameter(help="How many stays, of about as many patients.")] = 2000,
-    seed: Annotated[int, Parameter(help="Everything random follows from it.")] = 0,
+    stays: Annotated[Whole, Parameter(help="How many stays, of about as many patients.")] = 2000,
+    seed: Annotated[Whole, Parameter(help="Everything random follows from it.")] = 0,
     json: Json = False,
 ) -> int:
     """Make tables like MIMIC-IV's of invented patients whose best treatment is known.

@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from dprl.console import complain, progress, show, warned
+from dprl.disk import keep_apart
 from dprl.errors import ParameterError
-from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns
+from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns, Whole, Wholes
 
 __all__ = ["evaluate", "gate", "report", "sweep"]
 
 Level = Annotated[float, Parameter(help="Of the intervals, between 0 and 1.")]
-Draws = Annotated[int, Parameter(help="Of the bootstrap.")]
-Seed = Annotated[int, Parameter(help="Everything random follows from it.")]
+Draws = Annotated[Whole, Parameter(help="Of the bootstrap.")]
+Seed = Annotated[Whole, Parameter(help="Everything random follows from it.")]
 Values = Annotated[
     bool, Parameter(help="Fit a model of values too (DM, DR, WDR); slow where states are features.")
 ]
@@ -43,9 +44,9 @@ def gate(
         ),
     ] = False,
     horizon: Annotated[
-        int | None, Parameter(help="No episode (or group) is longer; sharpens in-sample.")
+        Whole | None, Parameter(help="No episode (or group) is longer; sharpens in-sample.")
     ] = None,
-    seed: Annotated[int, Parameter(help="Of the split.")] = 0,
+    seed: Annotated[Whole, Parameter(help="Of the split.")] = 0,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     json: Json = False,
 ) -> int:
@@ -63,8 +64,9 @@ def gate(
     import dprl
     from dprl.loading import deferring, read_like
 
+    keep_apart(out, policy, *files)
     fitted = deferring(policy)
-    with progress() as tell:
+    with progress() as tell, warned() as said:
         data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
         tell("certifying", 0.0)
         gated = dprl.gate(
@@ -75,8 +77,10 @@ def gate(
     proved = gated.certificate
     if json and proved is not None:
         show({**gated.summary(), "policy": str(out), "digest": gated.digest(),
-              "certificate": proved.to_dict()}, json)  # fmt: skip
+              "certificate": proved.to_dict(), "warnings": said}, json)  # fmt: skip
         return 0
+    for line in said:
+        complain(f"warning: {line}")
     show(f"before: {fitted}\nafter:  {gated}\n\n{proved}\n\nSaved as {out}.", json)
     return 0
 
@@ -139,7 +143,7 @@ def sweep(
     learning: LearnerOptions,
     *,
     n_min: Annotated[
-        list[int],
+        Wholes,
         Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True, negative=""),
     ],
     radius: Annotated[
@@ -200,6 +204,8 @@ def sweep(
             raise ParameterError(
                 f"the folder of {str(path)!r} does not exist.", do="Make it first."
             )
+    for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
+        keep_apart(path, *files, *(valid or ()))
     learner = learning.learner(n_min[0] if n_min else 1, radius[0] if radius else None)
     columns: dict[str, Any] = log.options(radius is not None)
     with progress() as tell, warned() as said:
@@ -244,7 +250,7 @@ def report(
     out: Annotated[Path, Parameter(help="Where the report goes.")] = Path("review.html"),
     title: Annotated[str, Parameter(help="Its heading.")] = "What this policy would change",
     cases: Annotated[
-        int, Parameter(help="Past cases a side of each change; 0: no row of the log is shown.")
+        Whole, Parameter(help="Past cases a side of each change; 0: no row of the log is shown.")
     ] = 2,
     draws: Draws = 2_000,
     seed: Seed = 0,
@@ -266,16 +272,16 @@ def report(
     import dprl
     from dprl.loading import deferring, read_like
 
-    if out.resolve() in {Path(p).resolve() for p in (policy, *files)}:
-        raise ParameterError(
-            f"the report would overwrite {str(out)!r}, which is read.", do="Name another --out."
-        )
+    keep_apart(out, policy, *files)
     fitted = deferring(policy)
-    with progress() as tell:
+    with progress() as tell, warned() as said:
         data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
         written = dprl.report(
             fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
             progress=tell,
         )  # fmt: skip
-    show(written.to_dict() if json else str(written), json)
+    if not json:
+        for line in said:
+            complain(f"warning: {line}")
+    show({**written.to_dict(), "warnings": said} if json else str(written), json)
     return 0

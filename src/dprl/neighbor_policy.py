@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.evidence import Evidence
-from dprl.explanation import Explanation, change_rows, change_words
+from dprl.explanation import Explanation, apart, change_rows, change_words, unit
 from dprl.featured import features_of
 from dprl.grouping import group
 from dprl.log import Label
@@ -224,7 +224,11 @@ class NeighborPolicy(Stored):
                 same = np.array([c == (region.usual, region.suggested) for c in made], bool)
                 inside |= same & region.holds(x, self.feature_names)
             keep &= inside
-        return replace(here, choice=np.where(keep, here.choice, np.int32(-1)))
+        return replace(
+            here,
+            choice=np.where(keep, here.choice, np.int32(-1)),
+            planned=np.where(here.allowed, here.Q, np.nan),  # a part of the plan is not the plan
+        )
 
     def _features(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Features (k, d) of coordinates z (k, d'); NaN where a feature has no weight."""
@@ -268,13 +272,13 @@ class NeighborPolicy(Stored):
         rows = rows[np.sort(first)][:SIMILAR]
         return Table(
             {
-                "episode": [self.episodes[self.episode[r]] for r in rows],
+                unit(self): [self.episodes[self.episode[r]] for r in rows],
                 "distance": np.sqrt(((self.z[rows] - z) ** 2).sum(axis=1)).tolist(),
                 "action": [self.actions[self.action[r]] for r in rows],
                 "return": self.G[rows].tolist(),
             },
-            "The most similar episodes",
-            identifiers=frozenset({"episode", "action"}),
+            f"The most similar {unit(self)}s",
+            identifiers=frozenset({unit(self), "action"}),
         )
 
     # -- what it would change ----------------------------------------------------------------
@@ -296,8 +300,10 @@ class NeighborPolicy(Stored):
         """A table by training point, with the episode and the features in place of a number."""
         rows = np.array(table["state"], np.int64)
         x = self._features(self.z[rows])
-        columns: dict[str, Any] = {"episode": [self.episodes[e] for e in self.episode[rows]]}
-        columns |= {self.feature_names[i]: x[:, i].tolist() for i in np.flatnonzero(self.weight)}
+        columns: dict[str, Any] = {unit(self): [self.episodes[e] for e in self.episode[rows]]}
+        taken = {*columns, *table.columns}
+        for i in np.flatnonzero(self.weight):
+            columns[apart(self.feature_names[i], taken)] = x[:, i].tolist()
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(
             table,
@@ -305,7 +311,7 @@ class NeighborPolicy(Stored):
             caption=table.caption.replace("changes", "training points would change").replace(
                 "confirmations", "training points are confirmed"
             ),
-            identifiers=table.identifiers | {"episode"},
+            identifiers=table.identifiers | {unit(self)},
         )
 
     def summary(self) -> dict[str, Any]:

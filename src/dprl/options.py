@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from cyclopts.config import Dict
 
 from dprl.errors import ParameterError
@@ -17,11 +18,29 @@ __all__ = [
     "LearnerOptions",
     "LogOptions",
     "OtherColumns",
+    "Whole",
+    "Wholes",
     "numbers",
     "settings",
 ]
 
 SETTINGS = "dprl.toml"
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Whole numbers as they stand: 2.5 is refused, where cyclopts would round it to 2."""
+    found = []
+    for token in tokens:
+        word = token.value.removesuffix(".0")
+        try:
+            found.append(int(word))
+        except ValueError:
+            raise ValueError(f"{token.value!r} is not a whole number.") from None
+    return found if get_origin(kind) is list else found[0]
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
@@ -35,7 +54,7 @@ class LogOptions:
     state: Annotated[
         list[str],
         Parameter(
-            help="Column of state labels; give several, or a pattern like 'x_*', for features.",
+            help="Column of state labels; for features repeat it, or give a pattern like 'x_*'.",
             negative="",
         ),
     ]

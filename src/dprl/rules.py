@@ -69,18 +69,21 @@ def episode_missing(c: Columns) -> Finding | None:
 
 def missing(c: Columns) -> Finding | None:
     """A value is missing."""
-    for name, rows in missing_rows(c).items():
-        if name == c.names["episode"]:
-            continue
-        n = _touched(c, rows)
-        return Finding(
-            "error",
-            "missing",
-            f"{name!r} is missing on {rows.sum():,} of {c.n:,} rows.",
-            f"{c.place(_first(rows))}; {n:,} episode{'s' * (n != 1)} touched.",
-            'A return is a whole tail of an episode. Fill it, or pass missing="drop-episodes".',
-        )
-    return None
+    found = {k: rows for k, rows in missing_rows(c).items() if k != c.names["episode"]}
+    if not found:
+        return None
+    (name, first), *others = found.items()
+    also = "".join(f", {k!r} on {rows.sum():,}" for k, rows in others[:4])
+    also += f", {len(others) - 4:,} more columns on some" if len(others) > 4 else ""
+    rows = np.logical_or.reduce(list(found.values()))
+    n = _touched(c, rows)
+    return Finding(
+        "error",
+        "missing",
+        f"{name!r} is missing on {first.sum():,} of {c.n:,} rows{also}.",
+        f"{c.place(_first(rows))}; {n:,} episode{'s' * (n != 1)} touched.",
+        'A return is a whole tail of an episode. Fill it, or pass missing="drop-episodes".',
+    )
 
 
 def not_finite(c: Columns) -> Finding | None:
@@ -180,9 +183,11 @@ def order_of_rows(c: Columns) -> Finding | None:
             c.place(_first(again)),
             "Name a time column, sort the rows, or give episodes of different files different ids.",
         )
-    same = e[1:] == e[:-1]
+    known = np.flatnonzero(e >= 0 if c.time_missing is None else (e >= 0) & ~c.time_missing)
+    order = known[np.argsort(e[known], kind="stable")]  # each beside the row before of its episode
+    back = (np.diff(e[order]) == 0) & (c.time[order[1:]] < c.time[order[:-1]])
     rows = np.zeros(c.n, bool)
-    rows[1:] = same & (c.time[1:] < c.time[:-1])
+    rows[order[1:][back]] = True
     if not rows.any():
         return None
     return Finding(

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dprl.console import complain, progress, show
+from dprl.console import complain, progress, show, warned
 from dprl.errors import ParameterError
-from dprl.options import Json
+from dprl.options import Json, Whole
 
 __all__ = ["review", "serve"]
 
 Host = Annotated[str, Parameter(help="Address to listen on; others than loopback are warned of.")]
-Port = Annotated[int, Parameter(help="Port to listen on; 0 takes any that is free.")]
+Port = Annotated[Whole, Parameter(help="Port to listen on; 0 takes any that is free.")]
 Names = Annotated[
     list[str] | None,
     Parameter(name="--allow-host", help="A further name this server is called by.", negative=""),
@@ -37,7 +37,7 @@ def review(
     verdicts: Annotated[
         Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
     ] = None,
-    needs: Annotated[int, Parameter(help="Reviewers who must agree on a change.")] = 1,
+    needs: Annotated[Whole, Parameter(help="Reviewers who must agree on a change.")] = 1,
     export: Annotated[
         bool, Parameter(help="Open no page: write what is approved, and end.", negative="")
     ] = False,
@@ -59,11 +59,13 @@ def review(
     from dprl.loading import deferring
     from dprl.review.command import open_review
 
-    with progress() as tell:
+    with progress() as tell, warned() as said:
         found = open_review(
             deferring(policy), policy, log,
             verdicts=verdicts, out=out, needs=needs, progress=tell,
         )  # fmt: skip
+    for line in said:
+        complain(f"warning: {line}")
     if export:
         written = found.export()
         show(written.to_dict() if json else str(written), json)
@@ -93,7 +95,7 @@ def serve(
         bool,
         Parameter(negative="--no-token", help="Ask for a token; may be left out on loopback only."),
     ] = True,
-    body_limit: Annotated[int, Parameter(help="Bytes a request may have.")] = 1 << 20,
+    body_limit: Annotated[Whole, Parameter(help="Bytes a request may have.")] = 1 << 20,
     json: Json = False,
 ) -> int:
     """Answer over HTTP: POST /act and /explain, GET /policy, /healthz, /metrics, /openapi.json.

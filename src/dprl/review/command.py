@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl.describe import Described, describe_changes
+from dprl.disk import meant
 from dprl.errors import ParameterError
 from dprl.loading import read_like
 from dprl.neighbor_policy import NeighborPolicy
@@ -71,7 +72,7 @@ def open_review(
         )
     file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     audit = out.with_name(out.stem + "-audit.csv")
-    inputs = {Path(p).resolve() for p in (path, *log)}
+    inputs = meant(path, *log)
     kept = {file.resolve(), *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm"))}
     if {out.resolve(), audit.resolve()} & (inputs | kept) or kept & inputs:
         raise ParameterError(

@@ -362,3 +362,30 @@ def test_errors_survive_a_process_boundary():
     again = pickle.loads(pickle.dumps(error))
     assert (again.what, again.where, again.do) == ("what", "where", "do")
     assert str(again) == "what\n  first: where\n  do"
+
+
+@pytest.mark.parametrize("given", [pd.DataFrame({"state": [1], "action": [0]}), None, "log.csv"])
+def test_what_is_no_log_is_said(given, tmp_path):
+    """The commonest slip: a dataframe where a log is needed."""
+    log = to_log([[(0, 0, 1.0)], [(0, 1, 0.0)]])
+    labelled = dprl.DPRLDiscrete(n_min=1, gamma=0.9)
+    policy = labelled.fit(log)
+    calls = [
+        lambda: labelled.fit(given),
+        lambda: dprl.DPRLContinuous(n_min=1, radius=1.0, gamma=0.9).fit(given),
+        lambda: dprl.baselines.SPIBB(n_min=1, gamma=0.9).fit(given),
+        lambda: dprl.baselines.FittedPQI(b=0.1, radius=1.0, gamma=0.9).fit(given),
+        lambda: dprl.baselines.ForestBC().fit(given),
+        lambda: dprl.evaluate(policy, given),
+        lambda: dprl.gate(labelled, given, value_range=(0, 1)),
+        lambda: dprl.sweep(labelled, given, log, n_min=[1]),
+        lambda: dprl.sweep(labelled, log, given, n_min=[1]),
+        lambda: dprl.report(policy, given, tmp_path / "r.html"),
+        lambda: dprl.Behavior.fit(given),
+    ]
+    for call in calls:
+        with pytest.raises(
+            dprl.ParameterError, match="a log is needed; got an object of type"
+        ) as e:
+            call()
+        assert "dprl.from_frame" in str(e.value)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dprl.baselines.forests import JOBS
 from dprl.baselines.forests import Behavior as Forest
 from dprl.errors import LogError, ParameterError
-from dprl.log import Log
+from dprl.log import Log, check_log
 from dprl.table import Table
 
 __all__ = ["Behavior", "folds_of"]
@@ -92,6 +92,7 @@ class Behavior:
             seed: Of the folds and the trees.
             trees: In each forest.
         """
+        check_log(log)
         fold = np.repeat(folds_of(log, folds, seed), log.lengths)
         K = int(fold.max()) + 1
         if log.state is None:

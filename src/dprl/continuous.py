@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.cut import check_cut, settle
-from dprl.errors import LogError, ParameterError
-from dprl.log import Cut, Log
+from dprl.errors import ParameterError
+from dprl.log import Cut, Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbor_smdp import elevate_neighbors, segments
 from dprl.neighbors.memory import Remembering
@@ -87,8 +87,7 @@ class DPRLContinuous:
         What was found around a place is remembered while settings of one radius follow each other.
         """
         learners = [replace(self, **setting) for setting in vary(settings, ("n_min", "radius"))]
-        if not log.n_episodes:
-            raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+        check_log(log)
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):
             yield from self._fit_each(log, list(some))

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.cut import check_cut, settle
-from dprl.errors import LogError, ParameterError
+from dprl.errors import ParameterError
 from dprl.evidence import Evidence, Visits
-from dprl.log import Cut, Log
+from dprl.log import Cut, Log, check_log
 from dprl.planning import policy_iteration
 from dprl.points import allowed, best_choice, check_n_min, vary
 from dprl.policy import Policy
@@ -67,9 +67,8 @@ class DPRLDiscrete:
     def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
         """The policy for each setting of n_min, from evidence gathered once."""
         learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
+        check_log(log)
         log.codes()
-        if not log.n_episodes:
-            raise LogError("the log holds no episodes.", do="Read a log with at least one.")
         settled = settle(log, self.gamma, self.cut).gathered()
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
         offered = availability(log)

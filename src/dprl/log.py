@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
 
-__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log"]
+__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log"]
 
 Label: TypeAlias = str | int | bool
 Cut: TypeAlias = Literal["drop", "bootstrap", "terminal"]
@@ -344,3 +344,14 @@ def _validate(log: Log) -> None:
         refuse("'reward' holds a value that is not finite")
     if log.features is not None and not np.isfinite(log.features).all():
         refuse("'features' hold a value that is not finite")
+
+
+def check_log(log: object) -> None:
+    """Refuse what is no log, or an empty one."""
+    if not isinstance(log, Log):
+        raise ParameterError(
+            f"a log is needed; got an object of type {type(log).__name__}.",
+            do="Make a log of it with dprl.read (files), dprl.from_frame or dprl.from_arrays.",
+        )
+    if not log.n_episodes:
+        raise LogError("the log holds no episodes.", do="Read a log with at least one.")

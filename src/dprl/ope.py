@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 from dprl.baselines.settings import check_number
 from dprl.behavior import Behavior
 from dprl.cut import check_cut, settle
-from dprl.errors import LogError, ParameterError, PlanError, PolicyError
+from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.fqe import evaluate_q
-from dprl.log import Cut, Log
+from dprl.log import Cut, Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.overlap import refuse_seen
 from dprl.spoken import Spoken, spoken
@@ -82,13 +82,12 @@ def evaluate(
         allow_seen: Evaluate even on a log the policy was made or chosen from, with a warning.
         progress: Called with the stage's name and the share of it that is done.
     """
+    check_log(log)
     gamma, cut = _own(policy, gamma, cut)
     check_number("level", level, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
     check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
     check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
     check_number("clip", clip, "[0, 1]", lambda v: 0 <= v <= 1)
-    if not log.n_episodes:
-        raise LogError("the log holds no episodes.", do="Read a log with at least two.")
     said_before = refuse_seen(policy, log, allow_seen)
     tell = progress or (lambda stage, share: None)
 

@@ -28,9 +28,9 @@ from dprl.change import Change, Check
 from dprl.claim import down
 from dprl.describe import Described, describe_changes
 from dprl.disk import replacing
-from dprl.errors import LogError, ParameterError
+from dprl.errors import ParameterError
 from dprl.evaluation import ENOUGH, Evaluation
-from dprl.log import CUT, Log
+from dprl.log import CUT, Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.ope import evaluate
 from dprl.policy import Policy
@@ -140,8 +140,7 @@ def report(
         )
     if not isinstance(cases, int) or cases < 0:
         raise ParameterError(f"cases must be a whole number from 0; got {cases!r}.")
-    if not log.n_episodes:
-        raise LogError("the log holds no episodes.", do="Read a log with at least two.")
+    check_log(log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)

@@ -30,7 +30,7 @@ from dprl.certificate.histograms import check_range
 from dprl.errors import ParameterError, PolicyError
 from dprl.estimators import ESTIMATORS
 from dprl.evaluation import ENOUGH, Evaluation
-from dprl.log import Log
+from dprl.log import Log, check_log
 from dprl.ope import MODEL, evaluate
 from dprl.overlap import TOO_MUCH, shared, sketch
 from dprl.parquet import Row, write_rows
@@ -242,6 +242,8 @@ def sweep(
         check_range(value_range)
     elif value_range is not None:
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")
+    check_log(train)
+    check_log(valid)
     in_both = 1.0 if train.digest() == valid.digest() else shared(sketch(train), valid)
     if in_both > TOO_MUCH:
         raise ParameterError(

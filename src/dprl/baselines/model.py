@@ -20,7 +20,7 @@ from scipy import sparse
 from dprl.cut import settle
 from dprl.envs.mdp import FiniteMDP
 from dprl.errors import LogError, ParameterError
-from dprl.log import Cut, Log
+from dprl.log import Cut, Log, check_log
 from dprl.stochastic import StochasticPolicy
 from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
@@ -56,9 +56,8 @@ class Model:
 def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     """The maximum-likelihood MDP of a log; cut episodes are treated as `dprl.cut.settle` says."""
     gamma = check_gamma(gamma)
+    check_log(log)
     log.codes()
-    if not log.n_episodes:
-        raise LogError("the log holds no episodes.", do="Read a log with at least one.")
     if log.available is not None:
         raise LogError(
             "the rivals do not look at which actions were available.",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dprl.baselines.settings import check_number
 from dprl.cut import check_cut, settle
 from dprl.errors import LogError, ParameterError
-from dprl.log import Cut, Log
+from dprl.log import Cut, Log, check_log
 from dprl.neighbors.metric import FittedMetric, Metric
 from dprl.neighbors.points import Points
 from dprl.stored import provenance_of
@@ -85,8 +85,7 @@ def check_whole(name: str, value: object, least: int) -> None:
 
 def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Transitions:
     """The steps of a log whose states are features."""
-    if not log.n_episodes:
-        raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+    check_log(log)
     if log.available is not None:
         raise LogError(
             "the rivals do not look at which actions were available.",

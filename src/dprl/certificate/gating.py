@@ -52,7 +52,7 @@ from dprl.continuous import DPRLContinuous
 from dprl.cut import settle
 from dprl.errors import LogError, ParameterError
 from dprl.learn import DPRLDiscrete
-from dprl.log import Log
+from dprl.log import Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbors.metric import Metric
 from dprl.points import allowed
@@ -105,6 +105,7 @@ def gate(
     check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
     learner = _learner(proposal)
     _check_counting(learner)
+    check_log(log)
     _check_cut(learner, log)
     if mode not in ("swap-split", "in-sample"):
         raise ParameterError(f"mode must be 'swap-split' or 'in-sample'; got {mode!r}.")

@@ -622,3 +622,80 @@ def test_sweep_settings_from_a_file(run, parts, tmp_path):
     code, _, err = run("sweep", "train.csv")
     assert code in (1, 2)
     assert "Traceback" not in err
+
+
+# -- keeping some aside --------------------------------------------------------------------------
+
+
+def visits(path, n=40):
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"p{i // 2:02}", f"{i:03}", t, f"s{rng.integers(3)}", "ab"[rng.integers(2)],
+         float(rng.integers(2)), "NA" if t else 'says "hm", twice')
+        for i in rng.permutation(n) for t in range(3)
+    ]  # fmt: skip
+    names = ["patient", "stay", "t", "s", "a", "r", "note"]
+    frame = pd.DataFrame(rows, columns=names)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+    return frame
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_split_as_a_log_is_split(run, tmp_path, ending):
+    frame = visits(tmp_path / f"v{ending}")
+    asked = ["split", tmp_path / f"v{ending}", "--by", "patient", "--seed", 3, "--fraction", 0.7]
+    code, out, _ = run(*asked, "--out", tmp_path / "parts", "--json")
+    assert code == 0
+    found = json.loads(out)
+    log = dprl.from_frame(
+        frame, episode="stay", group="patient", time="t", state="s", action="a", reward="r"
+    )
+    read = {"dtype": str, "keep_default_na": False}
+    for side, wanted in zip(("train", "test"), log.split(0.7, seed=3), strict=True):
+        path = tmp_path / "parts" / f"{side}{ending}"
+        rows = pd.read_csv(path, **read) if ending == ".csv" else pd.read_parquet(path)
+        assert set(rows["stay"]) == set(wanted.episodes)
+        before = frame[frame["stay"].isin(wanted.episodes)]
+        assert list(rows.columns) == list(frame.columns)
+        assert rows["note"].tolist() == before["note"].tolist()  # in their order, NA as NA
+        assert found[side] == {
+            "file": str(path), "kept": len(set(before["patient"])), "rows": len(before)
+        }  # fmt: skip
+    code, out, _ = run(*asked, "--out", tmp_path / "again")
+    assert code == 0
+    assert "of 'patient'" in out
+    for side in ("train", "test"):
+        first, second = (tmp_path / f / f"{side}{ending}" for f in ("parts", "again"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_splits_that_cannot_be(run, tmp_path):
+    frame = visits(tmp_path / "train.csv")
+    before = (tmp_path / "train.csv").read_bytes()
+    out = ["--out", tmp_path / "x"]
+    for asked, words in (
+        (["--by", "doctor", *out], "no column 'doctor'"),
+        (["--by", "patient", "--fraction", "1", *out], "fraction must lie"),
+        (["--by", "patient", "--out", tmp_path], "would be overwritten"),
+    ):
+        code, _, err = run("split", tmp_path / "train.csv", *asked)
+        assert code == 1
+        assert words in err
+    frame.loc[5, "patient"] = None
+    frame.to_csv(tmp_path / "gap.csv", index=False)
+    code, _, err = run("split", tmp_path / "gap.csv", "--by", "patient", *out)
+    assert code == 1
+    assert "'patient' is missing on 1 of 120 rows" in err
+    assert "row 6" in err
+    code, _, err = run("split", tmp_path / "gap.csv", tmp_path / "none.csv", "--by", "stay", *out)
+    assert code == 1
+    (tmp_path / "less.csv").write_text("stay,t\n900,1\n")
+    both = ["split", tmp_path / "gap.csv", tmp_path / "less.csv", "--by", "stay", *out]
+    code, _, err = run(*both)
+    assert code == 1
+    assert "'less.csv' has no column" in err
+    assert not (tmp_path / "x").exists()
+    assert (tmp_path / "train.csv").read_bytes() == before

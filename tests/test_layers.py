@@ -42,7 +42,7 @@ ROWS = [
     "approval web change",
     "describe",
     "review serve reporting",
-    "answers demo console options",
+    "answers splitting demo console options",
     "judge servers icu_cli",
     "cli",
     "__main__",

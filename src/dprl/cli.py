@@ -21,7 +21,7 @@ from dprl.console import complain, head, progress, refuse, show, warned
 from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
-from dprl.judge import evaluate, gate, report, sweep
+from dprl.judge import evaluate, gate, report, split, sweep
 from dprl.options import Json, LearnerOptions, LogOptions, Whole, numbers, settings
 from dprl.servers import review, serve
 from dprl.version import __version__
@@ -229,6 +229,7 @@ def act(
     return 0
 
 
+app.command(split)
 app.command(evaluate)
 app.command(sweep)
 app.command(report)

@@ -292,8 +292,9 @@ def _meaning(word: str, kind: type) -> Any:
 class TableFile(_Files):
     """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, None, missing=[""])  # 'NA' is handed back as 'NA'
+    def __init__(self, paths: Any, progress: Progress | None = None) -> None:
+        super().__init__(paths, progress, missing=[""])  # 'NA' is handed back as 'NA'
+        self.every_file_has(self.types)
         self.load(self.types)
 
     def states(self, name: str, kind: type) -> list[Any]:
@@ -333,14 +334,21 @@ class TableFile(_Files):
 
     def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
         """Write every column as it came, and one more called `name`."""
-        if kind not in (".csv", ".parquet"):
-            raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
         answers = np.empty(len(words), object)
         answers[:] = words
-        self.con.register("answers", {"v": answers})
+        self._write(answers, f", v AS {quoted(name)}", "", path, kind)
+
+    def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
+        """Write the rows chosen (N,), every column as it came."""
+        self._write(chosen, "", "WHERE v", path, kind)
+
+    def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:
+        if kind not in (".csv", ".parquet"):
+            raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
+        self.con.register("beside", {"v": v})
         columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
         self.run(
-            f"COPY (SELECT {columns}, v AS {quoted(name)} FROM raw POSITIONAL JOIN answers) "
+            f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
             f"TO {quoted(str(path), chr(39))} ({style})"
         )

@@ -12,7 +12,7 @@ from dprl.disk import keep_apart
 from dprl.errors import ParameterError
 from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns, Whole, Wholes
 
-__all__ = ["evaluate", "gate", "report", "sweep"]
+__all__ = ["evaluate", "gate", "report", "split", "sweep"]
 
 Level = Annotated[float, Parameter(help="Of the intervals, between 0 and 1.")]
 Draws = Annotated[Whole, Parameter(help="Of the bootstrap.")]
@@ -133,6 +133,41 @@ def evaluate(
     for line in said:
         complain(f"warning: {line}")
     show(f"{fitted!r}\n{found}", as_json=False)
+    return 0
+
+
+def split(
+    files: list[str],
+    /,
+    *,
+    by: Annotated[
+        str, Parameter(help="Column whose values stay together: the patient, else the episode.")
+    ],
+    out: Annotated[Path, Parameter(help="A folder for train and test.")],
+    fraction: Annotated[float, Parameter(help="Share of them to learn from.")] = 0.5,
+    seed: Seed = 0,
+    json: Json = False,
+) -> int:
+    """Split a table by whole patients or episodes: some to learn from, the rest to judge by.
+
+    Writes train and test, CSV or Parquet as the table is, with every column as it came. The same
+    values and seed give the same sides, whatever the order of the rows.
+
+    Example: `dprl split visits.csv --by patient --out parts`
+
+    Args:
+        files: CSV or Parquet files, or patterns in quotes.
+    """
+    from dprl.splitting import split_table
+
+    with progress() as tell:
+        found = split_table(files, by, out, fraction=fraction, seed=seed, progress=tell)
+    lines = [
+        f"{side:<5}  {found[side]['kept']:,} of {by!r}, {found[side]['rows']:,} rows: "
+        f"{found[side]['file']}"
+        for side in ("train", "test")
+    ]
+    show(found if json else "\n".join(lines), json)
     return 0
 
 

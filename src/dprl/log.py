@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
 
-__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log"]
+__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
 
 Label: TypeAlias = str | int | bool
 Cut: TypeAlias = Literal["drop", "bootstrap", "terminal"]
@@ -241,18 +241,7 @@ class Log:
         Whole groups go to one side (a group is an episode where no group column was given), never
         rows. The same groups and seed give the same split, whatever the order of the source.
         """
-        if not 0 < fraction < 1:
-            raise ParameterError(f"fraction must lie strictly between 0 and 1; got {fraction!r}.")
-        n = len(self.groups)
-        if n < 2:
-            raise LogError(
-                f"a log of {n} group cannot be split in two.",
-                do="Groups (or episodes) are never torn apart; read more of them.",
-            )
-        first = min(max(round(fraction * n), 1), n - 1)
-        chosen = np.zeros(n, bool)
-        chosen[np.random.default_rng(seed).permutation(n)[:first]] = True
-        side = chosen[self.group]
+        side = deal(len(self.groups), fraction, seed)[self.group]
         return self.take(np.flatnonzero(side)), self.take(np.flatnonzero(~side))
 
     def digest(self) -> str:
@@ -344,6 +333,21 @@ def _validate(log: Log) -> None:
         refuse("'reward' holds a value that is not finite")
     if log.features is not None and not np.isfinite(log.features).all():
         refuse("'features' hold a value that is not finite")
+
+
+def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which of n groups go to the first side, about `fraction` of them; each side gets some."""
+    if not 0 < fraction < 1:
+        raise ParameterError(f"fraction must lie strictly between 0 and 1; got {fraction!r}.")
+    if n < 2:
+        raise LogError(
+            f"a log of {n} group cannot be split in two.",
+            do="Groups (or episodes) are never torn apart; read more of them.",
+        )
+    chosen = np.zeros(n, bool)
+    first = min(max(round(fraction * n), 1), n - 1)
+    chosen[np.random.default_rng(seed).permutation(n)[:first]] = True
+    return chosen
 
 
 def check_log(log: object) -> None:

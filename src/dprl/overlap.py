@@ -106,7 +106,8 @@ def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]
         raise PolicyError(
             f"{what}: the estimate would flatter it.",
             f"log {log.digest()[:12]}",
-            "Evaluate on episodes it has not seen; keep some aside before learning: log.split().",
+            "Evaluate on episodes it has not seen; keep some aside before learning: "
+            "log.split(0.5, seed=0), or dprl split.",
         )
     return (f"{what}: every estimate below flatters it.",)
 

@@ -249,7 +249,8 @@ def sweep(
         raise ParameterError(
             f"about {100 * in_both:.0f} % of train and valid is the same: every setting would "
             "flatter itself.",
-            do="Split the log by whole groups: train, valid = log.split(0.5, seed=0).",
+            do="Split the log by whole groups: train, valid = log.split(0.5, seed=0), "
+            "or dprl split.",
         )
     if not isinstance(behavior, Behavior):
         behavior = (

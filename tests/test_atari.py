@@ -380,6 +380,28 @@ def test_games_played_before_are_not_played_again(encoder, epsilon):
     assert sum(stepped) < 0.7 * cost
 
 
+def test_states_of_another_encoder_are_not_remembered(played, frames, encoder):
+    """A judge asks players about remembered states only if these are states of their encoder."""
+    other = encode(played, frames, epochs=1, batch=32, seed=9)
+    middle = np.median(encoder.points(frames)[:, 0])
+
+    class Side:
+        def choices(self, x):
+            return np.where(x[:, 0] < middle, 0, 1)
+
+    asked = {"episodes": 6, "seed": 2, "make": Bars}
+    alone, first = (
+        play(Represented(Side(), e), MIXTURE, "bars", **asked) for e in (other, encoder)
+    )
+    assert alone.score.tolist() != first.score.tolist()
+    for judges in (encoder, None):
+        with Judge(MIXTURE, "bars", encoder=judges, **asked) as judge:
+            judge.track(Represented(Side(), encoder))
+            found = judge.track(Represented(Side(), other)).played()
+            assert found.score.tolist() == alone.score.tolist()
+            assert len(judge.tracks) == (judges is not None)
+
+
 def test_some_deferred_some_not(monkeypatch):
     """Only deferred copies are played by the mixture, with that copy's own chance."""
     asked = []
@@ -651,6 +673,25 @@ def test_training_resumed_equals_training_in_one_go(tmp_path):
     with pytest.raises(PolicyError, match="training of another network"):
         train_dqn("bars", tmp_path / "part", **{**asked, "seed": 2})
     assert len(list((tmp_path / "part" / "bars_training").iterdir())) == 3  # 30 slots, 21 a round
+
+
+def test_a_network_that_was_not_kept_is_not_given(tmp_path):
+    """Asked for a medium of another step, or for fewer steps than are done: no other is given."""
+    asked = {"seed": 1, "settings": TINY, "make": Bars}
+    medium, _ = train_dqn("bars", tmp_path, steps=80, medium_steps=40, **asked)
+    again, expert = train_dqn("bars", tmp_path, steps=120, medium_steps=30, **asked)
+    assert again.digest() == medium.digest()  # 30 is rounded up to a whole round: the same
+    assert (again.about["step"], expert.about["step"]) == (40, 120)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(PolicyError, match="holds no network of step 80") as caught:
+        train_dqn("bars", tmp_path, steps=160, medium_steps=80, **asked)
+    assert "bars_medium.npz: step 40" in str(caught.value)
+    with pytest.raises(PolicyError, match=r"bars_expert\.npz: step 120"):
+        train_dqn("bars", tmp_path, steps=80, medium_steps=40, **asked)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    (tmp_path / "bars_medium.npz").unlink()
+    with pytest.raises(PolicyError, match=r"bars_medium\.npz: missing"):
+        train_dqn("bars", tmp_path, steps=160, medium_steps=40, **asked)
 
 
 def remembered(memory, rounds, per_round, rng, folder=None):

@@ -44,6 +44,25 @@ def test_training_resumed_equals_training_in_one_go(tmp_path):
     assert len(list((tmp_path / "part" / "bars_training").iterdir())) == 3  # 30 slots, 21 a round
 
 
+def test_a_network_that_was_not_kept_is_not_given(tmp_path):
+    """Asked for a medium of another step, or for fewer steps than are done: no other is given."""
+    asked = {"seed": 1, "settings": TINY, "make": Bars}
+    medium, _ = train_dqn("bars", tmp_path, steps=80, medium_steps=40, **asked)
+    again, expert = train_dqn("bars", tmp_path, steps=120, medium_steps=30, **asked)
+    assert again.digest() == medium.digest()  # 30 is rounded up to a whole round: the same
+    assert (again.about["step"], expert.about["step"]) == (40, 120)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(PolicyError, match="holds no network of step 80") as caught:
+        train_dqn("bars", tmp_path, steps=160, medium_steps=80, **asked)
+    assert "bars_medium.npz: step 40" in str(caught.value)
+    with pytest.raises(PolicyError, match=r"bars_expert\.npz: step 120"):
+        train_dqn("bars", tmp_path, steps=80, medium_steps=40, **asked)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    (tmp_path / "bars_medium.npz").unlink()
+    with pytest.raises(PolicyError, match=r"bars_medium\.npz: missing"):
+        train_dqn("bars", tmp_path, steps=160, medium_steps=40, **asked)
+
+
 def remembered(memory, rounds, per_round, rng, folder=None):
     """Play Bars into a memory; what each picture led to."""
     env, true = Bars(n=memory.n), {}

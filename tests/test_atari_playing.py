@@ -154,6 +154,28 @@ def test_games_played_before_are_not_played_again(encoder, epsilon):
     assert sum(stepped) < 0.7 * cost
 
 
+def test_states_of_another_encoder_are_not_remembered(played, frames, encoder):
+    """A judge asks players about remembered states only if these are states of their encoder."""
+    other = encode(played, frames, epochs=1, batch=32, seed=9)
+    middle = np.median(encoder.points(frames)[:, 0])
+
+    class Side:
+        def choices(self, x):
+            return np.where(x[:, 0] < middle, 0, 1)
+
+    asked = {"episodes": 6, "seed": 2, "make": Bars}
+    alone, first = (
+        play(Represented(Side(), e), MIXTURE, "bars", **asked) for e in (other, encoder)
+    )
+    assert alone.score.tolist() != first.score.tolist()
+    for judges in (encoder, None):
+        with Judge(MIXTURE, "bars", encoder=judges, **asked) as judge:
+            judge.track(Represented(Side(), encoder))
+            found = judge.track(Represented(Side(), other)).played()
+            assert found.score.tolist() == alone.score.tolist()
+            assert len(judge.tracks) == (judges is not None)
+
+
 def test_some_deferred_some_not(monkeypatch):
     """Only deferred copies are played by the mixture, with that copy's own chance."""
     asked = []

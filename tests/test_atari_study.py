@@ -100,7 +100,100 @@ def test_what_is_missing_is_said(tmp_path):
         atari.on_games(("pong",), tmp_path, tmp_path / "out")
     with pytest.raises(ParameterError, match="there is no game 'chess'"):
         atari.on_games(("chess",), None, tmp_path / "out", quick=True)
+    for seed in (-1, 1 << 20):
+        with pytest.raises(ParameterError, match="seed must lie in"):
+            atari.on_games(("pong",), None, tmp_path / "out", quick=True, seed=seed)
     assert not (tmp_path / "out").exists()
+
+
+@needs
+def test_networks_of_another_game_are_refused(tmp_path):
+    from dprl.atari import QNetwork
+
+    for name in ("expert", "medium"):  # Pong and Qbert have six actions each
+        QNetwork.random(6, 1, game="pong").save(tmp_path / f"qbert_{name}.npz")
+    with pytest.raises(ParameterError, match="network of another game") as caught:
+        atari.on_games(("qbert",), tmp_path, tmp_path / "out")
+    assert "pong, wanted qbert" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+SMALL = {"samples": 120, "epochs": 1}
+
+
+@pytest.fixture
+def bars(monkeypatch):
+    """The study on the stand-in game; the number of encoders fitted."""
+    pytest.importorskip("torch")
+    import functools
+
+    from bars import Bars
+    from dprl.atari import QNetwork, collecting
+
+    fits = []
+
+    def encode(*args, **how):
+        fits.append(how["games"])
+        return atari.encoding.encode(*args, batch=16, **how)
+
+    monkeypatch.setattr(atari, "encode", encode)
+    monkeypatch.setattr(
+        atari, "collect", functools.partial(collecting.collect, copies=2, make=Bars)
+    )
+    pixels = collecting.Collection.frames
+    monkeypatch.setattr(
+        collecting.Collection, "frames", lambda self, progress=None: pixels(self, Bars)
+    )
+    return (QNetwork.random(3, 1), QNetwork.random(3, 2)), fits
+
+
+def test_points_are_those_of_their_question_and_encoder(tmp_path, monkeypatch, bars):
+    pair, fits = bars
+    asked = ("bars", tmp_path, pair, SMALL, 0, None)
+    first = atari.prepare(*asked)
+    assert atari.prepare(*asked) == first
+    assert len(fits) == 1
+    # Another encoder in its place, as a run that was stopped between two writings leaves it.
+    encoder = atari.Encoder.load(tmp_path / "bars" / "encoder.npz")
+    moved = {**encoder.weights, "mean": encoder.weights["mean"] + 1}
+    atari.Encoder(moved, encoder.about).save(tmp_path / "bars" / "encoder.npz")
+    assert atari.prepare(*asked) == first
+    assert atari.Encoder.load(tmp_path / "bars" / "encoder.npz").digest() == encoder.digest()
+    assert len(fits) == 2
+    # Other games teach: the learners' must not be among those the old encoder saw.
+    monkeypatch.setattr(atari, "TAUGHT", 0.6)
+    assert atari.prepare(*asked)["digest"] != first["digest"]
+    assert len(fits) == 3
+    assert fits[2].sum() > fits[0].sum()
+
+
+def test_refused_networks_change_nothing(tmp_path, bars):
+    from dprl.errors import LogError
+
+    pair, _ = bars
+    atari.prepare("bars", tmp_path, pair, SMALL, 0, None)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(LogError, match="another question"):
+        atari.prepare("bars", tmp_path, pair[::-1], SMALL, 0, None)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_remembered_behaviour_is_of_this_code(tmp_path, monkeypatch, bars):
+    from bars import Bars
+
+    pair, _ = bars
+    one = atari.prepare("bars", tmp_path, pair, SMALL, 0, None)
+    monkeypatch.setattr(atari, "Games", lambda game, n, longest: Bars(game, n))
+    size = {"episodes": 3, "longest": 9, "trees": 2, "backups": 1, "steps": 1, "samples": 120}
+    task = {**one, **size, "learner": "behaviour", "by_rule": True, "quick": True, "seed": 0}
+    rows = atari.run(task)
+    kept = tmp_path / "bars" / "behaviour.npz"
+    arrays, about = atari.read_arrays(kept)
+    # What is remembered is taken as long as the code is the same, and by no other code.
+    atari.write_arrays(kept, {**arrays, "score": arrays["score"] + 9}, about)
+    assert [r["score"] for r in atari.run(task)] == [r["score"] + 9 for r in rows]
+    monkeypatch.setattr(atari, "_code", lambda *modules: "other")
+    assert atari.run(task) == rows
 
 
 @needs

@@ -279,9 +279,10 @@ def train_dqn(
     say = progress or (lambda stage, share: None)
     try:
         trainer = Trainer(s, games.n_actions, seed, device)
+        paths = {name: folder / f"{game}_{name}.npz" for name in ("medium", "expert")}
         if (kept / "state.npz").exists():
             trainer.load(kept, about)
-        paths = {name: folder / f"{game}_{name}.npz" for name in ("medium", "expert")}
+            _not_passed(trainer, paths, {"medium": medium_steps, "expert": steps})
         while trainer.step < steps:
             _round(trainer, games, seed, lambda share: say(f"training on {game}", share), steps)
             if trainer.step >= medium_steps > trainer.step - s.round:
@@ -292,6 +293,21 @@ def train_dqn(
     finally:
         games.close()
     return QNetwork.load(paths["medium"]), QNetwork.load(paths["expert"])
+
+
+def _not_passed(trainer: Trainer, paths: Mapping[str, Path], wanted: Mapping[str, int]) -> None:
+    """Refuse a network of a round that is over and was not kept: there is no way back to it."""
+    for name, steps in wanted.items():
+        due = -(-steps // trainer.settings.round) * trainer.settings.round
+        if trainer.step < due:
+            continue
+        kept = QNetwork.load(paths[name]).about.get("step") if paths[name].exists() else None
+        if kept != due:
+            raise PolicyError(
+                f"the training is at step {trainer.step:,} and holds no network of step {due:,}.",
+                f"{paths[name].name}: " + ("missing" if kept is None else f"step {kept:,}"),
+                "Ask for the steps it was kept at, or train anew in another folder.",
+            )
 
 
 def _words(s: DQN) -> str:

@@ -152,7 +152,8 @@ class Judge:
     Args:
         mixture: Who acts where a player defers.
         game: Its name.
-        encoder: Of the states to remember; without it no play is shared.
+        encoder: Of the states to remember; without it no play is shared, nor with players that
+            have another.
         episodes: Games, side by side.
         seed: Of the games and of all chance; never that of a collection.
         epsilon: Probability of an action at random.
@@ -181,7 +182,11 @@ class Judge:
     def track(self, player: Player, progress: Progress | None = None) -> Track:
         """What this player does in every game, played where nobody did the same before."""
         found: dict[int, tuple[Track, Ints]] = {}
-        if isinstance(player, Represented) and player.certain:
+        # Remembered states are those of this judge's encoder: another's would be misread.
+        known = player is silent
+        if isinstance(player, Represented):
+            known = player.encoder is self.encoder
+        if isinstance(player, Represented) and player.certain and known:
             for track in reversed(self.tracks):
                 for game in range(self.episodes):
                     if game not in found:
@@ -199,7 +204,7 @@ class Judge:
             np.concatenate([found[i][1] for i in range(self.episodes)]),
             np.concatenate([t.done[r] for t, _, r in pick]),
         )  # fmt: skip
-        if whole.x.shape[1]:
+        if known and whole.x.shape[1]:
             self.tracks.append(whole)
         return whole
 

@@ -22,16 +22,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from dprl.atari import collecting, encoding
+from dprl.atari import collecting, encoding, playing
+from dprl.atari import games as arcade
 from dprl.atari import networks as nets
 from dprl.atari.collecting import Collection, collect
 from dprl.atari.controls import MostFrequent, choose_radius, never_speaks
 from dprl.atari.encoding import Encoder, encode
-from dprl.atari.games import GAMES, LONGEST, Games, optional
+from dprl.atari.games import GAMES, LONGEST, Games, first_seed, optional
 from dprl.atari.networks import QNetwork, read_arrays, write_arrays
 from dprl.atari.objectives import parts_of_games
 from dprl.atari.playing import Judge, Mixture, Player, Represented, Track, silent
@@ -82,7 +84,15 @@ def networks(game: str, experts: Path | None, quick: bool, seed: int) -> tuple[Q
             f"{game}_{missing}.npz",
             "dprl.atari.train_dqn makes both.",
         )
-    return QNetwork.load(best), QNetwork.load(experts / f"{game}_medium.npz")
+    pair = QNetwork.load(best), QNetwork.load(experts / f"{game}_medium.npz")
+    for network, path in zip(pair, (best, experts / f"{game}_medium.npz"), strict=True):
+        if network.about.get("game", game) != game:  # games may have as many actions
+            raise ParameterError(
+                f"{str(path)!r} is a network of another game.",
+                f"{network.about['game']}, wanted {game}",
+                "Name files by the game they were trained on.",
+            )
+    return pair
 
 
 def prepare(
@@ -92,33 +102,52 @@ def prepare(
     """Play, learn the representation, place every sample; what is there already stays."""
     place = folder / game
     place.mkdir(parents=True, exist_ok=True)
-    for name, network in zip(("expert", "medium"), pair, strict=True):
-        path = place / f"{name}.npz"
-        if not path.exists() or QNetwork.load(path).digest() != network.digest():
-            network.save(path)
     played = collect(
         game, *pair, samples=size["samples"], seed=seed, path=place / "collection.npz",
         progress=progress,
     )  # fmt: skip
+    # Not before: `collect` refuses networks a collection was not begun with.
+    for name, network in zip(("expert", "medium"), pair, strict=True):
+        path = place / f"{name}.npz"
+        if not path.exists() or QNetwork.load(path).digest() != network.digest():
+            network.save(path)
     said = hashlib.sha256((place / "collection.npz").read_bytes()).hexdigest()
-    code = b"".join(Path(m.__file__ or "").read_bytes() for m in (collecting, encoding, nets))
+    teach = taught(played, seed)
     question = {"collection": said, "objective": OBJECTIVE, "epochs": size["epochs"], "seed": seed,
-                "code": hashlib.sha256(code).hexdigest()}  # fmt: skip
+                "taught": np.flatnonzero(teach).tolist(), "gamma": GAMMA,
+                "code": _code(collecting, encoding, nets)}  # fmt: skip
     points = place / "points.npz"
-    if not points.exists() or read_arrays(points)[1].get("question") != question:
+    if not _placed(place, question):
         frames = played.frames(progress=progress)
         encoder = encode(
-            played, frames, objective=OBJECTIVE, games=taught(played, seed), gamma=GAMMA,
+            played, frames, objective=OBJECTIVE, games=teach, gamma=GAMMA,
             epochs=size["epochs"], seed=seed, progress=progress,
         )  # fmt: skip
         encoder.save(place / "encoder.npz")
-        write_arrays(points, {"points": encoder.points(frames, progress)}, {"question": question})
+        write_arrays(points, {"points": encoder.points(frames, progress)},
+                     {"question": question, "encoder": encoder.digest()})  # fmt: skip
     digest = hashlib.sha256(points.read_bytes() + said.encode())
     return {
         "game": game, "folder": str(place.resolve()), "digest": digest.hexdigest(),
         "expert_steps": int(pair[0].about.get("step", 0)),
         "medium_steps": int(pair[1].about.get("step", 0)),
     }  # fmt: skip
+
+
+def _placed(place: Path, question: Setting) -> bool:
+    """Whether the points of this question are there, and the very encoder that placed them."""
+    if not all((place / name).exists() for name in ("points.npz", "encoder.npz")):
+        return False
+    about = read_arrays(place / "points.npz")[1]
+    if about.get("question") != question:
+        return False
+    return about.get("encoder") == Encoder.load(place / "encoder.npz").digest()
+
+
+def _code(*modules: ModuleType) -> str:
+    """A digest of the source of what made a file: of other code it is made anew."""
+    parts = (Path(m.__file__ or "").read_bytes() for m in modules)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def taught(played: Collection, seed: int) -> Any:
@@ -157,7 +186,8 @@ def run(setting: Setting) -> list[Row]:
     policies = fitted(name, log, rule, setting)
     with Judge(mixture, game, encoder=encoder, make=make, **how) as judge:
         # Many contestants do mostly what the behaviour does: it is played once, and remembered.
-        asked = {**how, "longest": setting["longest"], "digest": setting["digest"]}
+        asked = {**how, "longest": setting["longest"], "digest": setting["digest"],
+                 "code": _code(playing, arcade, collecting, encoding, nets)}  # fmt: skip
         kept = place / "behaviour.npz"
         if kept.exists() and read_arrays(kept)[1] == asked:
             judge.tracks.append(Track(**read_arrays(kept)[0]))
@@ -293,6 +323,7 @@ def on_games(
         progress: Called with the stage's name and the share of it that is done.
     """
     chosen = list(dict.fromkeys(games)) or (["pong"] if quick else list(GAMES))
+    first_seed("collect", seed)  # refuses what is no seed before anything is written
     for name in ("ale_py", "torch"):
         optional(name, name.replace("_", "-"))
     pairs = [networks(game, experts, quick, seed) for game in chosen]

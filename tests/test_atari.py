@@ -227,3 +227,25 @@ def test_nothing_heavy_before_it_is_needed():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"action": np.zeros((3, 4))}, "'action' is float64"),
+        ({"action": np.zeros((3, 5), np.int8)}, "'action' is int8 of shape"),
+        ({"reward": np.zeros((3, 4), bool)}, "'reward' is bool"),
+        ({"copies": "four"}, "'copies' is 'four', no whole number"),
+        ({"seed": 0.5}, "'seed' is 0.5"),
+    ],
+)
+def test_what_is_no_collection_is_refused(tmp_path, change, words):
+    arrays = {n: np.zeros((3, 4), bool) for n in ("ended", "cut", "began")}
+    arrays |= {"action": np.zeros((3, 4), np.int8), "reward": np.zeros((3, 4), np.float32)}
+    about = {"game": "bars", "seed": 0, "copies": 4, "samples": 12, "n_actions": 3}
+    write_arrays(tmp_path / "c.npz", arrays, about)
+    assert Collection.load(tmp_path / "c.npz").samples == 12
+    arrays |= {k: v for k, v in change.items() if k in arrays}
+    write_arrays(tmp_path / "c.npz", arrays, {k: change.get(k, v) for k, v in about.items()})
+    with pytest.raises(LogError, match=words):
+        Collection.load(tmp_path / "c.npz")

@@ -21,7 +21,7 @@ from dprl.atari import (
 )
 from dprl.atari import dqn as dqn_module
 from dprl.atari.memory import Memory
-from dprl.atari.networks import first_weights, q_values
+from dprl.atari.networks import first_weights, q_values, read_arrays, write_arrays
 
 TINY = DQN(copies=2, batch=8, every=2, memory=60, patience=10, renewed=8, explored=60, round=40)
 
@@ -166,3 +166,21 @@ def test_bad_settings_of_the_trainer(tmp_path):
             DQN(**bad)
     with pytest.raises(ParameterError, match="medium_steps"):
         train_dqn("bars", tmp_path, steps=10, medium_steps=20, make=Bars)
+
+
+@pytest.mark.parametrize(
+    "gone", ["w.f1.bias", "exp_avg.c1.weight", "step.f4.bias", "target.c2.bias"]
+)
+def test_half_a_state_is_refused(tmp_path, gone):
+    asked = {"steps": 80, "medium_steps": 40, "seed": 1, "settings": TINY, "make": Bars}
+    with pytest.raises(Stop):
+        train_dqn("bars", tmp_path, progress=stop_at(0.8), **asked)
+    state = tmp_path / "bars_training" / "state.npz"
+    arrays, about = read_arrays(state)
+    write_arrays(state, {k: v for k, v in arrays.items() if k != gone}, about)
+    with pytest.raises(PolicyError, match="does not hold a whole state"):
+        train_dqn("bars", tmp_path, **asked)
+    wrong = {**arrays, gone: np.zeros((2, 2), np.float32)}
+    write_arrays(state, wrong, about)
+    with pytest.raises(PolicyError, match="does not hold a whole state"):
+        train_dqn("bars", tmp_path, **asked)

@@ -80,10 +80,20 @@ class Collection:
     about: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        shape = (len(self.action), int(self.about["copies"]))
-        for name in ("action", *CAME):
-            if getattr(self, name).shape != shape:
-                raise LogError(f"{name!r} has shape {getattr(self, name).shape}, wanted {shape}.")
+        for name in ("seed", "copies", "samples", "n_actions"):
+            if type(self.about.get(name)) is not int:
+                raise LogError(
+                    f"this is no collection: {name!r} is {self.about.get(name)!r}, no whole number."
+                )
+        shape = (len(self.action), self.about["copies"])
+        kinds = dict.fromkeys(CAME, "b") | {"action": "i", "reward": "f"}
+        for name, kind in kinds.items():
+            column = getattr(self, name)
+            if column.shape != shape or column.dtype.kind != kind:
+                raise LogError(
+                    f"this is no collection: {name!r} is {column.dtype} of shape {column.shape}, "
+                    f"wanted {shape}."
+                )
 
     @property
     def samples(self) -> int:

@@ -238,10 +238,16 @@ class Trainer:
                     f"{name} {facts.get(name)!r}, now {value!r}",
                     "Name another folder, or remove this one.",
                 )
-        for part in ("w", "target", *ADAM):
-            self._set(part, {k: arrays[f"{part}.{k}"] for k in self.w})
-        self.updates, self.step = facts["updates"], facts["step"]
-        self.memory.load(folder, facts["count"])
+        try:
+            for part in ("w", "target", *ADAM):
+                self._set(part, {k: arrays[f"{part}.{k}"] for k in self.w})
+            self.updates, self.step = int(facts["updates"]), int(facts["step"])
+            self.memory.load(folder, int(facts["count"]))
+        except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
+            raise PolicyError(
+                f"{str(folder)!r} does not hold a whole state of a training.", str(error)[:200],
+                "Train anew in another folder.",
+            ) from error  # fmt: skip
 
 
 def train_dqn(

@@ -160,6 +160,9 @@ def test_two_csv_columns_of_one_name(tmp_path):
     (tmp_path / "d.csv").write_text("e,s,a,r,r\n1,x,0,0,0\n")
     with pytest.raises(dprl.LogError, match="has two columns 'r'"):
         dprl.read(tmp_path / "d.csv", **C)
+    (tmp_path / "d.csv").write_text("e,s,a,r,R\n1,x,0,0,0\n")
+    with pytest.raises(dprl.LogError, match="columns 'r' and 'R', which differ in case alone"):
+        dprl.read(tmp_path / "d.csv", **C)
 
 
 # -- numbers -------------------------------------------------------------------------------------

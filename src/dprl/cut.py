@@ -78,7 +78,7 @@ def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) ->
         warnings.warn(
             f"{len(episodes):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps)"
             " were cut, and are treated as if nothing came after: their returns are too small "
-            "in size. Choose cut='drop', 'bootstrap' or 'terminal'.",
+            "in size. Choose cut= (--cut) 'drop', 'bootstrap' or 'terminal'.",
             CutWarning,
             stacklevel=_outside(),
         )

@@ -83,11 +83,14 @@ def _header(file: str) -> tuple[str, tuple[str, ...]]:
             f"{os.path.basename(file)!r} could not be read as CSV.", str(error)[:200],
             "CSV files are UTF-8 text with the column names in the first line.",
         ) from error  # fmt: skip
+    alike: dict[str, str] = {}
     for name in names:
-        if names.count(name) > 1:
-            raise LogError(
-                f"{os.path.basename(file)!r} has two columns {name!r}.", do="Rename one of them."
-            )
+        if name.lower() in alike:  # DuckDB takes R for r
+            two = f"two columns {name!r}"
+            if name != alike[name.lower()]:
+                two = f"columns {alike[name.lower()]!r} and {name!r}, which differ in case alone"
+            raise LogError(f"{os.path.basename(file)!r} has {two}.", do="Rename one of them.")
+        alike[name.lower()] = name
     if not names:
         raise LogError(
             f"{os.path.basename(file)!r} is empty.", do="The first line must name the columns."

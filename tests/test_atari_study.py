@@ -63,7 +63,8 @@ def rows_of(expert_steps, rewarded=99):
                 rows.append({
                     "game": "pong", "learner": learner, "contestant": label(learner, one),
                     "radius": 0.25, "by_rule": "radius" in one, "near": 4.0, "episode": i,
-                    "score": 10.0 + i + plus, "deferred": 0.5, "cut": i == 0, "samples": 77,
+                    "score": 10.0 + i + plus, "deferred": 0.5 * (i > 0), "cut": i == 0, "samples": 77,
+                    "steps": 100 if i else 700,
                     "rewarded": rewarded, "games_learned": 5, "expert_steps": expert_steps, "medium_steps": expert_steps,
                     "quick": True,
                 })  # fmt: skip
@@ -78,6 +79,7 @@ def test_table_and_figure():
     assert (paper["difference"], paper["difference_low"], paper["difference_high"]) == (3, 3, 3)
     assert paper["low"] < 14.5 < paper["high"]
     assert found["BC"]["difference"] == -1
+    assert paper["deferred"] == pytest.approx(0.15)  # 150 of 1,000 steps, in games of any length
     assert "radius by rule 0.25" in table.note
     assert "1,000 steps" in table.note
     assert "QUICK" in table.note

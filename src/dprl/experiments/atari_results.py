@@ -35,12 +35,18 @@ def summary(rows: Rows) -> Table:
             found.append({
                 "game": game, "contestant": name, "score": float(score.mean()), "low": low,
                 "high": high, "difference": float(apart.mean()), "difference_low": apart_low,
-                "difference_high": apart_high, "deferred": float(rows["deferred"][some].mean()),
+                "difference_high": apart_high, "deferred": _share(rows, some),
                 "near": float(rows["near"][some][0]), "cut": int(rows["cut"][some].sum()),
                 "episodes": int(some.sum()),
             })  # fmt: skip
     return Table({k: [r[k] for r in found] for k in found[0]}, "Atari: score of a game",
                  "\n".join(_notes(rows)))  # fmt: skip
+
+
+def _share(rows: Rows, some: Any) -> float:
+    """The share of all steps that were left to the behaviour."""
+    steps = rows["steps"][some].astype(float)
+    return float((rows["deferred"][some] * steps).sum() / steps.sum())
 
 
 def _notes(rows: Rows) -> list[str]:

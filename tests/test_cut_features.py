@@ -209,5 +209,5 @@ def test_judging_and_describing_take_the_policy_as_it_looks():
     with pytest.raises(dprl.LogError, match="cut and bootstrapped"):
         dprl.gate(
             DPRLContinuous(n_min=5, radius=1.0, gamma=0.9, cut="bootstrap"), log,
-            v_min=0, v_max=1, delta=0.05,
+            value_range=(0, 1), delta=0.05,
         )  # fmt: skip

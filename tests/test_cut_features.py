@@ -14,6 +14,7 @@ from dprl.cut import settle
 from dprl.describe import describe_changes
 from dprl.errors import CutWarning, ParameterError
 from dprl.log import CUT, TERMINAL
+from dprl.neighbors import near as near_module
 from dprl.neighbors.near import near
 
 
@@ -72,7 +73,7 @@ def slow(log, gamma, radius, first):
             break
         episodes = [e for e in episodes if e not in asks or e in good]
     worth = dict.fromkeys(asks, 0.0)
-    for _ in range(4000):
+    for _ in range(4000 if gamma == 1 else 300):
         new = {}
         for e, found in asks.items():
             total = 0.0
@@ -147,6 +148,15 @@ def test_radius_zero_is_the_labelled_bootstrap(seed, gamma):
     found = quick(log, gamma, 0.0, True)
     assert list(found) == list(wanted.episodes)
     np.testing.assert_allclose(np.concatenate(list(found.values())), wanted.reward, atol=1e-12)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_places_asked_a_few_at_a_time(first, monkeypatch):
+    log = random_log(5, episodes=40)
+    whole = quick(log, 0.9, 1.0, first)
+    monkeypatch.setattr(near_module, "CHUNK", 3)
+    assert quick(log, 0.9, 1.0, first) == whole
+    assert len(log.cut_episodes) > 9
 
 
 def two_kinds(n=60, seed=0):

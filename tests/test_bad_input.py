@@ -301,7 +301,7 @@ def test_every_column_with_a_gap_is_named():
     report = dprl.check(pd.DataFrame(rows), **COLUMNS)
     finding = next(f for f in report.findings if f.level == "error")
     assert finding.what == "'stage' is missing on 1 of 4 rows, 'score' on 2."
-    assert finding.where == "row 1 (patient=p, day=1); 2 episodes touched."
+    assert finding.where == "row 2 (patient=p, day=2); 2 episodes touched."  # the stage
 
 
 def test_rows_out_of_order_are_counted_within_their_episode():

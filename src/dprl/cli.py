@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from dprl.console import complain, head, progress, refuse, show, warned
+from dprl.console import caution, complain, head, progress, refuse, show, warned
 from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
@@ -111,8 +111,7 @@ def fit(
         facts = {**policy.summary(), "policy": str(out), "digest": policy.digest()}
         show({**facts, "warnings": said, "changed": changes.to_dicts()}, as_json=True)
         return 0
-    for line in said:
-        complain(f"warning: {line}")
+    caution(said)
     show(f"{data!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}.", as_json=False)
     return 0
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dprl.table import Table, plain
@@ -14,7 +14,7 @@ from dprl.table import Table, plain
 if TYPE_CHECKING:
     from dprl.files import Progress
 
-__all__ = ["complain", "head", "progress", "refuse", "show", "warned"]
+__all__ = ["caution", "complain", "head", "progress", "refuse", "show", "warned"]
 
 
 def show(what: Any, as_json: bool) -> None:
@@ -29,6 +29,12 @@ def _dumps(what: Any) -> str:
 def complain(line: str) -> None:
     """Print to the error stream."""
     sys.stderr.write(line + "\n")
+
+
+def caution(said: Iterable[str]) -> None:
+    """Print what was warned about to the error stream."""
+    for line in said:
+        complain(f"warning: {line}")
 
 
 def head(table: Table, rows: int = 20) -> str:

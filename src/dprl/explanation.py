@@ -99,8 +99,7 @@ def counted(policy: Policy) -> str:
     """What the counts are counts of."""
     if policy.parameters.get("visits") == "all":
         return "visits"
-    facts = policy.provenance
-    return "episodes" if facts.get("groups") == facts.get("episodes") else "groups"
+    return f"{unit(policy)}s"
 
 
 def unit(policy: Any) -> str:

@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 
-__all__ = ["features_of"]
+__all__ = ["columns_in", "features_of"]
+
+
+def columns_in(have: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Where the features a policy needs stand among those a log has."""
+    missing = [name for name in names if name not in have]
+    if missing:
+        raise PolicyError(
+            f"the policy needs the feature {missing[0]!r}, which the log does not have.",
+            do=f"The log has {', '.join(have)}.",
+        )
+    return [have.index(name) for name in names]
 
 
 def features_of(states: Any, names: Sequence[str]) -> tuple[NDArray[np.float64], bool]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dprl.console import complain, progress, show, warned
+from dprl.console import caution, progress, show, warned
 from dprl.disk import keep_apart
 from dprl.errors import ParameterError
 from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns, Whole, Wholes
@@ -79,8 +79,7 @@ def gate(
         show({**gated.summary(), "policy": str(out), "digest": gated.digest(),
               "certificate": proved.to_dict(), "warnings": said}, json)  # fmt: skip
         return 0
-    for line in said:
-        complain(f"warning: {line}")
+    caution(said)
     show(f"before: {fitted}\nafter:  {gated}\n\n{proved}\n\nSaved as {out}.", json)
     return 0
 
@@ -130,8 +129,7 @@ def evaluate(
         facts = found.to_dict()
         show({**facts, "warnings": [*said, *facts["warnings"]]}, as_json=True)
         return 0
-    for line in said:
-        complain(f"warning: {line}")
+    caution(said)
     show(f"{fitted!r}\n{found}", as_json=False)
     return 0
 
@@ -260,8 +258,7 @@ def sweep(
             found.plot(figure)
     picked: dict[str, Any] | None = None
     if not json:
-        for line in dict.fromkeys(said):
-            complain(f"warning: {line}")
+        caution(dict.fromkeys(said))
         show(str(found), as_json=False)
     if rule is not None:
         policy = found.pick(rule)
@@ -316,7 +313,6 @@ def report(
             progress=tell,
         )  # fmt: skip
     if not json:
-        for line in said:
-            complain(f"warning: {line}")
+        caution(said)
     show({**written.to_dict(), "warnings": said} if json else str(written), json)
     return 0

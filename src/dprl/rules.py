@@ -81,7 +81,7 @@ def missing(c: Columns) -> Finding | None:
         "error",
         "missing",
         f"{name!r} is missing on {first.sum():,} of {c.n:,} rows{also}.",
-        f"{c.place(_first(rows))}; {n:,} episode{'s' * (n != 1)} touched.",
+        f"{c.place(_first(first))}; {n:,} episode{'s' * (n != 1)} touched.",
         "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
         'missing="drop-episodes" (--missing drop-episodes).',
     )

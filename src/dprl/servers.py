@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dprl.console import complain, progress, show, warned
+from dprl.console import caution, complain, progress, show, warned
 from dprl.errors import ParameterError
 from dprl.options import Json, Whole
 
@@ -64,8 +64,7 @@ def review(
             deferring(policy), policy, log,
             verdicts=verdicts, out=out, needs=needs, progress=tell,
         )  # fmt: skip
-    for line in said:
-        complain(f"warning: {line}")
+    caution(said)
     if export:
         written = found.export()
         show(written.to_dict() if json else str(written), json)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dprl.callable_policy import CallablePolicy
 from dprl.cell_policy import CellPolicy
 from dprl.errors import PolicyError
+from dprl.featured import columns_in
 from dprl.log import Label, Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
@@ -133,12 +134,5 @@ def _check(policy: Any, log: Log) -> None:
 
 def _features(policy: Any, log: Log) -> Floats:
     """The log's features in the policy's order."""
-    names = tuple(policy.feature_names) or log.feature_names
-    missing = [name for name in names if name not in log.feature_names]
-    if missing:
-        raise PolicyError(
-            f"the policy needs the feature {missing[0]!r}, which the log does not have.",
-            do=f"The log has {', '.join(log.feature_names)}.",
-        )
-    columns = [log.feature_names.index(name) for name in names]
+    columns = columns_in(log.feature_names, policy.feature_names or log.feature_names)
     return np.ascontiguousarray(np.asarray(log.features)[:, columns])

@@ -56,7 +56,6 @@ SMALL, BIG = 1e-15, 1e18
 """Radii outside these would leave the range of float32: the filter then decides nothing."""
 
 ONE = np.uint64(1)
-ONES = np.uint64(0x0101010101010101)
 GATHER = np.uint64(0x0102040810204080)
 """Eight bytes of 0 or 1, times this: their bits, the first lowest, in the highest byte."""
 

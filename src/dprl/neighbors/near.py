@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.featured import columns_in
 from dprl.log import Log
 from dprl.neighbors.engine import Engine
 from dprl.neighbors.metric import FittedMetric
@@ -28,12 +29,9 @@ def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
     def found(
         log: Log, features: NDArray[np.float64], own: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        names = log.feature_names  # in any order
-        take = [names.index(name) for name in metric.names if name in names]
-        log = replace(
-            log, features=_columns(log, take), feature_names=tuple(names[i] for i in take)
-        )
-        points = Points.of(log, metric, 1.0)
+        take = columns_in(log.feature_names, metric.names)  # the log may have more, in any order
+        x = np.asarray(log.features)[:, take]
+        points = Points.of(replace(log, features=x, feature_names=metric.names), metric, 1.0)
         engine = Engine.build(points, log.n_actions)
         z = metric.transform(features[:, take])
         places, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -50,7 +48,3 @@ def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
         return np.concatenate(places), np.concatenate(rows)
 
     return found
-
-
-def _columns(log: Log, take: list[int]) -> NDArray[np.float64] | None:
-    return None if log.features is None else log.features[:, take]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,3 +97,33 @@ def frames(played):
     from bars import Bars
 
     return played.frames(Bars)
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder; gives (exit code, stdout, stderr)."""
+    from dprl.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*tokens, stdin=None):
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as caught:
+            main([str(t) for t in tokens])
+        out = capsys.readouterr()
+        return caught.value.code, out.out, out.err
+
+    return call
+
+
+def options(columns):
+    return [x for part, name in columns.items() for x in (f"--{part}", name)]
+
+
+@pytest.fixture(scope="session")
+def care():
+    """A world, a policy learned from it, and a log it has not seen."""
+    mdp = dprl.envs.care_pathway()
+    policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(mdp.sample(1_000, seed=1))
+    return mdp, policy, mdp.sample(1_000, seed=2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dprl
-from conftest import to_log
+from conftest import options, to_log
 from dprl import envs
 from dprl.cell_policy import CellPolicy
 from dprl.certificate import approximate_gain
@@ -18,7 +18,6 @@ from dprl.certificate.evalue import differences, kl_lower, kl_upper
 from dprl.certificate.histograms import binned
 from dprl.certificate.plug_in import estimate
 from dprl.certificate.reach import nats_of_sets
-from test_cli import options, run  # noqa: F401 - a fixture
 
 
 def ward(n, seed, gap=0.5, groups=None, spread=0.0):
@@ -252,7 +251,7 @@ def ward_csv(tmp_path):
     return path, options(columns)
 
 
-def test_gate_command(run, ward_csv, tmp_path):  # noqa: F811
+def test_gate_command(run, ward_csv, tmp_path):
     path, columns = ward_csv
     assert run("fit", path, *columns, "--n-min", 20, "--gamma", 1)[0] == 0
     arguments = ["gate", "policy.dprl", path, *columns, "--lowest", 0, "--highest", 1]
@@ -271,7 +270,7 @@ def test_gate_command(run, ward_csv, tmp_path):  # noqa: F811
     assert json.loads(out)["certificate"]["rows"][0]["suggested"] == "new"
 
 
-def test_outputs_never_take_the_place_of_inputs(run, ward_csv, tmp_path):  # noqa: F811
+def test_outputs_never_take_the_place_of_inputs(run, ward_csv, tmp_path):
     path, columns = ward_csv
     run("fit", path, *columns, "--n-min", 20, "--gamma", 1)
     before = path.read_bytes(), (tmp_path / "policy.dprl").read_bytes()
@@ -287,7 +286,7 @@ def test_outputs_never_take_the_place_of_inputs(run, ward_csv, tmp_path):  # noq
     assert before == (path.read_bytes(), (tmp_path / "policy.dprl").read_bytes())
 
 
-def test_gate_command_refused(run, ward_csv, tmp_path):  # noqa: F811
+def test_gate_command_refused(run, ward_csv, tmp_path):
     path, columns = ward_csv
     run("fit", path, *columns, "--n-min", 20, "--gamma", 1)
     code, _, err = run(
@@ -309,7 +308,7 @@ def test_gate_command_refused(run, ward_csv, tmp_path):  # noqa: F811
     assert "there is no column 'nope' for reward" in err
 
 
-def test_act_writes_beside_a_file_of_features(run, tmp_path):  # noqa: F811
+def test_act_writes_beside_a_file_of_features(run, tmp_path):
     dprl.gate(LEARNER, ward(1_500, 0), **UNIT).save(tmp_path / "g.dprl")
     (tmp_path / "s.csv").write_text("bed,x,noise\n1,0.1,0\n2,10,0\n3,500,0\n")
     code, out, _ = run("act", str(tmp_path / "g.dprl"), str(tmp_path / "s.csv"))

@@ -19,7 +19,6 @@ from dprl.change import Check
 from dprl.claim import down
 from dprl.describe import describe_changes
 from dprl.reporting import LIMIT, LISTED, WHOLE, report, verdict
-from test_cli import run  # noqa: F401 - a fixture
 from test_gate_cells import LEARNER, UNIT, ward
 
 HOSTILE = "<script>alert(1)</script>\"'&\u202e"
@@ -338,7 +337,7 @@ def test_refusals_change_nothing(care, held, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_the_command(run, visits, tmp_path):  # noqa: F811
+def test_the_command(run, visits, tmp_path):
     path, columns = visits
     log = dprl.read(path, **columns)
     train, test = log.split(0.5, seed=0)

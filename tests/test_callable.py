@@ -1,0 +1,111 @@
+"""Anything with `predict` as a policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.errors import PolicyError
+
+
+def test_a_scikit_learn_classifier():
+    import pandas as pd
+    from sklearn.tree import DecisionTreeClassifier
+
+    world = dprl.envs.PointMass()
+    log = world.sample(100, seed=2)
+    x = pd.DataFrame(log.features[:, ::-1], columns=["y", "x"])
+    model = DecisionTreeClassifier(max_depth=3, random_state=0)
+    model.fit(x, [log.actions[a] for a in log.action])
+    policy = dprl.CallablePolicy(model, actions=log.actions)
+    assert policy.feature_names == ("y", "x")
+    assert (
+        policy.act({"x": 0.3, "y": 0.9}) == model.predict(pd.DataFrame({"y": [0.9], "x": [0.3]}))[0]
+    )
+    found = dprl.evaluate(policy, log, gamma=0.97, cut="terminal", draws=20, values=False)
+    assert found.facts["spoken"] == 1
+    named = np.mean(model.predict(x) == np.array(log.actions)[log.action])
+    assert found.facts["suggested_done"] == pytest.approx(named)
+
+
+class Pair:
+    """As stable-baselines3: predict gives (actions, state)."""
+
+    def predict(self, x):
+        return (x[:, :1] > 0.5).astype(np.int64), None
+
+
+class Exploring:
+    """As stable-baselines3's PPO: it draws its actions unless told not to."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def predict(self, x, state=None, deterministic=False):
+        best = (x[:, 0] > 0.5).astype(np.int64)
+        return (best if deterministic else self.rng.integers(0, 2, len(x))), state
+
+
+def test_models_that_explore_are_told_not_to():
+    x = np.random.default_rng(1).random((300, 2))
+    policy = dprl.CallablePolicy(Exploring(), actions=("a", "b"), answers="codes")
+    assert policy.choice(x).tolist() == (x[:, 0] > 0.5).astype(int).tolist()
+    drawn = dprl.CallablePolicy(
+        lambda states: Exploring.predict(model, states)[0], actions=("a", "b"), answers="codes"
+    )
+    model = Exploring()
+    with pytest.raises(PolicyError, match="differently each time"):
+        drawn.choice(x)
+
+
+def test_codes_pairs_and_functions():
+    world = dprl.envs.PointMass()
+    log = world.sample(50, seed=2)
+    policy = dprl.CallablePolicy(
+        Pair(), actions=log.actions, answers="codes", parameters={"gamma": 0.97}
+    )
+    assert policy.choice(np.array([[0.6, 0], [0.1, 0]])).tolist() == [1, 0]
+    dprl.evaluate(policy, log, cut="terminal", draws=10, values=False)
+
+    def rule(states):
+        return [None if s in ("stable", "going home") else "fluids" for s in states]
+
+    mdp = dprl.envs.care_pathway()
+    careful = dprl.CallablePolicy(rule, actions=mdp.actions)
+    assert careful.act(["stable", "worse"]) == [dprl.DEFER, "fluids"]
+    assert careful.act("worse") == "fluids"
+    log = mdp.sample(200, seed=0)
+    found = dprl.evaluate(careful, log, gamma=1, draws=10)
+    silent = np.isin(log.codes(), [mdp.states.index(s) for s in ("stable", "going home")])
+    assert found.facts["spoken"] == pytest.approx(1 - silent.mean())
+    assert mdp.value(careful) == pytest.approx(mdp.value(target_of(mdp, careful)))
+
+
+def target_of(mdp, policy):
+    answers = policy.act(list(mdp.states))
+    return np.array([
+        mdp.behavior[i] if a is dprl.DEFER else np.eye(len(mdp.actions))[mdp.actions.index(a)]
+        for i, a in enumerate(answers)
+    ])  # fmt: skip
+
+
+def test_predictions_that_are_no_actions():
+    bad = [
+        (lambda s: [7] * len(s), "labels", "predicted 7, which is no action"),
+        (lambda s: [True] * len(s), "labels", "predicted True"),
+        (lambda s: [2] * len(s), "codes", "no code from 0 to 1"),
+        (lambda s: [0.5] * len(s), "codes", "predicted 0.5"),
+        (lambda s: [0], "codes", "predicted .1,. for 3 states"),
+        (lambda s: np.zeros((len(s), 2)), "codes", "one action a state"),
+    ]
+    for model, answers, words in bad:
+        policy = dprl.CallablePolicy(model, actions=(0, 1), answers=answers)
+        with pytest.raises(PolicyError, match=words):
+            policy.act([1, 2, 3])
+    with pytest.raises(PolicyError, match="no predict"):
+        dprl.CallablePolicy(3, actions=(0, 1))
+    with pytest.raises(PolicyError, match="different labels"):
+        dprl.CallablePolicy(len, actions=())
+    with pytest.raises(PolicyError, match="'labels' or 'codes'"):
+        dprl.CallablePolicy(len, actions=(1,), answers="both")

@@ -10,6 +10,7 @@ import pytest
 
 import dprl
 from conftest import options
+from dprl.log import deal
 
 
 @pytest.fixture
@@ -157,6 +158,11 @@ def test_split_as_a_log_is_split(run, tmp_path, ending):
     for side in ("train", "test"):
         first, second = (tmp_path / f / f"{side}{ending}" for f in ("parts", "again"))
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_neither_side_is_empty():
+    for fraction, first in ((0.001, 1), (0.5, 2), (0.999, 2)):
+        assert deal(3, fraction, seed=0).sum() == first
 
 
 def test_splits_that_cannot_be(run, tmp_path):

@@ -110,9 +110,9 @@ class Memory:
         files = [path for path in sorted(folder.glob("memory-*.npz")) if _first(path) < count]
         reached = max(0, count - self.length)
         for path in files:
-            arrays, _ = read_arrays(path)
-            if not reached >= _first(path):
+            if _first(path) > reached:  # a file is gone
                 break
+            arrays, _ = read_arrays(path)
             n = min(len(arrays["age"]), count - _first(path))
             at = np.arange(_first(path), _first(path) + n) % self.length
             for name in FACTS:

@@ -190,6 +190,8 @@ def test_what_is_read_is_never_written_over(run, fitted, tmp_path):
         ["sweep", "v.parquet", *made, "--figure", "v.png"],  # whose rows go into v.parquet
         ["report", "policy.dprl", "v*.csv", "--out", "visits.csv"],
         ["review", "policy.dprl", "--log", "v*.csv", "--export", "--out", "visits.csv"],
+        ["act", "policy.dprl", path, "--out", path],
+        ["act", "policy.dprl", path, "--out", "policy.dprl"],
     ]
     pd.read_csv(path).to_parquet("v.parquet")
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}

@@ -170,7 +170,7 @@ def test_splits_that_cannot_be(run, tmp_path):
     before = (tmp_path / "train.csv").read_bytes()
     out = ["--out", tmp_path / "x"]
     for asked, words in (
-        (["--by", "doctor", *out], "no column 'doctor'"),
+        (["--by", "doctor", *out], "no column 'doctor' for by"),
         (["--by", "patient", "--fraction", "1", *out], "fraction must lie"),
         (["--by", "patient", "--out", tmp_path], "would be overwritten"),
     ):

@@ -202,6 +202,7 @@ def act(
     from dprl.loading import deferring
     from dprl.policy import DEFER
 
+    keep_apart(out, policy, states)
     fitted = deferring(policy)
     answered = answer(fitted, states, state, column)
     counts = answered.counts()

@@ -23,9 +23,9 @@ def meant(*names: str | os.PathLike[str]) -> set[Path]:
     return found
 
 
-def keep_apart(out: Path | None, *read: str | os.PathLike[str]) -> None:
+def keep_apart(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]) -> None:
     """Refuse to write over a file that is read: a log cannot be had again."""
-    if out is not None and out.resolve() in meant(*read):
+    if out is not None and Path(out).resolve() in meant(*read):
         raise ParameterError(
             f"{str(out)!r} would be overwritten, and it is read.", do="Name another file to write."
         )

@@ -50,7 +50,7 @@ def _matching(name: str, columns: Sequence[str], part: str) -> list[str]:
         raise LogError(
             f"there is no column {name!r} for {part}.",
             f"the columns are {', '.join(map(repr, columns[:12]))}",
-            f"Did you mean {near[0]!r}?" if near else f"Name the right one with {part}=.",
+            f"Did you mean {near[0]!r}?" if near else f"Name the right one: {part}= (--{part}).",
         )
     return found
 

@@ -41,7 +41,7 @@ def split_table(
         progress: Called with the stage's name and the share of it that is done.
     """
     table = TableFile(list(files), progress)
-    name = choose({"episode": by}, list(table.types))["episode"]
+    name = choose({"by": by}, list(table.types))["by"]
     column = table.labels(name)
     gone = np.flatnonzero(column.codes < 0)
     if len(gone):

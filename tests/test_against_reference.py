@@ -46,9 +46,9 @@ def test_evidence(seed, visits):
                     assert np.isnan(group.mean[i, j])
                 if len(values) > 1:
                     variance = np.var(values, ddof=1)
-                    assert group.variance[i, j] == pytest.approx(variance, abs=1e-11, rel=1e-9)
+                    assert group.sd[i, j] ** 2 == pytest.approx(variance, abs=1e-11, rel=1e-9)
                 else:
-                    assert np.isnan(group.variance[i, j])
+                    assert np.isnan(group.sd[i, j])
 
 
 @pytest.mark.parametrize("seed", range(100))

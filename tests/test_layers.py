@@ -8,6 +8,8 @@ from pathlib import Path
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
     "version errors table compiled",
+    "exact intervals",
+    "exact_moments",
     "disk",
     "log pages",
     "columns findings featured overlap",

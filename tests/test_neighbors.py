@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dprl
-from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM
+from dprl.evidence import FIRST, LATER
 from dprl.log import Log
 from dprl.neighbors import Engine, Metric, Points, ball, blocks, engine, tree
 from dprl.neighbors.sketch import Sketch, ask
@@ -36,9 +36,9 @@ def inside(z, q, radius):
     return total <= radius * radius
 
 
-def slowly(points, queries, radius, neighbors, leave_out, units):
-    """words (2, Q, A, 3) by dictionaries."""
-    words = np.zeros((2, len(queries), A, 3), np.int64)
+def slowly(points, queries, radius, neighbors, leave_out):
+    """The returns that count, [FIRST or LATER][query][action], by dictionaries."""
+    found = [[[[] for _ in range(A)] for _ in queries] for _ in range(2)]
     for k, q in enumerate(queries):
         taken = {}
         for row in np.flatnonzero(inside(points.z, q, radius)):
@@ -52,11 +52,27 @@ def slowly(points, queries, radius, neighbors, leave_out, units):
             else:
                 continue
             taken.setdefault(e, set()).add(a)
-            word = words[group, k, a]
-            word[COUNT] += 1
-            word[SUM] += int(np.rint(G / units.sum))
-            word[SQUARE] += int(np.rint((G - units.centre) * (G - units.centre) / units.square))
-    return words
+            found[group][k][a].append(float(G))
+    return found
+
+
+def agree(answer, found, exact_span):
+    """The evidence is that of these returns: counts and means to the last bit."""
+    for k in range(len(answer.states)):
+        every = [G for a in range(A) for G in found[FIRST][k][a]]
+        if every and exact_span:
+            assert answer.span[k].tolist() == [min(every), max(every)]
+        for a in range(A):
+            for moments, values in (
+                (answer.took, found[FIRST][k][a]),
+                (answer.pair, found[FIRST][k][a] + found[LATER][k][a]),
+            ):
+                assert moments.n[k, a] == len(values)
+                if values:
+                    mean = sum(map(Fraction, values)) / len(values)
+                    assert moments.mean[k, a] == float(mean)
+                if len(values) > 1:
+                    assert moments.sd[k, a] == pytest.approx(np.std(values, ddof=1), abs=1e-12)
 
 
 def check(z, queries, radius, seed=0):
@@ -71,9 +87,11 @@ def check(z, queries, radius, seed=0):
                 for method in ("tree", "brute")
                 for threads in (1, 3)
             ]
-            expected = slowly(here, queries, radius, neighbors, left, answers[0].units)
-            for answer in answers:
-                assert np.array_equal(answer.words, expected)
+            expected = slowly(here, queries, radius, neighbors, left)
+            agree(answers[0], expected, neighbors == "first" or left is None)
+            for answer in answers[1:]:
+                assert np.array_equal(answer.words, answers[0].words)
+                assert np.array_equal(answer.span, answers[0].span, equal_nan=True)
     fast = Engine.build(here, A, "tree")
     indptr, rows = fast.neighbors(queries, radius)
     for k, q in enumerate(queries):
@@ -144,7 +162,7 @@ def test_sums_are_those_of_floats():
             assert known.pair.n[k, a] == len(G)
             if len(G) > 1:
                 assert known.pair.mean[k, a] == pytest.approx(G.mean(), rel=1e-12)
-                assert known.pair.variance[k, a] == pytest.approx(G.var(ddof=1), rel=1e-9)
+                assert known.pair.sd[k, a] == pytest.approx(G.std(ddof=1), rel=1e-9)
 
 
 @pytest.mark.parametrize("neighbors", ["first", "all"])
@@ -165,7 +183,7 @@ def test_company_threads_and_pilot_do_not_show(neighbors, monkeypatch):
     assert tree._block() == 5
     few = tree.evidence(queries, 0.8, neighbors=neighbors)
     assert np.array_equal(few.words, whole)
-    assert tree.evidence(queries[:0], 0.8, neighbors=neighbors).words.shape == (2, 0, A, 3)
+    assert tree.evidence(queries[:0], 0.8, neighbors=neighbors).words.shape[:3] == (2, 0, A)
     assert tree.neighbors(queries[:0], 0.8)[0].tolist() == [0]
 
 
@@ -397,9 +415,36 @@ def test_one_state_is_the_tabular_case():
         starts=log.starts, action=log.action, reward=log.reward, actions=log.actions,
         state=np.zeros(400), states=("s",),
     )  # fmt: skip
-    assert np.array_equal(known.words, tabular.evidence(flat, 0.9).words)
     every = Engine.build(here).evidence(here.z[:1] + 0 * rng.random(), 0.0, neighbors="all")
-    assert np.array_equal(every.words, tabular.evidence(flat, 0.9, visits="all").words)
+    for near, table in (
+        (known, tabular.evidence(flat, 0.9)),
+        (every, tabular.evidence(flat, 0.9, visits="all")),
+    ):
+        assert np.array_equal(near.span, table.span)
+        for name in ("took", "others", "pair", "state"):
+            one, two = getattr(near, name), getattr(table, name)
+            for part in ("n", "mean", "sd"):
+                assert np.array_equal(getattr(one, part), getattr(two, part))
+
+
+def test_one_huge_return_costs_other_balls_nothing():
+    z = np.repeat([[0.0, 0.0], [5.0, 5.0]], [200, 1], axis=0)
+    rng = np.random.default_rng(0)
+    action, G = rng.integers(0, A, 201).astype(np.int32), np.append(rng.random(200), 1.0)
+    results = []
+    for size in (1.0, 1e8, 1e17, 1e60):
+        G[-1] = size
+        here = Points(z, action, G.copy(), np.arange(201))
+        known = Engine.build(here, A).evidence(z[[0, 200]], 1.0)
+        results.append((known.took.mean[0], known.took.sd[0], known.others.sd[0]))
+        assert known.state.mean[1] == size
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+    G[-1] = 1e300
+    known = Engine.build(Points(z, action, G, np.arange(201)), A).evidence(z[[0, 200]], 1.0)
+    with pytest.warns(dprl.PrecisionWarning, match="1 of 2 states"):
+        assert np.isnan(known.state.mean[0])  # too far apart for one window: said, not 0
+    assert known.state.mean[1] == 1e300
 
 
 def refused(message, call, *args, **options):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ParameterError,
         PlanError,
         PolicyError,
+        PrecisionWarning,
     )
     from dprl.evaluation import Evaluation
     from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
@@ -69,6 +70,7 @@ __all__ = [
     "PlanError",
     "Policy",
     "PolicyError",
+    "PrecisionWarning",
     "StochasticPolicy",
     "Sweep",
     "Table",
@@ -103,7 +105,7 @@ _HOME = {
     "dprl.compression": ("compress", "prune"),
     "dprl.continuous": ("DPRLContinuous",),
     "dprl.errors": ("CutWarning", "DprlError", "LogError", "MissingWarning", "ParameterError",
-                    "PlanError", "PolicyError"),
+                    "PlanError", "PolicyError", "PrecisionWarning"),
     "dprl.evaluation": ("Evaluation",),
     "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                 "write"),

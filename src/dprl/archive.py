@@ -25,7 +25,7 @@ from dprl.errors import PolicyError
 
 __all__ = ["VERSION", "document", "pack", "unpack"]
 
-FORMAT, VERSION = "dprl-policy", 1
+FORMAT, VERSION = "dprl-policy", 2
 LARGEST = 4 << 30
 """Bytes a policy file may unpack to; more is refused before anything is unpacked."""
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -109,7 +109,23 @@ def unpack(
     words = {
         k: v for k, v in head.items() if k not in ("format", "version", "kind", "arrays", "digest")
     }
+    for version in range(head["version"], VERSION):
+        MIGRATIONS[version](head["kind"], words, arrays)
     return head["kind"], words, arrays
+
+
+def _deviations(kind: str, words: dict[str, Any], arrays: Arrays) -> None:
+    """1 to 2: deviations in place of variances; the range of the returns was not kept."""
+    for side in ("took", "others"):
+        if f"{side}_variance" in arrays:
+            arrays[f"{side}_sd"] = np.sqrt(arrays.pop(f"{side}_variance"))
+    if kind in ("tabular", "cells") and "V" in arrays:
+        for end in ("lowest", "highest"):
+            arrays.setdefault(end, np.full(arrays["V"].shape, np.nan))
+
+
+MIGRATIONS = {1: _deviations}
+"""What turns the parts of a file of each format version into those of the next, in place."""
 
 
 def _broken(name: str, why: str) -> PolicyError:

@@ -8,9 +8,9 @@ in the policy's own distance.
 
 The check against the log: of every episode (group) the first step in the situation; x its return
 where the suggestion was taken there, y where it was not. The difference to usual practice is
-A = (1 - p)(mean x - mean y), p the share that took it, with Welch's interval; the same quantity
-the policy shows of its training log as *advantage*. On a log that did not train the policy, that
-is a held-out check; it is still an observation, not a trial.
+A = (1 - p)(mean x - mean y), p the share that took it, with the interval of `dprl.intervals`; the
+same quantity the policy shows of its training log as *advantage*. On a log that did not train the
+policy, that is a held-out check; it is still an observation, not a trial.
 """
 
 from __future__ import annotations
@@ -30,8 +30,16 @@ from dprl.cell_policy import CellPolicy
 from dprl.change import Case, Change, Check
 from dprl.cut import settle
 from dprl.errors import LogError
-from dprl.explanation import change_rows, change_words, counted, silences, welch, why_silent
+from dprl.explanation import (
+    change_rows,
+    change_words,
+    counted,
+    silences,
+    surest_first,
+    why_silent,
+)
 from dprl.grouping import group, ranges_of
+from dprl.intervals import contrast_of
 from dprl.log import CUT, Label, Log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.overlap import seen
@@ -57,7 +65,7 @@ class Described:
         seen: What the log shares with those the policy comes from, in words; '' if nothing.
             Where it shares something, nothing here is a held-out check.
         notes: What a reader must know about the log.
-        changes: The changes, those that meet the most steps first.
+        changes: The changes, the highest lower end of the interval first, then the most steps.
         steps: Share of the log's steps "deferred", "confirmed" and "changed".
         silent: (why, share of the log's steps) where it says nothing, the largest first.
     """
@@ -147,7 +155,7 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         changes, rows, kinds, silent = _regions(policy, settled, G)
     else:
         changes, rows, kinds, silent = _states(policy, settled, G)
-    order = sorted(range(len(changes)), key=lambda i: -changes[i].steps)
+    order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
     n = max(settled.n_steps, 1)
@@ -168,6 +176,11 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     )
 
 
+def _place(change: Change) -> tuple[float, int]:
+    """Where a change stands in a list: the highest lower end first, then the most steps."""
+    return (np.inf if change.low is None else -change.low, -change.steps)
+
+
 Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str]]
 
 
@@ -184,7 +197,7 @@ def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
     centres = {row["state"]: row for row in policy.changes()}
     changes, rows = [], []
     points = np.flatnonzero(policy.kind == 2)
-    for s, row in zip(_ordered(policy, points), change_rows(policy, points, ""), strict=True):
+    for s, row in zip(surest_first(policy, points), change_rows(policy, points, ""), strict=True):
         here = np.flatnonzero(codes == s)
         centre = tuple(
             (n, centres[row["state"]][n]) for n in getattr(policy, "feature_names", ())
@@ -279,12 +292,6 @@ def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
     return changes, rows, here.kind, _silent(here, np.flatnonzero(here.kind == 0), nowhere)
 
 
-def _ordered(policy: Policy, points: Ints) -> Ints:
-    """State codes in the order `change_rows` lists them."""
-    difference = policy.Q[points, policy.choice[points]] - policy.V[points]
-    return np.asarray(points[np.lexsort((points, -difference))])
-
-
 def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
     """What the training log says about state `s`, of which `row` is the row of `changes()`."""
     shares = policy.m[s] / policy.m[s].sum()
@@ -329,13 +336,7 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
     if got is None or got_others is None:
         return Check(len(x), len(y), got, got_others, None, None, None)
     weight = len(y) / len(rows)
-    low = high = None
-    if np.ptp(x) > 0 and np.ptp(y) > 0:  # equal returns hide how they would vary
-        parts = [
-            np.asarray(v, np.float64)
-            for v in (len(x), x.mean(), x.var(ddof=1), len(y), y.mean(), y.var(ddof=1))
-        ]
-        low, high = (weight * float(end) for end in welch(*parts))
+    low, high = (_number(weight * end) for end in contrast_of(x, y))
     difference = weight * (got - got_others)
     return Check(len(x), len(y), got, got_others, difference, low, high)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 __all__ = [
     "CutWarning", "DprlError", "LogError", "MissingWarning", "ParameterError", "PlanError",
-    "PolicyError", "interruptible",
+    "PolicyError", "PrecisionWarning", "interruptible",
 ]  # fmt: skip
 
 
@@ -51,6 +51,10 @@ class CutWarning(UserWarning):
 
 class MissingWarning(UserWarning):
     """Some episodes were left out for missing values, as was asked."""
+
+
+class PrecisionWarning(UserWarning):
+    """Returns of one place differ so much in size that digits are lost; its numbers are NaN."""
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.intervals import LEVEL, contrast
 from dprl.log import Label
 from dprl.points import TOLERANCE
 from dprl.table import Table, plain
@@ -26,52 +27,33 @@ __all__ = [
     "explain_state",
     "reason",
     "silences",
+    "surest_first",
     "unit",
-    "welch",
     "why_silent",
 ]
 
-LEVEL = 0.95
 KINDS = ("defer", "confirmation", "change")
 NOTE = (
     "difference = value - value_usual, what the rule looked at. advantage: the same at first "
     "visits of the\nstate only, with an approximate "
     f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for having\n"
-    "picked these rows."
+    "picked these rows. The highest lower end comes first."
 )
-
-
-def welch(
-    n_x: NDArray[Any],
-    mean_x: NDArray[Any],
-    var_x: NDArray[Any],
-    n_y: NDArray[Any],
-    mean_y: NDArray[Any],
-    var_y: NDArray[Any],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Welch's two-sided interval for E x - E y at LEVEL; NaN where a group has fewer than two."""
-    from scipy.special import stdtrit
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        u, v = var_x / n_x, var_y / n_y
-        freedom = (u + v) ** 2 / (u**2 / (n_x - 1) + v**2 / (n_y - 1))
-        t = np.where(u + v > 0, stdtrit(freedom, (1 + LEVEL) / 2), 0.0)
-        half = t * np.sqrt(u + v)
-        middle = mean_x - mean_y
-    return middle - half, middle + half
 
 
 def advantage_interval(policy: Policy, s: Any, a: Any) -> tuple[Any, Any]:
     """Interval of A(s,a) = E x - V = (1 - p)(E x - E y), p the share of first visits taking a."""
     total = policy.m[s].sum(axis=-1)
     others = total - policy.m[s, a]
-    low, high = welch(
+    low, high = contrast(
         policy.m[s, a],
         policy.took_mean[s, a],
-        policy.took_variance[s, a],
+        policy.took_sd[s, a],
         others,
         policy.others_mean[s, a],
-        policy.others_variance[s, a],
+        policy.others_sd[s, a],
+        policy.lowest[s],
+        policy.highest[s],
     )
     with np.errstate(invalid="ignore"):
         weight = others / total
@@ -113,12 +95,22 @@ def apart(feature: str, taken: Container[str]) -> str:
     return f"{feature} (feature)" if feature in taken else feature
 
 
+def surest_first(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The decision points `rows` by the lower end of their interval, the highest first.
+
+    Those without an interval come last, by their difference to usual practice.
+    """
+    chosen = policy.choice[rows]
+    low, _ = advantage_interval(policy, rows, chosen)
+    difference = policy.Q[rows, chosen] - policy.V[rows]
+    return np.asarray(rows[np.lexsort((rows, -difference, -low))])
+
+
 def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
-    """The table of the decision points `rows`, largest difference first."""
+    """The table of the decision points `rows`, in the order of `surest_first`."""
+    rows = surest_first(policy, rows)
     chosen = policy.choice[rows]
     difference = policy.Q[rows, chosen] - policy.V[rows]
-    order = np.lexsort((rows, -difference))
-    rows, chosen, difference = rows[order], chosen[order], difference[order]
     usual = policy.usual[rows]
     total = policy.m[rows].sum(axis=1)
     advantage = policy.took_mean[rows, chosen] - policy.V[rows]
@@ -198,11 +190,24 @@ def _verdict(policy: Policy, s: int, a: int) -> str:
         return f"taken in {policy.n[s, a]:,}, fewer than n_min = {n_min:,.0f}"
     if policy.parameters.get("contrast") and others < n_min:
         return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
-    if not policy.Q[s, a] >= policy.V[s] - TOLERANCE:
+    if not _not_worse(policy, np.array([s]))[0, a]:
         return "worse than usual practice here"
     if policy.certificate is not None:
         return "not certified to be better, or not always available"
     return "not always available here"
+
+
+def _not_worse(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool (k, A): Q̂ >= V̂ in the states `rows`, but for rounding (see `Evidence.not_worse`)."""
+    m, mean, sd = policy.m[rows], policy.took_mean[rows], policy.took_sd[rows]
+    V = policy.V[rows, None]
+    with np.errstate(invalid="ignore"):
+        share = m / m.sum(axis=1, keepdims=True)
+        size = np.hypot(np.nan_to_num(mean), np.nan_to_num(sd))
+        scale = size.max(axis=1, keepdims=True, initial=0.0)
+        within = np.where(scale > 0, size / scale, 0.0)
+        size = scale * np.sqrt((share * within**2).sum(axis=1, keepdims=True))
+        return np.asarray(V - policy.Q[rows] <= TOLERANCE * np.nan_to_num(size))
 
 
 def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
@@ -285,13 +290,12 @@ def why_silent(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.int8]:
     The first of them that does: not seen, not approved, too few took any action, too few did
     otherwise, what did better may not be suggested; else nothing did better.
     """
-    m, n, Q = policy.m[rows], policy.n[rows], policy.Q[rows]
+    m, n = policy.m[rows], policy.n[rows]
     enough = n >= policy.n_min
     compared = enough
     if policy.parameters.get("contrast"):
         compared = enough & (m.sum(axis=1, keepdims=True) - m >= policy.n_min)
-    with np.errstate(invalid="ignore"):
-        better = compared & (policy.V[rows, None] - TOLERANCE <= Q)
+    better = compared & _not_worse(policy, rows)
     barred = bool(policy.provenance.get("approved")) & policy.allowed[rows].any(axis=1)
     holds = [
         ~m.any(axis=1), barred, ~enough.any(axis=1), ~compared.any(axis=1), better.any(axis=1),

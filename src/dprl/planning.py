@@ -2,12 +2,14 @@ r"""Exact policy iteration over the decision points (the paper's Algorithm 1, li
 
     V = R̃_π + D_π V        evaluate, exactly (sparse)
     q = R̃ + D V            look one decision ahead
-    π(p) ← argmax q        improve, where that is better by more than 1e-10
+    π(p) ← argmax q        improve, where that is better by more than 1e-10 of its size
 
 Starts at argmax Q̂ over allowed actions (lowest index on ties) and stops when the policy is stable.
 Any policy made of allowed actions keeps the guarantee, so the planner may choose freely among them.
 
-Departures: the 1e-10 grows with values beyond 1 in size, or rounding could keep the loop going.
+Departures: the 1e-10 is a share of the size of the terms that q is made of, |R̃| + D|V|, so that
+multiplying all rewards by a positive number changes no choice, and a huge value somewhere hides no
+improvement elsewhere.
 With γ = 1 the starting policy may circle for ever although every trajectory ended (only first
 occurrences are counted): such points start with an allowed action that leads on towards an end.
 """
@@ -89,8 +91,8 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
         V = evaluate(semi, rows)
         q = look_ahead(semi, V)
         best = best_rows(q, semi.first)
-        margin = BETTER * max(1.0, float(np.abs(V).max(initial=0)))
-        better = q[best] > q[rows] + margin
+        size = np.abs(semi.R) + semi.D @ np.abs(V)  # of the terms q is made of
+        better = q[best] > q[rows] + BETTER * np.maximum(size[best], size[rows])
         if not better.any():
             return Plan(rows, V, q, rounds)
         rows = np.where(better, best, rows)

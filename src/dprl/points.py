@@ -1,6 +1,6 @@
 r"""Decision points: where the log may speak (the paper's Eq. 1 = Eq. 6).
 
-    allowed(s,a) := n(s,a) >= n_min  and  Q̂(s,a) >= V̂(s) - 1e-9
+    allowed(s,a) := n(s,a) >= n_min  and  Q̂(s,a) >= V̂(s)
                     and (contrast)  n(s) - m(s,a) >= n_min
 
 A state is a decision point when some action is allowed; everywhere else the policy says DEFER.
@@ -11,8 +11,10 @@ Departures from the paper:
 * `contrast` is ours, and on by default: enough trajectories must have done *otherwise* at s.
   Without it the rule may recommend the usual action on the word of two or three rare alternatives.
   It only shrinks the allowed set, so every guarantee survives. `contrast=False` is the paper's.
-* Q̂ >= V̂ is decided on integer sums (see `dprl.evidence`), so ties are ties; the 1e-9 is kept for
-  returns that are equal on paper and differ by rounding.
+* Q̂ >= V̂ is decided on integer sums (see `dprl.evidence`), so ties are ties. Returns that are equal
+  on paper may still differ by rounding: falling short by 1e-9 of the size of the returns at s (the
+  root of their mean square) counts as equal. A share, not an amount: multiplying all rewards by a
+  positive number changes no decision.
 * Actions that are not always available in a state are never allowed there.
 """
 
@@ -31,6 +33,7 @@ from dprl.evidence import Evidence
 __all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min", "vary"]
 
 TOLERANCE = 1e-9
+"""Share of the size of the returns at a state that counts as rounding."""
 
 
 def check_n_min(n_min: float) -> float:

@@ -53,9 +53,11 @@ class Policy(Stored):
         Q: float64 (S, A), Q̂(s,a); NaN where n = 0.
         V: float64 (S,), V̂(s); NaN where s was never visited.
         took_mean: float64 (S, A), mean return of first visits that took a.
-        took_variance: float64 (S, A), and its sample variance.
+        took_sd: float64 (S, A), sample standard deviation of these returns.
         others_mean: float64 (S, A), mean return of first visits that did otherwise.
-        others_variance: float64 (S, A), and its sample variance.
+        others_sd: float64 (S, A), sample standard deviation of these returns.
+        lowest: float64 (S,), smallest return at a first visit of s; NaN where never visited.
+        highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
         planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
             allowed. Equal to Q̂ where the learner did not plan.
     """
@@ -70,9 +72,11 @@ class Policy(Stored):
     Q: NDArray[np.float64]
     V: NDArray[np.float64]
     took_mean: NDArray[np.float64]
-    took_variance: NDArray[np.float64]
+    took_sd: NDArray[np.float64]
     others_mean: NDArray[np.float64]
-    others_variance: NDArray[np.float64]
+    others_sd: NDArray[np.float64]
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
     planned: NDArray[np.float64]
 
     def __post_init__(self) -> None:
@@ -124,9 +128,11 @@ class Policy(Stored):
             Q=known.pair.mean,
             V=known.state.mean,
             took_mean=known.took.mean,
-            took_variance=known.took.variance,
+            took_sd=known.took.sd,
             others_mean=known.others.mean,
-            others_variance=known.others.variance,
+            others_sd=known.others.sd,
+            lowest=np.ascontiguousarray(known.span[:, 0]),
+            highest=np.ascontiguousarray(known.span[:, 1]),
             planned=planned,
         )
 
@@ -259,10 +265,10 @@ class Policy(Stored):
 
 PAIRS = {
     "allowed": "bool", "n": "int64", "m": "int64", "Q": "float64", "took_mean": "float64",
-    "took_variance": "float64", "others_mean": "float64", "others_variance": "float64",
-    "planned": "float64",
+    "took_sd": "float64", "others_mean": "float64", "others_sd": "float64", "planned": "float64",
 }  # fmt: skip
-STATES = {"choice": "int32", "steps": "int64", "V": "float64"}
+STATES = {"choice": "int32", "steps": "int64", "V": "float64", "lowest": "float64",
+          "highest": "float64"}  # fmt: skip
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

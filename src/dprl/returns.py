@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.compiled import compiled, in_parts, parts
+from dprl.errors import LogError
 from dprl.log import Log
 
-__all__ = ["fill_returns", "powers", "returns", "span"]
+__all__ = ["fill_returns", "powers", "refuse_overflow", "returns", "span"]
 
 
 @compiled
@@ -56,7 +57,19 @@ def returns(log: Log, gamma: float) -> NDArray[np.float64]:
     """G_t for every row of the log, float64 (N,)."""
     G = np.empty(log.n_steps)
     _fill_all(log.starts, log.reward, float(gamma), G)
+    if not np.isfinite(G).all():
+        refuse_overflow(log, int(np.flatnonzero(~np.isfinite(G))[-1]))
     return G
+
+
+def refuse_overflow(log: Log, row: int) -> None:
+    """Say that the return of a row is larger than a float can be."""
+    episode = int(np.searchsorted(log.starts, row, "right")) - 1
+    raise LogError(
+        "rewards are so large that a return is not a finite number.",
+        f"episode {log.episodes[episode]!r}, from its row {row - int(log.starts[episode]) + 1} on",
+        "Give rewards in a larger unit (divide them all by one number).",
+    )
 
 
 def span(log: Log, gamma: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ follows. Its reward is the discounted sum in between, G_t - γ^k G_{t'}. Then
 
 A pair with n(s,a) >= n_min has exactly n(s,a) segments, so no row is ever 0/0, and how much room
 each row needs is known before the pass: each segment is written straight into its row (a counting
-sort), and each row is added up once. No hash table. Sums are of integers, as in `dprl.evidence`.
+sort), and each row is added up once, exactly (see `dprl.exact`). No hash table.
 
 Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
 reward at t' twice and drops the reward after the last decision point: see the docs' table.
@@ -26,6 +26,8 @@ from scipy import sparse
 
 from dprl.compiled import compiled, in_parts, parts
 from dprl.evidence import Evidence
+from dprl.exact import SUMS
+from dprl.exact_moments import mean_of_row
 from dprl.log import Label, Log
 from dprl.returns import powers
 from dprl.tabular import Occurrences
@@ -64,18 +66,19 @@ def _scatter(
     reward: NDArray[np.float64],
     counted: NDArray[np.bool_],
     gamma: float,
-    scale: float,
     point: NDArray[np.int32],
     row: NDArray[np.int32],
     rows: NDArray[np.int64],
     segments: NDArray[np.int32],
+    rewards: NDArray[np.float64],
 ) -> None:  # pragma: no cover - compiled
-    """Write each segment's end and length into its row; add its reward to the row's sum.
+    """Write each segment's end, length and reward into its row.
 
     point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; of any
         other, the number of allowed pairs.
-    rows (rows, 2): next free place in `segments`, and the sum of rewards in units.
+    rows (rows,): next free place of each row in `segments` and `rewards`.
     segments (n, 2): where a segment ends (-1 for END) and after how many steps.
+    rewards (n,): the discounted reward of each segment.
     """
     longest = 0
     for e in range(len(starts) - 1):
@@ -98,11 +101,22 @@ def _scatter(
             total = 0.0 if p >= 0 else total
         for i in range(found):
             r = whence[i]
-            place = rows[r, 0]
+            place = rows[r]
             segments[place, 0] = whither[i]
             segments[place, 1] = steps[i]
-            rows[r, 0] = place + 1
-            rows[r, 1] += np.int64(np.rint(gain[i] * scale))
+            rewards[place] = gain[i]
+            rows[r] = place + 1
+
+
+@compiled
+def _average(
+    begin: NDArray[np.int64], rewards: NDArray[np.float64], R: NDArray[np.float64]
+) -> None:  # pragma: no cover - compiled
+    """R̃ of every row: the exact mean of its segments' rewards, rounded once."""
+    bits = rewards.view(np.int64)
+    words, digits = np.zeros((1, 1 + SUMS), np.int64), np.zeros(SUMS + 4, np.int64)
+    for r in range(len(begin) - 1):
+        R[r] = mean_of_row(rewards, bits, begin[r], begin[r + 1], words, digits)
 
 
 @compiled
@@ -162,28 +176,25 @@ def elevate(
     counts = [n.ravel()[pairs] for n in occurrences.n]
     n = np.asarray(sum(counts))
     begin = np.concatenate(([0], np.cumsum(n)))
-    segments = np.empty((begin[-1], 2), np.int32)
-    unit = 2 * evidence.units.sum  # a segment's reward is G - γ^k G', at most two returns
+    segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
     places = np.cumsum([begin[:-1], *counts[:-1]], axis=0)
     place_of = dict(zip(occurrences.ranges, places, strict=True))
 
-    def scatter(first: int, last: int) -> NDArray[np.int64]:
-        rows = np.zeros((len(pairs), 2), np.int64)
-        rows[:, 0] = place_of[first, last]
+    def scatter(first: int, last: int) -> None:
         _scatter(
             log.starts[first : last + 1], state, log.action, log.reward, occurrences.counted,
-            gamma, 1 / unit, point, row, rows, segments,
+            gamma, point, row, place_of[first, last].copy(), segments, rewards,
         )  # fmt: skip
-        return rows[:, 1]
 
-    R = np.asarray(sum(in_parts(scatter, list(occurrences.ranges)))) * unit / n
+    in_parts(scatter, list(occurrences.ranges))
+    R, ranges = np.empty(len(pairs)), parts(begin, len(occurrences.ranges))
+    in_parts(lambda lo, hi: _average(begin[lo : hi + 1], rewards, R[lo:hi]), ranges)
 
     # γ^k as integers too; the largest row decides how fine they can be without overflow.
     bits = min(52, 62 - int(n.max(initial=1)).bit_length())
     power = powers(gamma, int(log.lengths.max(initial=0)))
     fixed = np.rint(np.ldexp(power, bits)).astype(np.int64)
     ends = np.empty(len(pairs), np.int64)
-    ranges = parts(begin, len(occurrences.ranges))
     in_parts(
         lambda lo, hi: _count_ends(begin[lo : hi + 1], segments, len(points), ends[lo:hi]), ranges
     )

@@ -1,9 +1,10 @@
 """Evidence of a log with discrete states: one pass, no object per step.
 
-Per episode two loops, short and free of branches so that the processor keeps many rows in flight:
-forwards, each state is asked whether it was seen in this episode and with which actions (a stamp
-and a few bits a state: no set, no table of pairs, nothing to clear between episodes), which says
-where a row's return belongs; backwards, the return is built up and added there.
+Two passes. In the first, each state is asked whether it was seen in this episode and with which
+actions (a stamp and a few bits a state: no set, no table of pairs, nothing to clear between
+episodes), which says where a row's return belongs; then, backwards, the return is built up, to find
+how large the returns of every accumulator are. The second adds them up, as digits (see
+`dprl.exact`).
 """
 
 from __future__ import annotations
@@ -15,53 +16,51 @@ from numpy.typing import NDArray
 
 from dprl.compiled import compiled, in_parts, parts
 from dprl.errors import LogError, ParameterError
-from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS, Evidence, Units, Visits
+from dprl.evidence import Evidence, Visits, check_summands
+from dprl.exact import COUNT, NOTHING, SQUARES, SUMS, add_float, lowest_bit, top_of
 from dprl.log import Log
-from dprl.returns import span
+from dprl.returns import refuse_overflow
 
 __all__ = ["Occurrences", "availability", "check_gamma", "check_visits", "evidence", "tally"]
 
-LARGEST_TABLE = 1 << 28
+LARGEST_TABLE = 1 << 26
 """Pairs (s, a) above which a dense table of accumulators would not fit an ordinary machine."""
 
 
 @compiled
-def _add_up(
+def _measure(
     starts: NDArray[np.int64],
     state: NDArray[np.int32],
     action: NDArray[np.int32],
     reward: NDArray[np.float64],
     gamma: float,
-    scale: float,
-    square_scale: float,
-    centre: float,
     every_visit: bool,
     n_actions: int,
     group: NDArray[np.int32],
     seen: NDArray[np.int32],
-    words: NDArray[np.int64],
-    counts: NDArray[np.bool_],
-) -> None:  # pragma: no cover - compiled
-    """Add the episodes of `starts` to the accumulators.
+    role: NDArray[np.uint8],
+    top: NDArray[np.int16],
+    bottom: NDArray[np.int16],
+) -> int:  # pragma: no cover - compiled
+    """Find out which rows count, and how large the returns of every accumulator are.
 
     group (E,): whose episode it is; episodes of a group lie side by side and count as one.
     seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that came
         there and bits of the actions it took.
-    words (2·S·A + 1, WORDS): FIRST of all pairs, then LATER, then a place for what does not count.
-    counts (N,): whether a row is the first occurrence of its pair in its episode.
+    role (N,): 1 where a row belongs to FIRST of its pair, 2 to LATER, 0 where it does not count.
+    top, bottom (2·S·A,): the highest and lowest bit of the returns of FIRST, then LATER.
+
+    Returns the last row whose return is not finite, or -1.
     """
     width = (n_actions + 31) >> 5
-    longest = 0
+    later = np.int64(len(top) >> 1)
+    tail = np.zeros(1)
+    bits = tail.view(np.int64)
     for e in range(len(starts) - 1):
-        longest = max(longest, starts[e + 1] - starts[e])
-    cell = np.empty(longest, np.int64)
-    waste = np.int64(len(words) - 1)
-    later = waste >> 1
-    for e in range(len(starts) - 1):
-        begin, length, stamp = starts[e], starts[e + 1] - starts[e], group[e]
-        for t in range(length):
-            s, a = np.int64(state[begin + t]), np.int64(action[begin + t])
-            pair, here = s * n_actions + a, s * width
+        stamp = group[e]
+        for t in range(starts[e], starts[e + 1]):
+            s, a = np.int64(state[t]), np.int64(action[t])
+            here = s * width
             there, bit = here + (a >> 5), np.int32(1) << np.int32(a & 31)
             came = seen[here, 0] == stamp
             seen[here, 0] = stamp
@@ -71,15 +70,60 @@ def _add_up(
             seen[there, 1] = taken | bit
             new = every_visit | (not came)
             fresh = new | (taken & bit == 0)
-            cell[t] = pair if new else (pair + later if fresh else waste)
-            counts[begin + t] = fresh
-        G = 0.0
-        for t in range(length - 1, -1, -1):
-            G = reward[begin + t] + gamma * G
-            c = cell[t]
-            words[c, COUNT] += 1
-            words[c, SUM] += np.int64(np.rint(G * scale))
-            words[c, SQUARE] += np.int64(np.rint((G - centre) * (G - centre) * square_scale))
+            role[t] = 1 if new else (2 if fresh else 0)
+        tail[0] = 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            tail[0] = reward[t] + gamma * tail[0]
+            highest = top_of(bits[0])
+            if highest > 1023:
+                return t
+            if role[t] == 0 or highest == NOTHING:
+                continue
+            cell = np.int64(state[t]) * n_actions + action[t] + (later if role[t] == 2 else 0)
+            top[cell] = max(top[cell], highest)
+            bottom[cell] = min(bottom[cell], lowest_bit(bits[0]))
+    return -1
+
+
+@compiled
+def _add_up(
+    starts: NDArray[np.int64],
+    state: NDArray[np.int32],
+    action: NDArray[np.int32],
+    reward: NDArray[np.float64],
+    gamma: float,
+    n_actions: int,
+    role: NDArray[np.uint8],
+    top: NDArray[np.int16],
+    words: NDArray[np.int64],
+    span: NDArray[np.float64],
+) -> None:  # pragma: no cover - compiled
+    """Add the returns of the episodes of `starts` to the accumulators.
+
+    role (N,) and top (2·S·A,) as `_measure` found them.
+    words (2·S·A, 1 + SUMS + SQUARES): FIRST of all pairs, then LATER.
+    span (S, 2): the smallest and the largest return of FIRST, NaN before there is one.
+    """
+    later = np.int64(len(words) >> 1)
+    tail = np.zeros(1)
+    bits = tail.view(np.int64)
+    for e in range(len(starts) - 1):
+        tail[0] = 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            tail[0] = reward[t] + gamma * tail[0]
+            if role[t] == 0:
+                continue
+            G, s = tail[0], np.int64(state[t])
+            cell = s * n_actions + action[t]
+            if role[t] == 1:
+                if not span[s, 0] <= G:
+                    span[s, 0] = G
+                if not span[s, 1] >= G:
+                    span[s, 1] = G
+            else:
+                cell += later
+            words[cell, COUNT] += 1
+            add_float(words, cell, top[cell], SUMS, SQUARES, bits[0])
 
 
 def check_gamma(gamma: float) -> float:
@@ -112,12 +156,7 @@ class Occurrences:
 
 
 def evidence(
-    log: Log,
-    gamma: float,
-    *,
-    visits: Visits = "first",
-    units: Units | None = None,
-    threads: int | None = None,
+    log: Log, gamma: float, *, visits: Visits = "first", threads: int | None = None
 ) -> Evidence:
     """Evidence of a log with discrete states.
 
@@ -125,20 +164,13 @@ def evidence(
         log: The log.
         gamma: Discount in (0, 1].
         visits: "first" counts trajectories; "all" counts visits and carries no certificate.
-        units: Of the sums; by default the finest this log allows. Parts to be merged share theirs:
-            Units.holding(span of the returns of all parts, trajectories of all parts).
-        threads: How many; by default the cores at hand. The answer does not depend on it.
+        threads: How many threads; by default the cores at hand. The answer does not depend on it.
     """
-    return tally(log.gathered(), gamma, visits=visits, units=units, threads=threads)[0]
+    return tally(log.gathered(), gamma, visits=visits, threads=threads)[0]
 
 
 def tally(
-    log: Log,
-    gamma: float,
-    *,
-    visits: Visits = "first",
-    units: Units | None = None,
-    threads: int | None = None,
+    log: Log, gamma: float, *, visits: Visits = "first", threads: int | None = None
 ) -> tuple[Evidence, Occurrences]:
     """`evidence`, and which rows it counted; of a gathered log."""
     gamma = check_gamma(gamma)
@@ -150,28 +182,65 @@ def tally(
             f"{S:,} states x {A:,} actions are too many for one table.",
             do="Merge states that are never told apart in practice, or use features and a radius.",
         )
-    units = _units(log, gamma, visits, units)
-    counted = np.empty(log.n_steps, np.bool_)
+    check_summands(log.n_episodes if visits == "first" else log.n_steps)
+    role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, threads)
+    top, bottom = _windows(log, gamma, visits == "all", ranges, role)
 
-    def part(first: int, last: int) -> NDArray[np.int64]:
-        words = np.zeros((2 * S * A + 1, WORDS), np.int64)
-        seen = np.full((S * ((A + 31) // 32), 2), -1, np.int32)
+    def part(first: int, last: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        words = np.zeros((2 * S * A, 1 + SUMS + SQUARES), np.int64)
+        span = np.full((S, 2), np.nan)
         _add_up(
-            log.starts[first : last + 1], state, log.action, log.reward, gamma, 1 / units.sum,
-            1 / units.square, units.centre, visits == "all", A, log.group[first:last], seen,
-            words, counted,
+            log.starts[first : last + 1], state, log.action, log.reward, gamma, A, role, top, words,
+            span,
         )  # fmt: skip
-        return words[:-1].reshape(2, S, A, WORDS)
+        return words.reshape(2, S, A, -1), span
 
-    ranges = _whole_groups(log, threads)
     found = in_parts(part, ranges)
-    n = tuple(words[FIRST, ..., COUNT] + words[LATER, ..., COUNT] for words in found)
-    total, *rest = found
-    for words in rest:
+    n = tuple(words[..., COUNT].sum(axis=0) for words, _ in found)
+    total, span = found[0]
+    for words, other in found[1:]:
         total += words
-    total.setflags(write=False)
-    known = Evidence(total, log.states, log.actions, gamma, units, visits, log.n_episodes)
-    return known, Occurrences(counted, tuple(ranges), n)
+        np.fmin(span[:, 0], other[:, 0], out=span[:, 0])
+        np.fmax(span[:, 1], other[:, 1], out=span[:, 1])
+    for array in (total, top, bottom, span):
+        array.setflags(write=False)
+    known = Evidence(
+        total, top.reshape(2, S, A), bottom.reshape(2, S, A), span, log.states, log.actions, gamma,
+        visits, log.n_episodes,
+    )  # fmt: skip
+    return known, Occurrences(role > 0, tuple(ranges), n)
+
+
+def _windows(
+    log: Log,
+    gamma: float,
+    every_visit: bool,
+    ranges: list[tuple[int, int]],
+    role: NDArray[np.uint8],
+) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """The highest and the lowest bit of the returns of every accumulator, int16 (2·S·A,).
+
+    Fills role (N,): whether each row belongs to FIRST (1), to LATER (2), or does not count (0).
+    """
+    S, A = log.n_states, log.n_actions
+
+    def part(first: int, last: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        top, bottom = np.full(2 * S * A, NOTHING, np.int16), np.full(2 * S * A, 30_000, np.int16)
+        seen = np.full((S * ((A + 31) // 32), 2), -1, np.int32)
+        row = _measure(
+            log.starts[first : last + 1], log.codes(), log.action, log.reward, gamma, every_visit,
+            A, log.group[first:last], seen, role, top, bottom,
+        )  # fmt: skip
+        if row >= 0:
+            refuse_overflow(log, row)
+        return top, bottom
+
+    found = in_parts(part, ranges)
+    top, bottom = found[0]
+    for highest, lowest in found[1:]:
+        np.maximum(top, highest, out=top)
+        np.minimum(bottom, lowest, out=bottom)
+    return top, bottom
 
 
 def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
@@ -185,18 +254,6 @@ def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
     if not log.n_episodes:
         edges = np.zeros(1, np.int64)
     return [(int(edges[a]), int(edges[b])) for a, b in parts(log.starts[edges], threads)]
-
-
-def _units(log: Log, gamma: float, visits: Visits, units: Units | None) -> Units:
-    """The units asked for, if this log fits them; else the finest it allows."""
-    times = log.n_episodes if visits == "first" else log.n_steps
-    finest = Units.holding(span(log, gamma), times)
-    if units is not None and not units.hold(finest):
-        raise ParameterError(
-            f"{units} would overflow: this log needs {finest}.",
-            do="Use Units.holding(span of returns, trajectories) of all parts together.",
-        )
-    return units or finest
 
 
 def availability(log: Log) -> NDArray[np.bool_] | None:

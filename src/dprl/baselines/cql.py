@@ -119,7 +119,7 @@ def conservative_values(model: Model, alpha: float) -> Floats:
     V = mdp.state_values()  # of π̂_b: finite also with γ = 1
     for _ in range(NEWTON):
         Q, p, new = sweep(V)
-        if np.abs(new - V).max() < margin(V):
+        if np.abs(new - V).max() <= margin(V):
             return _spread(Q, rows, model)
         weights = _jacobian(Q, p, pi_b, alpha, first)
         moves = sparse.csr_array((weights, np.arange(len(rows)), indptr), shape=(S, len(rows)))
@@ -131,7 +131,7 @@ def conservative_values(model: Model, alpha: float) -> Floats:
     sweeps = SWEEPS if mdp.gamma < 1 else SWEEPS_UNDISCOUNTED
     for _ in range(sweeps):
         Q, p, new = sweep(V)
-        if np.abs(new - V).max() < margin(V):
+        if np.abs(new - V).max() <= margin(V):
             return _spread(Q, rows, model)
         V = new
     raise PlanError(

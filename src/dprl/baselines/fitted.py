@@ -136,7 +136,7 @@ def fitted_q(
         Q[rows, action] = grown.with_targets(y).at(ahead)
         new = data.targets(value(Q))
         change, y = float(np.abs(new - y).max()), new
-        still = change <= SETTLED * max(1.0, float(np.abs(y).max()))
+        still = change <= SETTLED * float(np.abs(y).max())
         if still and (grows or k >= KEPT * (GROWN - 1)):
             break
     return FittedQ(grown.with_targets(y), data.centre, A, margin(y), k + 1, change)

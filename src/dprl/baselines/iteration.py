@@ -2,10 +2,11 @@ r"""Exact policy iteration in V-space, over whatever policies a learner may choo
 
     V = R_π + γ P_π V     evaluate, exactly (sparse)
     Q = R + γ P V         look one step ahead
-    π(·|s) ← the best permitted distribution in Q, where it is better by more than 1e-10
+    π(·|s) ← the best permitted distribution in Q, where it is better by more than 1e-10 of its size
 
-(Howard: *Dynamic Programming and Markov Processes*, 1960.) The 1e-10 grows with values beyond 1 in
-size, or rounding could keep the loop going.
+(Howard: *Dynamic Programming and Markov Processes*, 1960.) The size is that of the terms Q is made
+of, |R| + γ P|V|: multiplying all rewards by a positive number changes no choice, and a huge value
+somewhere hides no improvement elsewhere.
 
 With γ = 1 a policy may circle for ever. Circling that earns nothing is worth 0 (see `dprl.linear`),
 circling that earns something has no value and raises. A strict improvement on a policy that ends
@@ -48,12 +49,21 @@ def known_mdp(model: Model, gamma: float) -> FiniteMDP:
 
 
 def margin(V: Floats) -> float:
-    """What a difference in values of this size must exceed to be one."""
-    return BETTER * max(1.0, float(np.abs(V).max(initial=0)))
+    """What a difference among values of this size must exceed to be one."""
+    return BETTER * float(np.abs(V).max(initial=0))
 
 
-def lowest_best(Q: Floats, allowed: Bools, slack: float) -> Ints:
-    """The lowest allowed action of each state within `slack` of its best, (S,); 0 if none is."""
+def margins(mdp: FiniteMDP, V: Floats) -> Floats:
+    """What a difference of Q = R + γ P V must exceed to be one, in each state, (S,)."""
+    size = np.abs(mdp.R) + mdp.gamma * (mdp.P @ np.abs(V)).reshape(mdp.R.shape)
+    return np.asarray(BETTER * size.max(axis=1))
+
+
+def lowest_best(Q: Floats, allowed: Bools, slack: float | Floats) -> Ints:
+    """The lowest allowed action of each state within `slack` of its best, (S,); 0 if none is.
+
+    slack: one number, or (S, 1).
+    """
     q = np.where(allowed, Q, -np.inf)
     return np.asarray((q >= q.max(axis=1, keepdims=True) - slack).argmax(axis=1))
 
@@ -73,7 +83,7 @@ def improve(mdp: FiniteMDP, pi: Floats, step: Callable[[Floats], Floats]) -> Flo
         V = mdp.state_values(pi)
         Q = mdp.action_values(V)
         new = step(Q)
-        better = ((new - pi) * Q).sum(axis=1) > margin(V)
+        better = ((new - pi) * Q).sum(axis=1) > margins(mdp, V)
         if not better.any():
             return pi
         pi = np.where(better[:, None], new, pi)
@@ -100,11 +110,11 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
     for _ in range(ROUNDS):
         V = solve(_moves(mdp, choice, some), np.where(some, R[states, choice], floor))
         Q = mdp.action_values(V)
-        slack = margin(V)
+        slack = margins(mdp, V)
         best = lowest_best(Q, allowed, 0.0)
         better = some & (Q[states, best] > Q[states, choice] + slack)
         if not better.any():
-            return _settle_ties(mdp, choice, lowest_best(Q, allowed, slack), some), V, Q
+            return _settle_ties(mdp, choice, lowest_best(Q, allowed, slack[:, None]), some), V, Q
         choice = np.where(better, best, choice)
     raise _unsettled(mdp)
 

@@ -87,7 +87,8 @@ def published(
     else:
         note += " – is minus infinity: at γ = 1 these bounds claim nothing."
     low, high = span(log, gamma)
-    if low < v_min - 1e-9 or high > v_max + 1e-9:
+    slack = 1e-9 * (v_max - v_min)
+    if low < v_min - slack or high > v_max + slack:
         note += (
             f" NOT VALID as asked: returns of this log run from {low:g} to {high:g}, beyond "
             f"{v_min:g}..{v_max:g}."

@@ -20,7 +20,8 @@ from dprl.certificate.histograms import histograms
 from dprl.claim import KINDS, Certificate
 from dprl.continuous import DPRLContinuous
 from dprl.evidence import Evidence
-from dprl.explanation import usual_words, welch
+from dprl.explanation import usual_words
+from dprl.intervals import welch
 from dprl.learn import DPRLDiscrete
 from dprl.log import Log
 from dprl.points import allowed
@@ -93,7 +94,7 @@ def propose(known: Evidence, learner: Learner, available: Bools | None) -> Bools
     half = learner.n_min if math.isinf(learner.n_min) else max(1.0, math.ceil(learner.n_min / 2))
     pairs = allowed(known, half, contrast=learner.contrast, available=available)
     took, others = known.took, known.others
-    low, _ = welch(took.n, took.mean, took.variance, others.n, others.mean, others.variance)
+    low, _ = welch(took.n, took.mean, took.sd, others.n, others.mean, others.sd)
     return np.asarray(pairs & (low > 0))
 
 

@@ -143,7 +143,7 @@ class FiniteMDP:
             Q = self.action_values(V)
             best = Q.argmax(axis=1)
             rows = np.arange(len(choice))
-            better = Q[rows, best] > Q[rows, choice] + 1e-12 * max(1.0, float(np.abs(V).max()))
+            better = Q[rows, best] > Q[rows, choice] + 1e-12 * float(np.abs(V).max())
             if not better.any():  # with γ = 1 the first of equals might circle for ever
                 return V, choice if self.gamma == 1 else _first_best(Q)
             choice = np.where(better, best, choice)
@@ -185,7 +185,7 @@ def _chances(rows: Floats) -> bool:
 
 def _first_best(Q: Floats) -> NDArray[np.int64]:
     """The lowest action of those within rounding of the best."""
-    near = Q.max(axis=1, keepdims=True) - 1e-10 <= Q
+    near = Q.max(axis=1, keepdims=True) - 1e-10 * np.abs(Q).max() <= Q
     return np.asarray(near.argmax(axis=1))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.compiled import bit, compiled
-from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS
+from dprl.evidence import COUNT, FIRST, LATER
 from dprl.neighbors.blocks import (
     FAN,
     LANES,
@@ -49,17 +49,21 @@ class Cargo(NamedTuple):
 
     Attributes:
         action: int32 (N,), in the order of the slots where all are added, else of the rows.
-        amount: int64 (N, 2), the return and its centred square in their units; same order.
+        amount: int64 (N, W - 1), the digits of the return and of its square; same order.
+        value: float64 (N,), the return; same order.
         episode: int64 (N,), in the order of the rows.
         slot: int32 (N,), in which slot every row lies; (0,) where not needed.
-        total: int64 (F, FAN, A, WORDS), sums over every box; (0, 0, 0, 0) where not needed.
+        total: int64 (F, FAN, A, W), sums over every box; (0, 0, 0, 0) where not needed.
+        extent: float64 (F, FAN, 2), smallest and largest return of every box; or (0, 0, 0).
     """
 
     action: NDArray[np.int32]
     amount: Ints
+    value: Floats
     episode: Ints
     slot: NDArray[np.int32]
     total: Ints
+    extent: Floats
 
 
 @compiled
@@ -74,11 +78,20 @@ def _mark(marks: Bits, pages: Bits, k: int, row: int) -> None:  # pragma: no cov
 def _add(
     out: Ints, q: int, action: NDArray[np.int32], amount: Ints, i: int, sign: int
 ) -> None:  # pragma: no cover - compiled
-    """Add point i to out[q] (A, WORDS), or take it away."""
+    """Add point i to out[q] (A, W), or take it away."""
     a = np.uint32(action[i])  # which cannot count from the end
     out[q, a, COUNT] += sign
-    out[q, a, SUM] += sign * amount[i, 0]
-    out[q, a, SQUARE] += sign * amount[i, 1]
+    for j in range(amount.shape[1]):
+        out[q, a, 1 + j] += sign * amount[i, j]
+
+
+@compiled
+def _widen(span: Floats, q: int, low: float, high: float) -> None:  # pragma: no cover - compiled
+    """Let span[q] hold low and high too; it is NaN before it holds anything."""
+    if not low >= span[q, 0]:
+        span[q, 0] = low
+    if not high <= span[q, 1]:
+        span[q, 1] = high
 
 
 @compiled
@@ -90,6 +103,7 @@ def _find(
     chosen: Ints,
     adding: bool,
     words: Ints,
+    span: Floats,
     marks: Bits,
     pages: Bits,
     want: Bits,
@@ -97,15 +111,16 @@ def _find(
 ) -> None:  # pragma: no cover - compiled
     """Find the neighbours of the queries `chosen`, at most QUERIES of them.
 
-    adding: into words (Q, A, WORDS) of the queries, else into marks (n, N / 64) and pages.
+    adding: into words (Q, A, W) and span (Q, 2) of the queries, else into marks (n, N / 64) and
+        pages.
     want (B,): which queries must look into which block; zero before and after.
     """
     near = np.empty(FAN, np.float32)
     todo = np.empty(16 * FAN, np.int64)
     low, high, size, child, half, slots = boxes[0], boxes[1], boxes[2], boxes[3], boxes[5], boxes[6]
     p, skips, wholes, row, total = asked.p, asked.skip, asked.whole, blocks.row, cargo.total
-    action, amount, found = cargo.action, cargo.amount, desk.found
-    radius = asked.radius
+    action, amount, found, value = cargo.action, cargo.amount, desk.found, cargo.value
+    radius, extent = asked.radius, cargo.extent
     if len(size) == 0:
         every = ~np.uint64(0) >> np.uint64(QUERIES - len(chosen))
         for b in range(len(want)):
@@ -126,8 +141,9 @@ def _find(
                     if half[f, c] <= radius and farthest(low, high, f, c, p, q) <= whole:
                         if adding:
                             for a in range(words.shape[1]):
-                                for i in range(WORDS):
+                                for i in range(words.shape[2]):
                                     words[q, a, i] += total[f, c, a, i]
+                            _widen(span, q, extent[f, c, 0], extent[f, c, 1])
                         else:
                             for slot in range(slots[f, c, 0], slots[f, c, 1]):
                                 _mark(marks, pages, k, row[slot])
@@ -153,7 +169,9 @@ def _find(
             for word in range(found.shape[1]):
                 lanes, first = found[k, word], b * LANES + 64 * word
                 while lanes and adding:
-                    _add(words, q, action, amount, first + bit(lanes), 1)
+                    i = first + bit(lanes)
+                    _add(words, q, action, amount, i, 1)
+                    _widen(span, q, value[i], value[i])
                     lanes &= lanes - ONE
                 while lanes:
                     _mark(marks, pages, k, row[first + bit(lanes)])
@@ -190,11 +208,13 @@ def add_all(
     order: Ints,
     own: Ints,
     words: Ints,
+    span: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Every neighbour of the queries `order` counts: add them to words (Q, A, WORDS).
+    """Every neighbour of the queries `order` counts: add them to words (Q, A, W) and span (Q, 2).
 
     own (Q, 2): the rows of the trajectory each query leaves out. They were counted in sums, so
-    those within the radius are taken away again, exactly: sums are integers.
+    those within the radius are taken away again, exactly: sums are integers. The span may still
+    hold their returns.
     """
     limit, action, amount = asked.radius * asked.radius, cargo.action, cargo.amount
     z, asked_z, slot = blocks.z, asked.z, cargo.slot
@@ -202,7 +222,7 @@ def add_all(
     marks = np.zeros((0, 0), np.uint64)
     for first in range(0, len(order), QUERIES):
         chosen = order[first : first + QUERIES]
-        _find(blocks, boxes, cargo, asked, chosen, True, words, marks, marks, want, desk)
+        _find(blocks, boxes, cargo, asked, chosen, True, words, span, marks, marks, want, desk)
         for q in chosen:
             for row in range(own[q, 0], own[q, 1]):
                 if within(z, row, asked_z, q, limit):
@@ -219,11 +239,12 @@ def add_first(
     own: Ints,
     block: int,
     words: Ints,
+    span: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """The first neighbours of every trajectory count: add them to words (2, Q, A, WORDS).
+    """The first neighbours of every trajectory count: add them to words (2, Q, A, W).
 
-    Its first row in the ball goes to FIRST of its action, the first row of each further action to
-    LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
+    Its first row in the ball goes to FIRST of its action and to span (Q, 2), the first row of each
+    further action to LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
     """
     N, A = len(blocks.z), words.shape[2]
     want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])
@@ -231,11 +252,13 @@ def add_first(
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
     rows = np.empty(N, np.int32)
     stamp = np.empty(A, np.int64)
-    action, amount, episode = cargo.action, cargo.amount, cargo.episode
+    action, amount, episode, value = cargo.action, cargo.amount, cargo.episode, cargo.value
     first_words, later_words = words[FIRST], words[LATER]
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, asked, chosen, False, first_words, marks, pages, want, desk)
+        _find(
+            blocks, boxes, cargo, asked, chosen, False, first_words, span, marks, pages, want, desk
+        )
         for k in range(len(chosen)):
             q = chosen[k]
             stamp[:] = -1
@@ -247,6 +270,7 @@ def add_first(
                 e, a = episode[row], action[row]
                 if e != last:
                     _add(first_words, q, action, amount, row, 1)
+                    _widen(span, q, value[row], value[row])
                 elif stamp[a] != e:
                     _add(later_words, q, action, amount, row, 1)
                 last = stamp[a] = e
@@ -270,12 +294,12 @@ def list_rows(
     want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])
     marks = np.zeros((block, (N + LOW6) >> 6), np.uint64)
     pages = np.zeros((block, (marks.shape[1] + LOW6) >> 6), np.uint64)
-    words = np.zeros((0, 0, 0), np.int64)
+    words, span = np.zeros((0, 0, 0), np.int64), np.zeros((0, 0))
     rows = np.empty(max(N, 1024), np.int32)
     n = 0
     for first in range(0, len(order), block):
         chosen = order[first : first + block]
-        _find(blocks, boxes, cargo, asked, chosen, False, words, marks, pages, want, desk)
+        _find(blocks, boxes, cargo, asked, chosen, False, words, span, marks, pages, want, desk)
         for k in range(len(chosen)):
             if len(rows) - n < N:
                 longer = np.empty(2 * len(rows), np.int32)

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import ParameterError
-from dprl.evidence import COUNT, FIRST, WORDS, Evidence, Units
+from dprl.evidence import COUNT, FIRST, Evidence
+from dprl.exact import Window, digits_of, window_of
 from dprl.log import Label
 from dprl.neighbors.ball import Cargo, add_all, add_first, list_rows
 from dprl.neighbors.blocks import QUERIES, Blocks
@@ -45,6 +46,9 @@ WORTH_A_PILOT = 1024
 
 PILOT, RUN = 64, 8
 """Queries of the pilot, and how many of them lie side by side."""
+
+MOST = 12
+"""Digits of a sum of returns at the most; ordinary returns need three or four."""
 
 BITMAPS = 1 << 24
 """Bits of all bitmaps of one thread together: they should stay in its cache."""
@@ -105,8 +109,8 @@ class Engine:
         parts: list[NDArray[Any]] = [*self.blocks[1:], *self.boxes]
         for kept in ("_cargo_all", "_cargo_first"):
             if kept in self.__dict__:
-                cargo = self.__dict__[kept][0]
-                parts += [cargo.amount, cargo.slot, cargo.total]
+                cargo = self.__dict__[kept]
+                parts += [cargo.amount, cargo.slot, cargo.total, cargo.extent]
                 parts += [] if cargo.action is self.points.action else [cargo.action]
         return sum(part.nbytes for part in parts)
 
@@ -133,14 +137,19 @@ class Engine:
             raise ParameterError(f"neighbors must be 'first' or 'all'; got {neighbors!r}.")
         asked = ask(self.sketch, self._check(queries), _check_radius(radius))
         own, Q = self._own(leave_out, len(asked.z)), len(asked.z)
-        units = (self._cargo_first if neighbors == "first" else self._cargo_all)[1]
-        words = np.zeros((2, Q, len(self.actions), WORDS), np.int64)
+        window = self._window
+        words = np.zeros((2, Q, len(self.actions), window.width), np.int64)
+        span = np.full((Q, 2), np.nan)
         boxes, order = self._choose(asked, neighbors)
-        _spread(lambda part: self._add(asked, part, boxes, own, neighbors, words), order, threads)
+        _spread(
+            lambda part: self._add(asked, part, boxes, own, neighbors, words, span), order, threads
+        )
         words.setflags(write=False)
+        shape = (2, Q, len(self.actions))
         return Evidence(
-            words, tuple(range(Q)), self.actions, self.points.gamma, units, neighbors,
-            self.points.n_episodes,
+            words, np.full(shape, window.top, np.int16), np.full(shape, window.bottom, np.int16),
+            span, tuple(range(Q)), self.actions, self.points.gamma, neighbors,
+            self.points.n_episodes, window.sums,
         )  # fmt: skip
 
     def count(self, queries: NDArray[Any], radius: float, threads: int | None = None) -> Ints:
@@ -156,7 +165,7 @@ class Engine:
         Query q's neighbours are rows[indptr[q] : indptr[q + 1]].
         """
         asked = ask(self.sketch, self._check(queries), _check_radius(radius))
-        cargo, Q = self._cargo_first[0], len(asked.z)
+        cargo, Q = self._cargo_first, len(asked.z)
         boxes, order = self._choose(asked, "first")
 
         def part(order: Ints) -> tuple[Ints, NDArray[np.int32]]:
@@ -184,31 +193,31 @@ class Engine:
         return np.asarray(rows[np.argsort(distance, kind="stable")[:k]])
 
     @functools.cached_property
-    def _cargo_all(self) -> tuple[Cargo, Units]:
-        N, row = len(self.points), self.blocks.row[: len(self.points)]
-        cargo, units = self._cargo(N)
-        slot = np.empty(N, np.int32)
-        slot[row] = np.arange(N, dtype=np.int32)
-        cargo = cargo._replace(action=cargo.action[row], amount=cargo.amount[row], slot=slot)
-        F, fan = self.boxes.slots.shape[:2]
-        total = np.zeros((F, fan, len(self.actions), WORDS), np.int64)
-        if F:
-            add_up_boxes(self.boxes, cargo.action, cargo.amount, total)
-        return cargo._replace(total=total), units
+    def _window(self) -> Window:
+        """One window that holds the returns of all points: a ball may hold any of them."""
+        return window_of(self.points.G, MOST)
 
     @functools.cached_property
-    def _cargo_first(self) -> tuple[Cargo, Units]:
-        return self._cargo(self.points.n_episodes)
+    def _cargo_all(self) -> Cargo:
+        N, row = len(self.points), self.blocks.row[: len(self.points)]
+        cargo, slot = self._cargo_first, np.empty(N, np.int32)
+        slot[row] = np.arange(N, dtype=np.int32)
+        action, amount, value = cargo.action[row], cargo.amount[row], cargo.value[row]
+        F, fan = self.boxes.slots.shape[:2]
+        total = np.zeros((F, fan, len(self.actions), self._window.width), np.int64)
+        extent = np.zeros((F, fan, 2))
+        if F:
+            add_up_boxes(self.boxes, action, amount, value, total, extent)
+        return Cargo(action, amount, value, cargo.episode, slot, total, extent)
 
-    def _cargo(self, times: int) -> tuple[Cargo, Units]:
-        """Returns as integers, fine enough to add up so many."""
-        G = self.points.G
-        units = Units.holding((float(G.min()), float(G.max())), times)
-        amount = np.empty((len(G), 2), np.int64)
-        amount[:, 0] = np.rint(G * (1 / units.sum))
-        amount[:, 1] = np.rint((G - units.centre) * (G - units.centre) * (1 / units.square))
+    @functools.cached_property
+    def _cargo_first(self) -> Cargo:
+        """The returns as digits."""
+        G = np.ascontiguousarray(self.points.G)
+        amount = digits_of(G, self._window)
         total, slot = np.zeros((0, 0, 0, 0), np.int64), np.zeros(0, np.int32)
-        return Cargo(self.points.action, amount, self.points.episode, slot, total), units
+        none = np.zeros((0, 0, 0))
+        return Cargo(self.points.action, amount, G, self.points.episode, slot, total, none)
 
     def _check(self, queries: NDArray[Any]) -> Floats:
         """The queries as float64 (Q, d)."""
@@ -267,10 +276,11 @@ class Engine:
                     asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
         n, spent = len(order), math.inf
         own, order = np.zeros((n, 2), np.int64), np.arange(n)
-        words = np.zeros((2, n, len(self.actions), WORDS), np.int64)
+        words = np.zeros((2, n, len(self.actions), self._window.width), np.int64)
+        span = np.full((n, 2), np.nan)
         for _ in range(2):
             begin = time.thread_time()
-            self._add(few, order, boxes, own, neighbors, words)
+            self._add(few, order, boxes, own, neighbors, words, span)
             spent = min(spent, time.thread_time() - begin)
         return spent
 
@@ -282,13 +292,14 @@ class Engine:
         own: Ints,
         neighbors: Neighbors,
         words: Ints,
+        span: Floats,
     ) -> None:
-        """Add what the queries `order` find to words (2, Q, A, WORDS)."""
+        """Add what the queries `order` find to words (2, Q, A, W) and span (Q, 2)."""
         if neighbors == "all":
-            add_all(self.blocks, boxes, self._cargo_all[0], asked, order, own, words[FIRST])
+            add_all(self.blocks, boxes, self._cargo_all, asked, order, own, words[FIRST], span)
         else:
-            cargo = self._cargo_first[0]
-            add_first(self.blocks, boxes, cargo, asked, order, own, self._block(), words)
+            cargo = self._cargo_first
+            add_first(self.blocks, boxes, cargo, asked, order, own, self._block(), words, span)
 
 
 def _check_radius(radius: float) -> float:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.compiled import compiled, fused
-from dprl.evidence import COUNT, SQUARE, SUM, WORDS
+from dprl.evidence import COUNT
 from dprl.neighbors.blocks import FAN, LANES, Blocks, fill_blocks
 from dprl.neighbors.sketch import STEP, U2
 
@@ -255,27 +255,38 @@ def no_boxes() -> Boxes:
 
 @compiled
 def add_up_boxes(
-    boxes: Boxes, action: NDArray[np.int32], amount: Ints, total: Ints
+    boxes: Boxes,
+    action: NDArray[np.int32],
+    amount: Ints,
+    value: Floats,
+    total: Ints,
+    extent: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Fill total (F, FAN, A, WORDS): count, sum and square by action in every child.
+    """Fill total (F, FAN, A, W) and extent (F, FAN, 2) of every child.
 
-    action (N,) and amount (N, 2) in the order of the slots.
+    Count and digits by action, and the smallest and largest value; action (N,), amount (N, W - 1)
+    and value (N,) in the order of the slots.
     """
     lowest = boxes.n_lowest[0]
     for f in range(len(boxes.size)):
         for c in range(boxes.size[f]):
+            extent[f, c, 0], extent[f, c, 1] = np.inf, -np.inf
             if f < lowest:
                 for slot in range(boxes.slots[f, c, 0], boxes.slots[f, c, 1]):
                     a = action[slot]
                     total[f, c, a, COUNT] += 1
-                    total[f, c, a, SUM] += amount[slot, 0]
-                    total[f, c, a, SQUARE] += amount[slot, 1]
+                    for w in range(amount.shape[1]):
+                        total[f, c, a, 1 + w] += amount[slot, w]
+                    extent[f, c, 0] = min(extent[f, c, 0], value[slot])
+                    extent[f, c, 1] = max(extent[f, c, 1], value[slot])
             else:
                 x = boxes.child[f] + c
                 for k in range(boxes.size[x]):
                     for a in range(total.shape[2]):
-                        for w in range(WORDS):
+                        for w in range(total.shape[3]):
                             total[f, c, a, w] += total[x, k, a, w]
+                    extent[f, c, 0] = min(extent[f, c, 0], extent[x, k, 0])
+                    extent[f, c, 1] = max(extent[f, c, 1], extent[x, k, 1])
 
 
 @fused

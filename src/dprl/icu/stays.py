@@ -26,6 +26,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.files import Progress
 from dprl.icu.dictionary import COLUMNS, dictionary
 from dprl.icu.tables import Tables, find_tables
+from dprl.scans import literal
 from dprl.sources import quoted
 from dprl.table import Table
 
@@ -179,7 +180,8 @@ def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
     """A DuckDB database in a folder of its own, which goes when it is closed."""
     import duckdb
 
-    with tempfile.TemporaryDirectory(prefix="dprl-icu-", dir=temp) as place:
+    where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
+    with tempfile.TemporaryDirectory(prefix="dprl-icu-", dir=where) as place:
         con = duckdb.connect(str(Path(place) / "icu.duckdb"))
         try:
             con.execute(f"SET temp_directory = {quoted(str(Path(place) / 'spill'), chr(39))}")
@@ -245,8 +247,8 @@ def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
     )
     try:
         con.execute(
-            f"CREATE TABLE items AS SELECT * FROM read_csv({quoted(path, chr(39))}, header = true, "
-            f"columns = {types})"
+            f"CREATE TABLE items AS SELECT * FROM read_csv({quoted(literal(path), chr(39))}, "
+            f"header = true, hive_partitioning = false, columns = {types})"
         )
     except duckdb.Error as error:
         raise LogError(

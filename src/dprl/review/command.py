@@ -60,6 +60,7 @@ def open_review(
     verdicts: Path | None,
     out: Path,
     needs: int,
+    partitions: bool = False,
     progress: Progress,
 ) -> Review:
     """Everything `dprl review` needs, checked before anything is written."""
@@ -80,7 +81,7 @@ def open_review(
             f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",
             "Name other files.",
         )
-    data = read_like(policy, log, progress)
+    data = read_like(policy, log, progress, partitions=partitions)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
     keys = [c.key for c in described.changes]

@@ -8,6 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
     "version errors table compiled",
+    "limits",
     "disk",
     "log pages",
     "columns findings featured overlap",

@@ -22,6 +22,7 @@ from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, split, sweep
+from dprl.limits import shortage
 from dprl.options import (
     Json,
     LearnerOptions,
@@ -392,6 +393,13 @@ def _run(tokens: list[str]) -> int:
     except BrokenPipeError:  # whoever read us has gone; there is nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
-    except OSError as error:
-        reason = DprlError(f"{error.strerror or error}.", str(error.filename or ""))
-        return refuse(reason, type(error).__name__, as_json, 1)
+    except Exception as error:
+        short = shortage(error, "this command")
+        if short is None and not isinstance(error, OSError):
+            raise
+        said = short or (f"{getattr(error, 'strerror', '') or error}.", _place(error), "")
+        return refuse(DprlError(*said), type(error).__name__, as_json, 1)
+
+
+def _place(error: Exception) -> str:
+    return str(getattr(error, "filename", "") or "")

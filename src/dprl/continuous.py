@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError
+from dprl.limits import need_for_neighbors
 from dprl.log import Cut, Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbor_smdp import elevate_neighbors, segments
@@ -94,6 +95,8 @@ class DPRLContinuous:
 
     def _fit_each(self, log: Log, learners: Sequence[DPRLContinuous]) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
+        used = int((metric.weight > 0).sum())
+        need_for_neighbors(log.n_steps, used, log.n_actions, self.plan)
         tails = near(metric, learners[0].radius, first=self.neighbors == "first")
         settled = settle(log, self.gamma, self.cut, tails).gathered()
         points = Points.of(settled, metric, self.gamma)

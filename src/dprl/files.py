@@ -23,6 +23,7 @@ from dprl.columns import (
     tidy_labels,
 )
 from dprl.errors import LogError, interruptible
+from dprl.limits import said_if_short
 from dprl.scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.sources import Raw, choose, columns_of, no_column, one_column, quoted
 
@@ -58,16 +59,20 @@ class _Files:
         rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
         self.types: dict[str, str] = {row[0]: str(row[1]) for row in rows}
 
+    @property
+    def name(self) -> str:
+        """The files, as messages call them."""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{os.path.basename(self.files[0])!r}{more}"
+
     def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
         try:
-            with interruptible():
+            with interruptible(), said_if_short(f"reading {self.name}"):
                 return self.con.execute(sql, list(values))
         except self.error as error:
             reason = str(error).splitlines()[0]
             raise LogError(
-                f"{os.path.basename(self.files[0])!r}"
-                + (f" and {len(self.files) - 1} more" if len(self.files) > 1 else "")
-                + f" could not be read as {self.kind.upper()}.",
+                f"{self.name} could not be read as {self.kind.upper()}.",
                 reason[:200],
                 "Open the file and look at the place named; every row needs the same columns.",
             ) from error
@@ -110,7 +115,7 @@ class _Files:
             self.progress("reading", 1.0)
 
     def fetch(self, expression: str) -> Any:
-        with interruptible():
+        with interruptible(), said_if_short(f"reading {self.name}"):
             return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
 
     def labels(self, name: str, fractions: bool = True) -> Coded:
@@ -201,7 +206,8 @@ def read_columns(
             return files.number(name), None
         return files.labels(name, fractions=part not in ("state", "action")), None
 
-    return columns_of(names, get)
+    with said_if_short(f"reading {files.name}"):
+        return columns_of(names, get)
 
 
 def _meaning(word: str, kind: type) -> Any:
@@ -275,7 +281,13 @@ class TableFile(_Files):
         self.con.register("beside", {"v": v})
         columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
-        self.run(
+        sql = (
             f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
             f"TO {quoted(str(path), chr(39))} ({style})"
         )
+        try:
+            with interruptible(), said_if_short("writing the table", str(path)):
+                self.con.execute(sql)
+        except self.error as error:
+            reason = str(error).splitlines()[0][:200]
+            raise LogError("the table could not be written.", reason) from error

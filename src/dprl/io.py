@@ -15,6 +15,7 @@ from dprl.disk import replacing
 from dprl.errors import LogError, ParameterError
 from dprl.files import Progress, read_columns
 from dprl.findings import Report
+from dprl.limits import said_if_short
 from dprl.log import CUT, TERMINAL, Label, Log
 from dprl.sources import columns_of, frame_columns, quoted
 
@@ -71,9 +72,10 @@ def read(
         "group": group, "available": available, "ended": ended,
     }  # fmt: skip
     columns = read_columns(paths, parts, progress, partitions)
-    return build(
-        columns, missing=missing, states=states, actions=actions, reward_range=reward_range
-    )
+    with said_if_short("the log's rows"):
+        return build(
+            columns, missing=missing, states=states, actions=actions, reward_range=reward_range
+        )
 
 
 def from_frame(

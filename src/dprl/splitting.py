@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl.disk import keep_apart, replacing
+from dprl.disk import check_target, keep_apart, replacing
 from dprl.errors import LabelWarning, LogError
 from dprl.files import Progress, TableFile
 from dprl.label_rules import spelled_twice
@@ -44,6 +44,8 @@ def split_table(
         partitions: Make columns of folders named NAME=VALUE; they are written like the others.
         progress: Called with the stage's name and the share of it that is done.
     """
+    for side in NAMES:
+        check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
     table = TableFile(list(files), progress, partitions)
     name = choose({"by": by}, list(table.types))["by"]
     column = table.labels(name)

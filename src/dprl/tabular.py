@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dprl.compiled import compiled, in_parts, parts
 from dprl.errors import LogError, ParameterError
 from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM, WORDS, Evidence, Units, Visits
+from dprl.limits import need_for_pairs
 from dprl.log import Log
 from dprl.returns import span
 
@@ -150,6 +151,7 @@ def tally(
             f"{S:,} states x {A:,} actions are too many for one table.",
             do="Merge states that are never told apart in practice, or use features and a radius.",
         )
+    need_for_pairs(S, A, per_pair=32)  # the counts, and the sums that every use of them makes
     units = _units(log, gamma, visits, units)
     counted = np.empty(log.n_steps, np.bool_)
 

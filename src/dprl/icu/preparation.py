@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.disk import replacing
+from dprl.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.icu.dictionary import COLUMNS, FEATURES, RAW, WEIGHTS
 from dprl.icu.stays import Cohort, check_edges, run_sql, set_variables
@@ -319,10 +319,15 @@ def prepare(
     return Prepared(fitted.log(train), fitted.log(valid), fitted.log(test), fitted)
 
 
+WRITTEN = ("train.parquet", "valid.parquet", "test.parquet", "preparation.json", "dprl.toml")
+"""The files of a split, in its folder."""
+
+
 def write_splits(
     data: Prepared, folder: Path, *, seed: int, shares: Sequence[float]
 ) -> dict[str, Any]:
     """Write the three logs, how they were made, and a dprl.toml that knows their columns."""
+    check_target(*(folder / name for name in WRITTEN))
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}
     for name in ("train", "valid", "test"):

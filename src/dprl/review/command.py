@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl.describe import Described, describe_changes
-from dprl.disk import meant
+from dprl.disk import check_target, meant
 from dprl.errors import ParameterError
 from dprl.loading import read_like
 from dprl.neighbor_policy import NeighborPolicy
@@ -80,6 +80,12 @@ def open_review(
             "a file that is read or holds verdicts would be overwritten.",
             f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",
             "Name other files.",
+        )
+    check_target(out, audit)
+    if file.exists() and not file.is_file():
+        raise ParameterError(
+            f"{str(file)!r} is no file that could hold verdicts.",
+            do="Name another one with --verdicts.",
         )
     data = read_like(policy, log, progress, partitions=partitions)
     progress("describing the changes", 0.0)

@@ -160,6 +160,15 @@ def test_cohorts_are_written_over_files_only(kind, run, tmp_path):
     unchanged(out, before)
 
 
+def test_results_of_experiments_are_written_over_files_only(run, tmp_path):
+    (tmp_path / "forest-quick").mkdir()
+    out, before = no_file(tmp_path / "forest-quick", "pipe", "summary.md")
+    code, _, err = run("reproduce", "forest", "--quick", "--out", ".")
+    assert (code, "would be replaced" in three_lines(err)) == (1, True)
+    assert [p.name for p in out.parent.iterdir()] == ["summary.md"]
+    unchanged(out, before)
+
+
 # -- memory and disk ----------------------------------------------------------------------------
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -323,7 +332,7 @@ def test_points_that_do_not_fit_are_refused(plan, machine):
         action=np.arange(900) % 4, reward=np.ones(900),
     )  # fmt: skip
     learner = dprl.DPRLContinuous(n_min=1, radius=0.5, gamma=0.9, plan=plan)
-    need = 900 * (24 + (limits.PER_PAIR * 4 if plan else 0))
+    need = 900 * (24 + (limits.PER_BALL * 4 if plan else 0))
     machine(need // 1024 + 1)
     learner.fit(log)
     machine(need // 1024 - 1)

@@ -95,10 +95,10 @@ class DPRLContinuous:
 
     def _fit_each(self, log: Log, learners: Sequence[DPRLContinuous]) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
-        used = int((metric.weight > 0).sum())
-        need_for_neighbors(log.n_steps, used, log.n_actions, self.plan)
         tails = near(metric, learners[0].radius, first=self.neighbors == "first")
         settled = settle(log, self.gamma, self.cut, tails).gathered()
+        used = int((metric.weight > 0).sum())
+        need_for_neighbors(settled.n_steps, used, log.n_actions, self.plan)
         points = Points.of(settled, metric, self.gamma)
         menu, menus = settled.available, settled.menus
         if menu is None or menus is None:  # everything was always on offer

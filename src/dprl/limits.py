@@ -22,6 +22,8 @@ __all__ = [
 PER_PAIR = 72
 """Bytes of memory that a fit writes for each state and action, at the least: counts, sums, means
 and variances."""
+PER_BALL = 64
+"""The same for each training point and action of a plan over features."""
 SPARE = 64 << 20
 """Bytes below which a need is not worth asking about."""
 MEMINFO = Path("/proc/meminfo")
@@ -90,7 +92,7 @@ def need_for_pairs(states: int, actions: int, per_pair: int = PER_PAIR) -> None:
 
 def need_for_neighbors(rows: int, features: int, actions: int, plan: bool) -> None:
     """Refuse points of features that do not fit into memory; planning asks around every point."""
-    each = 8 * features + (PER_PAIR * actions if plan else 0)
+    each = 8 * features + (PER_BALL * actions if plan else 0)
     need_memory(
         float(rows) * each,
         f"fitting {rows:,} rows of {features:,} features" + (" with a plan" if plan else ""),

@@ -20,26 +20,13 @@ KERNELS = [
     (returns, ("fill_returns", "_fill_all", "_span")),
     (tabular, ("_measure", "_add_up", "add_float", "top_of", "lowest_bit")),
     (evidence, ("_join", "_join_others", "_compare", "moments", "add_window", "not_below")),
-    (
-        exact,
-        (
-            "_add",
-            "_settle",
-            "_divide",
-            "_leading",
-            "_mean",
-            "_log2",
-            "_spread",
-            "_read",
-            "add_float",
-            "add_window",
-            "top_of",
-        ),
-    ),
+    (exact, ("_add",)),
+    (exact_moments, ("_settle", "_divide", "_leading", "_mean", "_log2", "_spread", "_read",
+                     "add_float", "add_window", "top_of")),
     (smdp, ("_scatter", "_average", "_count_ends", "_gather", "mean_of_row")),
     (cut, ("_list_first",)),
     (mdp, ("_pick", "_roll_out")),
-]
+]  # fmt: skip
 
 
 def everything(seed):

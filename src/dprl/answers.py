@@ -52,15 +52,19 @@ class Answered:
 
 
 def answer(
-    policy: Policy | NeighborPolicy, source: str, column: str | None, added: str
+    policy: Policy | NeighborPolicy,
+    source: str,
+    column: str | None,
+    added: str,
+    partitions: bool = False,
 ) -> Answered:
     """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
 
     `column` holds the states (by default the one the policy was fitted on); `added` is what the
-    column of answers will be called.
+    column of answers will be called. With `partitions` the file's folders give columns too.
     """
     if source != "-":
-        return _answer(policy, TableFile(source), column, added)
+        return _answer(policy, TableFile(source, partitions=partitions), column, added)
     with tempfile.TemporaryDirectory() as folder:
         name = Path(folder) / "standard input.csv"  # as messages will call it
         with name.open("wb") as stream:
@@ -71,7 +75,7 @@ def answer(
 def _answer(
     policy: Policy | NeighborPolicy, table: TableFile, column: str | None, added: str
 ) -> Answered:
-    if added in (*table.types, "state"):
+    if added.lower() in {"state", *(name.lower() for name in table.types)}:
         raise LogError(
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.columns import Coded, Columns
-from dprl.errors import LogError, MissingWarning, ParameterError
+from dprl.errors import LabelWarning, LogError, MissingWarning, ParameterError
 from dprl.findings import Finding, Report
 from dprl.log import Label, Log
 from dprl.log_rules import LOG_RULES
@@ -38,6 +38,8 @@ def build(columns: Columns, **options: Any) -> Log:
             raise finding.error()
         if finding.rule == "missing":  # dropped as asked, and never without a word
             warnings.warn(finding.what, MissingWarning, stacklevel=3)
+        if finding.rule == "spellings":  # not merged, and never without a word
+            warnings.warn(f"{finding.what} First: {finding.where}.", LabelWarning, stacklevel=3)
     if report.log is None:  # no error, no log: cannot happen, and must not pass if it does
         raise LogError("no log could be made of these rows.")
     return report.log

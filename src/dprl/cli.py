@@ -22,7 +22,17 @@ from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, split, sweep
-from dprl.options import Json, LearnerOptions, LogOptions, Whole, numbers, settings
+from dprl.limits import shortage
+from dprl.options import (
+    Json,
+    LearnerOptions,
+    LogOptions,
+    Partitions,
+    Whole,
+    numbers,
+    settings,
+    whole,
+)
 from dprl.servers import review, serve
 from dprl.version import __version__
 
@@ -163,7 +173,7 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
     elif fitted.states and not isinstance(fitted.states[0], str):
         known = {str(s).lower(): s for s in fitted.states}
         try:
-            label = known[state.lower()] if state.lower() in known else int(state)
+            label = known[state.lower()] if state.lower() in known else whole(state)
         except ValueError:
             what = "true or false" if isinstance(fitted.states[0], bool) else "whole numbers"
             raise ParameterError(
@@ -187,6 +197,7 @@ def act(
     ] = None,
     column: Annotated[str, Parameter(help="Name of the column that is added.")] = "suggested",
     defer: Annotated[str, Parameter(help="What to write for DEFER; '' for nothing.")] = "DEFER",
+    partitions: Partitions = False,
     json: Json = False,
 ) -> int:
     """Write a policy's suggestion beside every state of a table.
@@ -204,7 +215,7 @@ def act(
 
     keep_apart(out, policy, states)
     fitted = deferring(policy)
-    answered = answer(fitted, states, state, column)
+    answered = answer(fitted, states, state, column, partitions)
     counts = answered.counts()
     if answered.guessed:
         complain(f"the only column, {answered.guessed!r}, is taken for the states.")
@@ -382,6 +393,13 @@ def _run(tokens: list[str]) -> int:
     except BrokenPipeError:  # whoever read us has gone; there is nobody to tell
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
-    except OSError as error:
-        reason = DprlError(f"{error.strerror or error}.", str(error.filename or ""))
-        return refuse(reason, type(error).__name__, as_json, 1)
+    except Exception as error:
+        short = shortage(error, "this command")
+        if short is None and not isinstance(error, OSError):
+            raise
+        said = short or (f"{getattr(error, 'strerror', '') or error}.", _place(error), "")
+        return refuse(DprlError(*said), type(error).__name__, as_json, 1)
+
+
+def _place(error: Exception) -> str:
+    return str(getattr(error, "filename", "") or "")

@@ -22,6 +22,7 @@ __all__ = [
     "encode_menus",
     "numbers",
     "recode",
+    "refuse_fractions",
     "tidy_labels",
     "times",
 ]
@@ -30,6 +31,9 @@ WHOLE = (2**63 - 1, 2**53)
 """The largest whole number a label may be, as an integer and as a float."""
 MISSING_WORDS = ("", "NA", "NULL", "null", "NaN", "nan")
 """Text that stands for a missing value in a CSV file."""
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+"""A number as files write it."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +109,30 @@ def _one_label(value: Any, name: str) -> Label:
     if isinstance(value, datetime.date | datetime.timedelta | uuid.UUID):
         return str(value)
     if isinstance(value, float):
-        raise LogError(
-            f"{name!r} holds fractional numbers, which are not labels.",
-            f"{value!r}",
-            "Cut it into named ranges, or give numeric states as features: state=['x', 'y'].",
-        )
+        raise _fraction(repr(value), name)
     raise LogError(
         f"{name!r} holds a {type(value).__name__}, which is not a label.",
         f"{str(value)[:60]!r}",
         "Labels are text, whole numbers, or true and false.",
     )
+
+
+def _fraction(value: str, name: str) -> LogError:
+    return LogError(
+        f"{name!r} holds fractional numbers, which are not labels.",
+        value,
+        "Cut it into named ranges, or give numeric states as features: state=['x', 'y']. "
+        "Where they are codes, put a letter in front of them.",
+    )
+
+
+def refuse_fractions(words: Iterable[str], name: str) -> None:
+    """Refuse labels read as text that are numbers, one and all, and not whole: doses, say."""
+    words = list(words)
+    if all(NUMBER.fullmatch(word) for word in words):
+        fractions = [word for word in words if not float(word).is_integer()]
+        if fractions:
+            raise _fraction(min(fractions, key=float), name)
 
 
 def _sorted(labels: Iterable[Label], name: str) -> list[Label]:
@@ -134,10 +152,11 @@ def _sorted(labels: Iterable[Label], name: str) -> list[Label]:
 def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
     """What labels read as text stand for: whole numbers where every one is written as such.
 
-    '007' is a name, not 7: leading zeros would make two different labels one.
+    '007' is a name, not 7: leading zeros would make two different labels one. Nor do digits of
+    other scripts (wide ones, say) make a number.
     """
     labels = list(labels)
-    for pattern in (r"(0|-?[1-9]\d{0,17})", r"(0|-?[1-9]\d{0,14})\.0+"):
+    for pattern in (r"(0|-?[1-9][0-9]{0,17})", r"(0|-?[1-9][0-9]{0,14})\.0+"):
         if labels and all(re.fullmatch(pattern, x) for x in labels):
             return {x: int(x.split(".")[0]) for x in labels}
     return {x: x for x in labels}

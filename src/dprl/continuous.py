@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError
+from dprl.limits import need_for_neighbors
 from dprl.log import Cut, Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbor_smdp import elevate_neighbors, segments
@@ -96,6 +97,8 @@ class DPRLContinuous:
         metric = self.metric.fit(log)
         tails = near(metric, learners[0].radius, first=self.neighbors == "first")
         settled = settle(log, self.gamma, self.cut, tails).gathered()
+        used = int((metric.weight > 0).sum())
+        need_for_neighbors(settled.n_steps, used, log.n_actions, self.plan)
         points = Points.of(settled, metric, self.gamma)
         menu, menus = settled.available, settled.menus
         if menu is None or menus is None:  # everything was always on offer

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "CutWarning", "DprlError", "LogError", "MissingWarning", "ParameterError", "PlanError",
-    "PolicyError", "PrecisionWarning", "interruptible",
+    "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning", "ParameterError",
+    "PlanError", "PolicyError", "PrecisionWarning", "interruptible",
 ]  # fmt: skip
 
 
@@ -47,6 +47,10 @@ class PlanError(DprlError, RuntimeError):
 
 class CutWarning(UserWarning):
     """Some episodes were cut (we stopped looking) and had to be treated somehow."""
+
+
+class LabelWarning(UserWarning):
+    """Labels that look the same are written differently, and are counted apart."""
 
 
 class MissingWarning(UserWarning):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import glob
-import gzip
-import itertools
 import json
 import os
 import threading
@@ -16,9 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.columns import MISSING_WORDS, Coded, Columns, encode, numbers, recode, tidy_labels
+from dprl.columns import (
+    MISSING_WORDS,
+    Coded,
+    Columns,
+    encode,
+    numbers,
+    recode,
+    refuse_fractions,
+    tidy_labels,
+)
 from dprl.errors import LogError, interruptible
-from dprl.sources import Raw, choose, columns_of, quoted
+from dprl.limits import said_if_short
+from dprl.scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
+from dprl.sources import Raw, choose, columns_of, no_column, one_column, quoted
 
 __all__ = ["Progress", "TableFile", "read_columns"]
 
@@ -26,104 +33,15 @@ Progress: TypeAlias = Callable[[str, float], None]
 """Called with the stage's name and the share of it that is done, 0 to 1."""
 
 
-def open_files(paths: Any) -> tuple[list[str], str]:
-    """The files meant, sorted within each pattern, and 'csv' or 'parquet'."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files: list[str] = []
-    for path in (os.fspath(p) for p in given):
-        if Path(path).is_dir():
-            raise LogError(
-                f"{path!r} is a folder.", do=f"Name its files: {os.path.join(path, '*.parquet')!r}."
-            )
-        found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
-        if not found:
-            raise LogError(f"there is no file {path!r}.", do="Check the path or the pattern.")
-        files += found
-    if not files:
-        raise LogError("no file was named.")
-    real = [os.path.realpath(f) for f in files]
-    for i, file in enumerate(real):
-        if file in real[:i]:
-            raise LogError(
-                f"{files[i]!r} is named twice.", do="Each file once, or its rows count double."
-            )
-    kinds = {_kind(f) for f in files}
-    if len(kinds) > 1:
-        raise LogError("CSV and Parquet files cannot be read together.", files[0])
-    return files, kinds.pop()
-
-
-def _kind(file: str) -> str:
-    name = file.lower()
-    name = name.removesuffix(".gz")
-    if name.endswith((".parquet", ".pq")):
-        return "parquet"
-    if name.endswith((".csv", ".tsv", ".txt")):
-        return "csv"
-    raise LogError(
-        f"{file!r} is neither CSV nor Parquet by its name.",
-        do="Files end in .csv, .tsv, .csv.gz or .parquet; other tables go through from_frame.",
-    )
-
-
-def _header(file: str) -> tuple[str, tuple[str, ...]]:
-    """The separator and the column names of a CSV file.
-
-    DuckDB would guess both, and may skip rows to make a guess fit: better to read the first line.
-    """
-    opener = gzip.open if file.lower().endswith(".gz") else open
-    try:
-        with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
-            line = stream.readline()
-            counts = {sep: line.count(sep) for sep in (",", "\t", ";", "|")}
-            separator = max(counts, key=lambda sep: counts[sep])
-            names = next(csv.reader([line], delimiter=separator), [])
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise LogError(
-            f"{os.path.basename(file)!r} could not be read as CSV.", str(error)[:200],
-            "CSV files are UTF-8 text with the column names in the first line.",
-        ) from error  # fmt: skip
-    alike: dict[str, str] = {}
-    for name in names:
-        if name.lower() in alike:  # DuckDB takes R for r
-            two = f"two columns {name!r}"
-            if name != alike[name.lower()]:
-                two = f"columns {alike[name.lower()]!r} and {name!r}, which differ in case alone"
-            raise LogError(f"{os.path.basename(file)!r} has {two}.", do="Rename one of them.")
-        alike[name.lower()] = name
-    if not names:
-        raise LogError(
-            f"{os.path.basename(file)!r} is empty.", do="The first line must name the columns."
-        )
-    return separator, tuple(names)
-
-
-def _scan_csv(files: list[str], missing: Iterable[str]) -> tuple[str, list[Any]]:
-    """SQL, and its values, that reads CSV files as text, column by name."""
-    words = ", ".join(f"'{w}'" for w in missing)
-    scans: list[str] = []
-    values: list[list[str]] = []
-    for (separator, names), some in itertools.groupby(files, _header):
-        columns = ", ".join(f"{quoted(name, chr(39))}: 'VARCHAR'" for name in names)
-        scans.append(
-            "SELECT * FROM read_csv(?, auto_detect=false, header=true, skip=0, "
-            f"delim={quoted(separator, chr(39))}, quote='\"', escape='\"', nullstr=[{words}], "
-            f"columns={{{columns}}})"
-        )
-        values.append([_literal(file) for file in some])
-    return " UNION ALL BY NAME ".join(scans), values
-
-
-def _literal(file: str) -> str:
-    """A path whose stars and brackets DuckDB takes as they are."""
-    return "".join(f"[{ch}]" if ch in "*?[" else ch for ch in file)
-
-
 class _Files:
     """A DuckDB connection over files, with the columns asked for in one table, as they came."""
 
     def __init__(
-        self, paths: Any, progress: Progress | None, missing: Iterable[str] = MISSING_WORDS
+        self,
+        paths: Any,
+        progress: Progress | None,
+        missing: Sequence[str] = MISSING_WORDS,
+        partitions: bool = False,
     ) -> None:
         import duckdb
 
@@ -133,23 +51,28 @@ class _Files:
         self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         self.progress = progress
-        self.scan = "SELECT * FROM read_parquet(?, union_by_name=true)"
-        self.values: list[Any] = [[_literal(file) for file in self.files]]
+        self.folders = folder_columns(self.files[0]) if partitions else {}
         if self.kind == "csv":
-            self.scan, self.values = _scan_csv(self.files, missing)
+            self.scan, self.values = scan_csv(self.files, missing, partitions)
+        else:
+            self.scan, self.values = scan_parquet(self.files, missing, partitions, self.run)
         rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
         self.types: dict[str, str] = {row[0]: str(row[1]) for row in rows}
 
+    @property
+    def name(self) -> str:
+        """The files, as messages call them."""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{os.path.basename(self.files[0])!r}{more}"
+
     def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
         try:
-            with interruptible():
+            with interruptible(), said_if_short(f"reading {self.name}"):
                 return self.con.execute(sql, list(values))
         except self.error as error:
             reason = str(error).splitlines()[0]
             raise LogError(
-                f"{os.path.basename(self.files[0])!r}"
-                + (f" and {len(self.files) - 1} more" if len(self.files) > 1 else "")
-                + f" could not be read as {self.kind.upper()}.",
+                f"{self.name} could not be read as {self.kind.upper()}.",
                 reason[:200],
                 "Open the file and look at the place named; every row needs the same columns.",
             ) from error
@@ -158,15 +81,8 @@ class _Files:
         """Refuse a file without a column that others have: its rows would count as missing."""
         if len(self.files) < 2:
             return
-        if self.kind == "csv":
-            held = {file: set(_header(file)[1]) for file in self.files}
-        else:
-            rows = self.run("SELECT file_name, name FROM parquet_schema(?)", self.values).fetchall()
-            held = {file: set() for file, _ in rows}
-            for file, name in rows:
-                held[file].add(name)
-        for file, columns in held.items():
-            known = {column.lower() for column in columns}  # DuckDB takes R for r
+        for file, columns in columns_of_files(self.files, self.kind, self.run).items():
+            known = {column.lower() for column in (*columns, *self.folders)}  # R is r to DuckDB
             for name in names:
                 if name.lower() not in known:
                     raise LogError(
@@ -199,11 +115,14 @@ class _Files:
             self.progress("reading", 1.0)
 
     def fetch(self, expression: str) -> Any:
-        with interruptible():
+        with interruptible(), said_if_short(f"reading {self.name}"):
             return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
 
-    def labels(self, name: str) -> Coded:
-        """A column of labels, coded inside DuckDB: no Python object a row."""
+    def labels(self, name: str, fractions: bool = True) -> Coded:
+        """A column of labels, coded inside DuckDB: no Python object a row.
+
+        Where `fractions` is false, a column of numbers such as 0.5 is refused, as text too.
+        """
         c, kind = self.place[name], self.types[name]
         if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
                     "UBIGINT", "BOOLEAN", "FLOAT", "DOUBLE"):  # fmt: skip
@@ -221,7 +140,11 @@ class _Files:
         rows = self.run(f"SELECT unnest(enum_range(NULL::label_{c}))").fetchall()
         words = [row[0] for row in rows]
         codes = self.fetch(f"coalesce(enum_code(CAST({text} AS label_{c}))::INTEGER, -1)")
-        tidy = tidy_labels(words) if self.kind == "csv" or kind == "HUGEINT" else {}
+        plain = self.kind == "csv" or name in self.folders  # text that may stand for numbers
+        number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
+        if number or (plain and not fractions):
+            refuse_fractions(words, name)
+        tidy = tidy_labels(words) if plain or number else {}
         return recode(np.asarray(codes), [tidy.get(w, w) for w in words], name)
 
     def number(self, name: str) -> Any:
@@ -263,9 +186,11 @@ class _Files:
         return np.ma.getdata(values), np.ma.getmaskarray(values)
 
 
-def read_columns(paths: Any, parts: Mapping[str, Any], progress: Progress | None) -> Columns:
-    """Columns of CSV or Parquet files."""
-    files = _Files(paths, progress)
+def read_columns(
+    paths: Any, parts: Mapping[str, Any], progress: Progress | None, partitions: bool = False
+) -> Columns:
+    """Columns of CSV or Parquet files, and of their folders where `partitions` is true."""
+    files = _Files(paths, progress, partitions=partitions)
     names = choose(parts, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
     files.every_file_has(role)
@@ -279,9 +204,10 @@ def read_columns(paths: Any, parts: Mapping[str, Any], progress: Progress | None
             return files.time(name), None
         if part == "reward" or isinstance(names[part], list):
             return files.number(name), None
-        return files.labels(name), None
+        return files.labels(name, fractions=part not in ("state", "action")), None
 
-    return columns_of(names, get)
+    with said_if_short(f"reading {files.name}"):
+        return columns_of(names, get)
 
 
 def _meaning(word: str, kind: type) -> Any:
@@ -295,14 +221,16 @@ def _meaning(word: str, kind: type) -> Any:
 class TableFile(_Files):
     """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
 
-    def __init__(self, paths: Any, progress: Progress | None = None) -> None:
-        super().__init__(paths, progress, missing=[""])  # 'NA' is handed back as 'NA'
+    def __init__(
+        self, paths: Any, progress: Progress | None = None, partitions: bool = False
+    ) -> None:
+        super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
         self.every_file_has(self.types)
         self.load(self.types)
 
     def states(self, name: str, kind: type) -> list[Any]:
         """A column of states as text, whole numbers or truth values; None where missing."""
-        name = choose({"state": name}, list(self.types))["state"]
+        name = one_column(name, list(self.types), "state")
         if kind is str:
             column = encode(self.fetch(f"CAST({self.place[name]} AS VARCHAR)"), name)
         else:
@@ -323,8 +251,10 @@ class TableFile(_Files):
 
     def features(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Numeric columns (N, d); a state with a missing feature is refused."""
-        found = [choose({"state": name}, list(self.types))["state"] for name in names]
-        x = np.column_stack([numbers(self.number(name), name) for name in found])
+        for name in names:
+            if name not in self.types:
+                raise no_column(name, list(self.types), "state")
+        x = np.column_stack([numbers(self.number(name), name) for name in names])
         gone = np.flatnonzero(np.isnan(x).any(axis=1))
         if len(gone):
             name = names[int(np.argmax(np.isnan(x[gone[0]])))]
@@ -351,7 +281,13 @@ class TableFile(_Files):
         self.con.register("beside", {"v": v})
         columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
-        self.run(
+        sql = (
             f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
             f"TO {quoted(str(path), chr(39))} ({style})"
         )
+        try:
+            with interruptible(), said_if_short("writing the table", str(path)):
+                self.con.execute(sql)
+        except self.error as error:
+            reason = str(error).splitlines()[0][:200]
+            raise LogError("the table could not be written.", reason) from error

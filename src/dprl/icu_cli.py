@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from dprl.console import progress, show
+from dprl.disk import check_target
 from dprl.options import Json, Whole
 
 __all__ = ["app"]
@@ -101,8 +102,9 @@ def split(
         stays: A table that `dprl icu build` wrote.
     """
     from dprl import icu
-    from dprl.icu.preparation import write_splits
+    from dprl.icu.preparation import WRITTEN, write_splits
 
+    check_target(*(out / name for name in WRITTEN))
     data = icu.prepare(icu.read_stays(stays), seed=seed, shares=shares, edges=edges, reward=reward)
     facts = write_splits(data, out, seed=seed, shares=shares)
     lines = [f"{name:<5}  {getattr(data, name)!r}" for name in ("train", "valid", "test")]

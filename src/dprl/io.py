@@ -12,9 +12,10 @@ import numpy as np
 from dprl.build import Missing, build, examine
 from dprl.columns import MISSING_WORDS, tidy_labels
 from dprl.disk import replacing
-from dprl.errors import LogError
+from dprl.errors import LogError, ParameterError
 from dprl.files import Progress, read_columns
 from dprl.findings import Report
+from dprl.limits import said_if_short
 from dprl.log import CUT, TERMINAL, Label, Log
 from dprl.sources import columns_of, frame_columns, quoted
 
@@ -38,12 +39,14 @@ def read(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    partitions: bool = False,
     progress: Progress | None = None,
 ) -> Log:
     """Read logged decisions from CSV or Parquet files.
 
     Args:
-        paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either.
+        paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either. A path that
+            exists is that file, whatever stars and brackets are in its name.
         episode: Column that names the trajectory a row belongs to.
         state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
             whose columns together are the state.
@@ -57,6 +60,8 @@ def read(
         states: The state labels there are; any other is an error.
         actions: The action labels there are; any other is an error.
         reward_range: Smallest and largest possible reward; anything outside is an error.
+        partitions: Make columns of folders named NAME=VALUE in the paths, as text like that of a
+            CSV file. Without it folder names mean nothing.
         progress: Called with a stage's name and the share of it that is done.
 
     Raises:
@@ -66,10 +71,11 @@ def read(
         "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
         "group": group, "available": available, "ended": ended,
     }  # fmt: skip
-    columns = read_columns(paths, parts, progress)
-    return build(
-        columns, missing=missing, states=states, actions=actions, reward_range=reward_range
-    )
+    columns = read_columns(paths, parts, progress, partitions)
+    with said_if_short("the log's rows"):
+        return build(
+            columns, missing=missing, states=states, actions=actions, reward_range=reward_range
+        )
 
 
 def from_frame(
@@ -134,6 +140,12 @@ def from_arrays(
         named = list(feature_names or [f"x{j}" for j in range(table.shape[1])])
         if len(named) != table.shape[1]:
             raise LogError(f"{len(named)} feature names for {table.shape[1]} features.")
+        for name in named:
+            if named.count(name) > 1 or (name in data and name != "state"):
+                raise LogError(
+                    f"the feature {name!r} is not the only column of that name.",
+                    do="Give every feature a name of its own, and none of episode, action, …",
+                )
         names["state"] = named
         data.update({name: table[:, j] for j, name in enumerate(named)})
 
@@ -165,7 +177,7 @@ def check(source: Any, **options: Any) -> Report:
 
     Args:
         source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
-        **options: Column names and options as for `read`.
+        **options: Column names and options as for `read`; `partitions` for files only.
     """
     from dprl.log_rules import LOG_RULES
 
@@ -175,9 +187,12 @@ def check(source: Any, **options: Any) -> Report:
     rules = ("missing", "states", "actions", "reward_range")
     asked = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)
-    files = isinstance(source, str | os.PathLike | list | tuple)
-    columns = read_columns(source, options, progress) if files else frame_columns(source, options)
-    return examine(columns, **asked)
+    partitions = options.pop("partitions", False)
+    if isinstance(source, str | os.PathLike | list | tuple):
+        return examine(read_columns(source, options, progress, partitions), **asked)
+    if partitions:
+        raise ParameterError("partitions are of files; a dataframe has none.", do="Leave it out.")
+    return examine(frame_columns(source, options), **asked)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------

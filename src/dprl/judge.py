@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from dprl.console import caution, progress, show, warned
 from dprl.disk import keep_apart
 from dprl.errors import ParameterError
-from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns, Whole, Wholes
+from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns, Partitions, Whole, Wholes
 
 __all__ = ["evaluate", "gate", "report", "split", "sweep"]
 
@@ -144,6 +144,7 @@ def split(
     out: Annotated[Path, Parameter(help="A folder for train and test.")],
     fraction: Annotated[float, Parameter(help="Share of them to learn from.")] = 0.5,
     seed: Seed = 0,
+    partitions: Partitions = False,
     json: Json = False,
 ) -> int:
     """Split a table by whole patients or episodes: some to learn from, the rest to judge by.
@@ -158,14 +159,18 @@ def split(
     """
     from dprl.splitting import split_table
 
-    with progress() as tell:
-        found = split_table(files, by, out, fraction=fraction, seed=seed, progress=tell)
+    with progress() as tell, warned() as said:
+        found = split_table(
+            files, by, out, fraction=fraction, seed=seed, partitions=partitions, progress=tell
+        )
     lines = [
         f"{side:<5}  {found[side]['kept']:,} of {by!r}, {found[side]['rows']:,} rows: "
         f"{found[side]['file']}"
         for side in ("train", "test")
     ]
-    show(found if json else "\n".join(lines), json)
+    if not json:
+        caution(said)
+    show({**found, "warnings": said} if json else "\n".join(lines), json)
     return 0
 
 

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError
 from dprl.evidence import Evidence, Visits
+from dprl.limits import need_for_pairs
 from dprl.log import Cut, Log, check_log
 from dprl.planning import policy_iteration
 from dprl.points import allowed, best_choice, check_n_min, vary
 from dprl.policy import Policy
 from dprl.smdp import elevate
 from dprl.stored import provenance_of
-from dprl.tabular import Occurrences, availability, check_gamma, check_visits, tally
+from dprl.tabular import LARGEST_TABLE, Occurrences, availability, check_gamma, check_visits, tally
 
 __all__ = ["DPRLDiscrete"]
 
@@ -69,6 +70,8 @@ class DPRLDiscrete:
         learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
         check_log(log)
         log.codes()
+        if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
+            need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut).gathered()
         known, occurrences = tally(settled, self.gamma, visits=self.visits)
         offered = availability(log)

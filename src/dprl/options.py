@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,22 @@ __all__ = [
     "LearnerOptions",
     "LogOptions",
     "OtherColumns",
+    "Partitions",
     "Whole",
     "Wholes",
     "numbers",
     "settings",
+    "whole",
 ]
 
 SETTINGS = "dprl.toml"
+
+
+def whole(word: str) -> int:
+    """The whole number a word stands for; a ValueError for any other word, '1_0' or '１２' too."""
+    if not re.fullmatch(r"[+-]?[0-9]+", word):
+        raise ValueError(f"{word!r} is not a whole number.")
+    return int(word)
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -33,7 +43,7 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     for token in tokens:
         word = token.value.removesuffix(".0")
         try:
-            found.append(int(word))
+            found.append(whole(word))
         except ValueError:
             raise ValueError(f"{token.value!r} is not a whole number.") from None
     return found if get_origin(kind) is list else found[0]
@@ -43,6 +53,10 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
+
+Partitions = Annotated[
+    bool, Parameter(help="Make columns of folders named NAME=VALUE, too.", negative="")
+]
 
 
 @Parameter(name="*")
@@ -75,11 +89,14 @@ class LogOptions:
     missing: Annotated[
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
+    partitions: Partitions = False
 
     def options(self, features: bool = False) -> dict[str, Any]:
-        """Keyword arguments of `dprl.read`; a single state column is a label unless `features`."""
-        one = len(self.state) == 1 and not any(ch in self.state[0] for ch in "*?[")
-        one = one and not features
+        """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
+
+        Whether a single name with stars or brackets is a pattern is for the columns to say.
+        """
+        one = len(self.state) == 1 and not features
         return {**vars(self), "state": self.state[0] if one else list(self.state)}
 
 
@@ -101,6 +118,7 @@ class OtherColumns:
     missing: Annotated[
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
+    partitions: Partitions = False
 
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.disk import replacing
+from dprl.scans import literal
 from dprl.sources import quoted
 
 __all__ = ["Row", "Rows", "read_rows", "write_rows"]
@@ -48,7 +49,10 @@ def read_rows(paths: Sequence[Path]) -> Rows:
 
     with duckdb.connect() as con:
         parts = [
-            con.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchnumpy() for path in paths
+            con.execute(
+                "SELECT * FROM read_parquet(?, hive_partitioning=false)", [literal(path)]
+            ).fetchnumpy()
+            for path in paths
         ]
     # A NaN comes back as a masked 0.
     return {

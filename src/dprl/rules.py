@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dprl.columns import Coded, Columns
 from dprl.findings import Finding
+from dprl.label_rules import look_alikes, spellings
 from dprl.log import CUT, TERMINAL, UNKNOWN
 
 __all__ = ["ROW_RULES", "ending", "missing_rows", "outside", "unknown_labels"]
@@ -223,26 +224,6 @@ def duplicate_times(c: Columns) -> Finding | None:
     )
 
 
-def look_alikes(c: Columns) -> Finding | None:
-    """Labels that differ only in case or surrounding space."""
-    for part in ("action", "state"):
-        column: Coded | None = getattr(c, part)
-        if column is None or not column.labels or not isinstance(column.labels[0], str):
-            continue
-        seen: dict[str, str] = {}
-        for label in column.labels:
-            twin = seen.setdefault(" ".join(label.split()).casefold(), label)
-            if twin != label:
-                return Finding(
-                    "warning",
-                    "look_alikes",
-                    f"{c.names[part]!r} has labels that differ only in case or spaces.",
-                    f"{twin!r} and {label!r}",
-                    "They are counted apart; if they mean the same, make them the same.",
-                )
-    return None
-
-
 ENDINGS: dict[Any, int] = {
     1: TERMINAL, "1": TERMINAL, "true": TERMINAL, "terminal": TERMINAL,
     "terminated": TERMINAL, "yes": TERMINAL,
@@ -357,5 +338,6 @@ ROW_RULES: Sequence[Callable[[Columns], Finding | None]] = (
     action_unavailable,
     ended_unknown,
     order_of_rows,
+    spellings,
     look_alikes,
 )

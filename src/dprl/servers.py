@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from dprl.console import caution, complain, progress, show, warned
 from dprl.errors import ParameterError
-from dprl.options import Json, Whole
+from dprl.options import Json, Partitions, Whole
 
 __all__ = ["review", "serve"]
 
@@ -41,6 +41,7 @@ def review(
     export: Annotated[
         bool, Parameter(help="Open no page: write what is approved, and end.", negative="")
     ] = False,
+    partitions: Partitions = False,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     allow_host: Names = None,
@@ -62,7 +63,7 @@ def review(
     with progress() as tell, warned() as said:
         found = open_review(
             deferring(policy), policy, log,
-            verdicts=verdicts, out=out, needs=needs, progress=tell,
+            verdicts=verdicts, out=out, needs=needs, partitions=partitions, progress=tell,
         )  # fmt: skip
     caution(said)
     if export:

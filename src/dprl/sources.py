@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from dprl.columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels, times
 from dprl.errors import LogError
 
-__all__ = ["Raw", "choose", "columns_of", "frame_columns", "quoted"]
+__all__ = [
+    "Raw",
+    "choose",
+    "columns_of",
+    "frame_columns",
+    "no_column",
+    "one_column",
+    "quoted",
+    "refuse_twins",
+]
 
 Raw: TypeAlias = tuple[Any, NDArray[np.bool_] | None]
 
@@ -21,7 +30,10 @@ Raw: TypeAlias = tuple[Any, NDArray[np.bool_] | None]
 def choose(
     parts: Mapping[str, str | Sequence[str] | None], columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Part → existing column name; features (a list, or a pattern such as 'x_*') → a list."""
+    """Part → existing column name; features (a list, or a pattern such as 'x_*') → a list.
+
+    A name that a column has is that column, whatever stars and brackets are in it.
+    """
     chosen: dict[str, Any] = {}
     for part, name in parts.items():
         if name is None:
@@ -32,7 +44,7 @@ def choose(
         elif part == "state" and name not in columns and any(ch in name for ch in "*?["):
             chosen[part] = _matching(name, columns, part)
         else:
-            chosen[part] = _matching(name, columns, part)[0]
+            chosen[part] = one_column(name, columns, part)
     flat = [n for v in chosen.values() for n in (v if isinstance(v, list) else [v])]
     for name in flat:
         if flat.count(name) > 1:
@@ -41,18 +53,47 @@ def choose(
     return chosen
 
 
+def one_column(name: str, columns: Sequence[str], part: str) -> str:
+    """The column of this name, or the only one of this pattern."""
+    found = _matching(name, columns, part)
+    if len(found) > 1:
+        raise LogError(
+            f"{name!r} stands for {len(found)} columns, and {part} must be one.",
+            ", ".join(map(repr, found[:12])),
+            "Name one of them.",
+        )
+    return found[0]
+
+
+def refuse_twins(names: Sequence[str], whose: str) -> None:
+    """Refuse two columns of one name: which is meant cannot be known. DuckDB takes R for r."""
+    alike: dict[str, str] = {}
+    for name in names:
+        if name.lower() in alike:
+            two = f"two columns {name!r}"
+            if name != alike[name.lower()]:
+                two = f"columns {alike[name.lower()]!r} and {name!r}, which differ in case alone"
+            raise LogError(f"{whose} has {two}.", do="Rename one of them.")
+        alike[name.lower()] = name
+
+
 def _matching(name: str, columns: Sequence[str], part: str) -> list[str]:
     if name in columns:
         return [name]
     found = fnmatch.filter(columns, name) if any(ch in name for ch in "*?[") else []
     if not found:
-        near = difflib.get_close_matches(name, columns, n=1)
-        raise LogError(
-            f"there is no column {name!r} for {part}.",
-            f"the columns are {', '.join(map(repr, columns[:12]))}",
-            f"Did you mean {near[0]!r}?" if near else f"Name the right one: {part}= (--{part}).",
-        )
+        raise no_column(name, columns, part)
     return found
+
+
+def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
+    """The error that a column is not there."""
+    near = difflib.get_close_matches(name, columns, n=1)
+    return LogError(
+        f"there is no column {name!r} for {part}.",
+        f"the columns are {', '.join(map(repr, columns[:12]))}",
+        f"Did you mean {near[0]!r}?" if near else f"Name the right one: {part}= (--{part}).",
+    )
 
 
 def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
@@ -124,6 +165,7 @@ def quoted(word: str, mark: str = '"') -> str:
 def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
     """Columns of a pandas, polars, Arrow, DuckDB or any other frame narwhals knows."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
+        refuse_twins(frame.columns, "the table")
         names = choose(parts, frame.columns)
         wanted = [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
         rows = frame.project(", ".join(map(quoted, wanted))).fetchnumpy()  # once: rows must agree

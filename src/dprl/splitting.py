@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dprl.disk import keep_apart, replacing
-from dprl.errors import LogError
+from dprl.disk import check_target, keep_apart, replacing
+from dprl.errors import LabelWarning, LogError
 from dprl.files import Progress, TableFile
+from dprl.label_rules import spelled_twice
 from dprl.log import deal
 from dprl.sources import choose
 
@@ -26,6 +28,7 @@ def split_table(
     *,
     fraction: float,
     seed: int,
+    partitions: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write train and test, whole episodes or groups each, with every column as it came.
@@ -38,9 +41,12 @@ def split_table(
         folder: Where the two go; made if it is not there.
         fraction: Share of the values that goes to train, in (0, 1).
         seed: Of the draw.
+        partitions: Make columns of folders named NAME=VALUE; they are written like the others.
         progress: Called with the stage's name and the share of it that is done.
     """
-    table = TableFile(list(files), progress)
+    for side in NAMES:
+        check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
+    table = TableFile(list(files), progress, partitions)
     name = choose({"by": by}, list(table.types))["by"]
     column = table.labels(name)
     gone = np.flatnonzero(column.codes < 0)
@@ -49,6 +55,14 @@ def split_table(
             f"{name!r} is missing on {len(gone):,} of {len(column.codes):,} rows.",
             f"row {gone[0] + 1:,}",
             "A row that belongs to nobody can go to neither side: fill it, or leave it out.",
+        )
+    twice = spelled_twice(column.labels)
+    if twice is not None:
+        warnings.warn(
+            f"{name!r} has {twice[0]:,} labels that only Unicode spelling tells from another; "
+            f"they may come to different sides. First: {twice[1]}.",
+            LabelWarning,
+            stacklevel=2,
         )
     first = deal(len(column.labels), fraction, seed)
     ending = f".{table.kind}"

@@ -18,6 +18,7 @@ from dprl.compiled import compiled, in_parts, parts
 from dprl.errors import LogError, ParameterError
 from dprl.evidence import Evidence, Visits, check_summands
 from dprl.exact import COUNT, NOTHING, SQUARES, SUMS, add_float, lowest_bit, top_of
+from dprl.limits import need_for_pairs
 from dprl.log import Log
 from dprl.returns import refuse_overflow
 
@@ -182,6 +183,7 @@ def tally(
             f"{S:,} states x {A:,} actions are too many for one table.",
             do="Merge states that are never told apart in practice, or use features and a radius.",
         )
+    need_for_pairs(S, A, per_pair=16 * (1 + SUMS + SQUARES))
     check_summands(log.n_episodes if visits == "first" else log.n_steps)
     role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, threads)
     top, bottom = _windows(log, gamma, visits == "all", ranges, role)

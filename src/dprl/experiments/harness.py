@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dprl import plot
-from dprl.disk import replacing
+from dprl.disk import check_target, replacing
 from dprl.errors import ParameterError
 from dprl.files import Progress
 from dprl.parquet import Row, Rows, read_rows, write_rows
@@ -77,6 +77,12 @@ class Result:
     rows: int
     summary: Table
     files: tuple[Path, ...]
+
+
+RESULTS = (
+    "rows.parquet", "summary.csv", "summary.md", "settings.json", "figure.png", "figure.svg",
+)  # fmt: skip
+"""The files an experiment leaves in its folder."""
 
 
 @functools.cache
@@ -137,6 +143,7 @@ def reproduce(
         raise ParameterError(f"workers must be at least 1; got {workers!r}.")
     if seed < 0:
         raise ParameterError(f"seed must be at least 0; got {seed!r}.")
+    check_target(*(folder / name for name in RESULTS))
     settings = list(experiment.settings(quick, seed))
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
@@ -202,15 +209,7 @@ def _write(
     table: Table,
     asked: Mapping[str, Any],
 ) -> tuple[Path, ...]:
-    names = (
-        "rows.parquet",
-        "summary.csv",
-        "summary.md",
-        "settings.json",
-        "figure.png",
-        "figure.svg",
-    )
-    paths = tuple(folder / name for name in names)
+    paths = tuple(folder / name for name in RESULTS)
     columns = list(rows)
     write_rows(
         [dict(zip(columns, row, strict=True)) for row in zip(*rows.values(), strict=True)], paths[0]

@@ -26,12 +26,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.disk import replacing
+from dprl.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.icu.dictionary import COLUMNS, FEATURES, RAW, WEIGHTS
 from dprl.icu.stays import Cohort, check_edges, run_sql, set_variables
 from dprl.io import write
 from dprl.log import CUT, TERMINAL, Log
+from dprl.scans import columns_of_files, literal
 from dprl.sources import quoted
 
 __all__ = [
@@ -107,10 +108,15 @@ class Stays:
                         [list(self.subjects)])  # fmt: skip
             con.execute(
                 f"CREATE VIEW decisions AS SELECT {names} FROM "
-                f"read_parquet({quoted(str(self.path), chr(39))}) "
+                f"{_scan(self.path)} "
                 "SEMI JOIN chosen USING (subject_id)"
             )
             yield con
+
+
+def _scan(path: Path) -> str:
+    """SQL that reads this very file."""
+    return f"read_parquet({quoted(literal(path), chr(39))}, hive_partitioning=false)"
 
 
 def read_stays(path: str | os.PathLike[str]) -> Stays:
@@ -120,15 +126,13 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
     file = Path(path)
     if not file.is_file():
         raise LogError(f"there is no file {str(file)!r}.", do="Make it: dprl icu build.")
-    where = quoted(str(file), "'")
     try:
         with duckdb.connect() as con:
-            there = {row[0] for row in con.sql(f"SELECT * FROM read_parquet({where})").description}
+            columns_of_files([str(file)], "parquet", con.execute)  # each column once
+            there = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
             missing = [name for name in COLUMNS if name not in there]
             if not missing:
-                found = con.execute(
-                    f"SELECT DISTINCT subject_id FROM read_parquet({where})"
-                ).fetchall()
+                found = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
     except duckdb.Error as error:
         raise LogError(f"{str(file)!r} is no Parquet file.", str(error).splitlines()[0]) from error
     if missing:
@@ -315,10 +319,15 @@ def prepare(
     return Prepared(fitted.log(train), fitted.log(valid), fitted.log(test), fitted)
 
 
+WRITTEN = ("train.parquet", "valid.parquet", "test.parquet", "preparation.json", "dprl.toml")
+"""The files of a split, in its folder."""
+
+
 def write_splits(
     data: Prepared, folder: Path, *, seed: int, shares: Sequence[float]
 ) -> dict[str, Any]:
     """Write the three logs, how they were made, and a dprl.toml that knows their columns."""
+    check_target(*(folder / name for name in WRITTEN))
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}
     for name in ("train", "valid", "test"):

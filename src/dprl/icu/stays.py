@@ -21,11 +21,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dprl.disk import replacing
+from dprl.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.files import Progress
 from dprl.icu.dictionary import COLUMNS, dictionary
 from dprl.icu.tables import Tables, find_tables
+from dprl.limits import said_if_short
+from dprl.scans import literal
 from dprl.sources import quoted
 from dprl.table import Table
 
@@ -156,10 +158,13 @@ def build(
         raise ParameterError(f"{str(target)!r} must end in .parquet.")
     if not target.parent.is_dir():
         raise LogError(f"the folder of {str(target)!r} does not exist.", do="Make it first.")
+    beside = {kind: target.with_name(f"{target.stem}.{kind}.md") for kind in ("dictionary", "flow")}
+    check_target(target, *beside.values())
     rules = cohort or Cohort()
     tables = find_tables(Path(folder))
     say = progress or (lambda stage, share: None)
-    with database(memory, threads, temp) as con:
+    room = str(temp or tempfile.gettempdir())
+    with said_if_short("building the cohort", room), database(memory, threads, temp) as con:
         tables.open(con)
         load_items(con, items)
         set_variables(con, **asdict(rules), usual_map=None)
@@ -179,7 +184,8 @@ def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
     """A DuckDB database in a folder of its own, which goes when it is closed."""
     import duckdb
 
-    with tempfile.TemporaryDirectory(prefix="dprl-icu-", dir=temp) as place:
+    where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
+    with tempfile.TemporaryDirectory(prefix="dprl-icu-", dir=where) as place:
         con = duckdb.connect(str(Path(place) / "icu.duckdb"))
         try:
             con.execute(f"SET temp_directory = {quoted(str(Path(place) / 'spill'), chr(39))}")
@@ -245,8 +251,8 @@ def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
     )
     try:
         con.execute(
-            f"CREATE TABLE items AS SELECT * FROM read_csv({quoted(path, chr(39))}, header = true, "
-            f"columns = {types})"
+            f"CREATE TABLE items AS SELECT * FROM read_csv({quoted(literal(path), chr(39))}, "
+            f"header = true, hive_partitioning = false, columns = {types})"
         )
     except duckdb.Error as error:
         raise LogError(

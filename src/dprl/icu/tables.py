@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.errors import LogError
+from dprl.scans import scan_table
 from dprl.sources import quoted
 
 __all__ = ["LAYOUTS", "Layout", "Tables", "find_tables"]
@@ -90,14 +91,10 @@ class Tables:
 
     def _view(self, con: Any, name: str, columns: list[Any]) -> None:
         file = self.files[name]
-        where = quoted(str(file), "'")
-        text = not file.name.lower().endswith(".parquet")
-        scan = f"read_parquet({where})"
-        if text:
-            scan = f"read_csv({where}, all_varchar = true, header = true, nullstr = '')"
         import duckdb
 
         try:
+            scan = scan_table(file, con.execute)
             there = {row[0].lower(): row[0] for row in con.sql(f"SELECT * FROM {scan}").description}
         except duckdb.Error as error:
             raise LogError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl.describe import Described, describe_changes
-from dprl.disk import meant
+from dprl.disk import check_target, meant
 from dprl.errors import ParameterError
 from dprl.loading import read_like
 from dprl.neighbor_policy import NeighborPolicy
@@ -60,6 +60,7 @@ def open_review(
     verdicts: Path | None,
     out: Path,
     needs: int,
+    partitions: bool = False,
     progress: Progress,
 ) -> Review:
     """Everything `dprl review` needs, checked before anything is written."""
@@ -80,7 +81,13 @@ def open_review(
             f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",
             "Name other files.",
         )
-    data = read_like(policy, log, progress)
+    check_target(out, audit)
+    if file.exists() and not file.is_file():
+        raise ParameterError(
+            f"{str(file)!r} is no file that could hold verdicts.",
+            do="Name another one with --verdicts.",
+        )
+    data = read_like(policy, log, progress, partitions=partitions)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
     keys = [c.key for c in described.changes]

@@ -1,8 +1,5 @@
 """The command line.
 
-Commands: check, fit, gate, changes, explain, act, evaluate, sweep, report, review, serve,
-reproduce, demo.
-
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
 """
@@ -357,6 +354,15 @@ def main(tokens: list[str] | None = None) -> None:
     raise SystemExit(_run(sys.argv[1:] if tokens is None else tokens))
 
 
+def _kept_json(tables: Any, tokens: list[str]) -> bool:
+    """Whether the table of the command asked for says json = true; [icu.build] is inside [icu]."""
+    for token in tokens:
+        if not isinstance(tables.get(token), dict):
+            break
+        tables = tables[token]
+    return bool(tables.get("json"))
+
+
 def _run(tokens: list[str]) -> int:
     as_json = "--json" in tokens
     for stream in (sys.stdout, sys.stderr):
@@ -364,9 +370,8 @@ def _run(tokens: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that knows no '·' still gets words
     try:
         helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
-        kept = None if helping else settings()
-        if kept is not None and tokens:
-            as_json = as_json or bool(kept.data.get(tokens[0], {}).get("json"))
+        kept = None if helping else settings(app)
+        as_json = as_json or (kept is not None and _kept_json(kept.data, tokens))
         app.config = () if kept is None else (kept,)
         with interruptible():
             result = app(tokens, exit_on_error=False, result_action="return_value")

@@ -36,7 +36,7 @@ ROWS = [
     "fqe",
     "ope",
     "icu",
-    "plot",
+    "plot variants",
     "sweeping",
     "experiments",
     "approval web change",

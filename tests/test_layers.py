@@ -7,7 +7,9 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
-    "version errors table compiled",
+    "version errors compiled",
+    "optional",
+    "table",
     "disk",
     "log pages",
     "columns findings featured overlap",

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from dprl.disk import replacing
 from dprl.errors import ParameterError
+from dprl.optional import needed
 
 __all__ = ["PALETTE", "curve", "grid", "look", "reference", "save", "style"]
 
@@ -30,16 +31,8 @@ DASHES = ("-", "--", "-.", ":")
 
 
 def _pyplot() -> Any:
-    try:
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ParameterError(
-            "figures need matplotlib.", do="Install it: pip install 'dprl[plot]'."
-        ) from error
-    return plt
+    needed("matplotlib", "a figure", "dprl[plot]").use("Agg")
+    return needed("matplotlib.pyplot", "a figure", "dprl[plot]")
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ ROWS = [
     "describe",
     "review serve reporting",
     "answers splitting demo console options",
-    "judge servers icu_cli",
+    "judge servers icu_cli reproducing",
     "cli",
     "__main__",
     "__init__",

@@ -134,6 +134,15 @@ def test_a_package_that_is_there_and_broken_is_told_apart(monkeypatch, tmp_path)
     assert "no_such_module_of_theirs" in caught.value.where
 
 
+def test_ctrl_c_in_the_middle_of_an_import_is_no_missing_package(monkeypatch, tmp_path):
+    lines = ["try:", "    raise KeyboardInterrupt", "except KeyboardInterrupt as stop:"]
+    lines.append("    raise ImportError('initialization failed') from stop")
+    (tmp_path / "stopped_halfway.py").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        needed("stopped_halfway", "a test", "dprl[test]")
+
+
 def test_the_error_travels_between_processes():
     try:
         needed("no_such_package", "a test", "dprl[test]")

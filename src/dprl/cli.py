@@ -20,6 +20,7 @@ from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, split, sweep
 from dprl.options import Json, LearnerOptions, LogOptions, Whole, numbers, settings
+from dprl.reproducing import reproduce
 from dprl.servers import review, serve
 from dprl.version import __version__
 
@@ -232,93 +233,7 @@ app.command(sweep)
 app.command(report)
 
 
-@app.command
-def reproduce(
-    names: list[str],
-    /,
-    *,
-    quick: Annotated[
-        bool, Parameter(help="A small version, in about a minute.", negative="")
-    ] = False,
-    out: Annotated[Path, Parameter(help="A folder; each experiment gets one inside it.")] = Path(
-        "out"
-    ),
-    tables: Annotated[
-        Path | None, Parameter(help="For hypotension: a folder of MIMIC tables.")
-    ] = None,
-    games: Annotated[
-        list[str] | None,
-        Parameter(
-            help="For atari: by default the paper's five.", consume_multiple=True, negative=""
-        ),
-    ] = None,
-    experts: Annotated[
-        Path | None, Parameter(help="For atari: a folder of trained networks.")
-    ] = None,
-    seed: Annotated[Whole, Parameter(help="Everything random follows from it.")] = 0,
-    workers: Annotated[Whole | None, Parameter(help="Processes; by default one a core.")] = None,
-    json: Json = False,
-) -> int:
-    """Run the paper's experiments: rows, a table and a figure each.
-
-    A run that was stopped goes on where it was; the rows do not depend on the workers.
-
-    Example: `dprl reproduce forest risky-arms --quick`
-
-    Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
-            or all; or hypotension, which needs --tables, or atari, which needs --experts
-            unless --quick.
-    """
-    from dprl.experiments import NAMES, experiment
-    from dprl.experiments.harness import reproduce as run
-    from dprl.experiments.hypotension import on_tables
-
-    wanted = list(NAMES) if "all" in names else names
-    apart = ("hypotension", "atari")
-    chosen = [experiment(name) for name in wanted if name not in apart]
-    if "hypotension" in names:
-        place = out / ("hypotension-quick" if quick else "hypotension")
-        with progress() as tell:
-            chosen.append(on_tables(tables, place, progress=tell))
-    if "atari" in names:
-        from dprl.experiments.atari import on_games
-
-        place = out / ("atari-quick" if quick else "atari")
-        with progress() as tell:
-            chosen.append(
-                on_games(games or (), experts, place, quick=quick, seed=seed, progress=tell)
-            )
-    results = []
-    for one in chosen:
-        with progress() as tell:
-            result = run(
-                one, out / (one.name + ("-quick" if quick else "")),
-                quick=quick, seed=seed, workers=workers, progress=tell,
-            )  # fmt: skip
-            if one.name == "hypotension":
-                from dprl.experiments.hypotension import reviewed
-                from dprl.reporting import report as write_report
-
-                tell("review report", 0.0)
-                policy, test = reviewed(result.folder, seed)
-                write_report(
-                    policy, test, result.folder / "review.html", values=not quick, seed=seed,
-                    title="Hypotension in intensive care: what would change", progress=tell,
-                )  # fmt: skip
-        results.append(result)
-        if not json:
-            lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
-            lines += [f"{result.rows:,} rows, table and figure in {result.folder}", ""]
-            show("\n".join(lines), as_json=False)
-    if json:
-        facts = [
-            {"name": r.name, "folder": str(r.folder), "rows": r.rows,
-             "summary": r.summary.to_dicts()}
-            for r in results
-        ]  # fmt: skip
-        show(facts, as_json=True)
-    return 0
+app.command(reproduce)
 
 
 @app.command

@@ -24,6 +24,8 @@ def needed(module: str, by: str, install: str, package: str = "") -> Any:
         importlib.import_module(top)
         return importlib.import_module(module)
     except ImportError as error:
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error  # Ctrl-C in the middle of an import
         there = not isinstance(error, ModuleNotFoundError) or error.name != top
         raise missing(by, package or top, f"import {module}: {error}", install, there) from error
 

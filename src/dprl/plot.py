@@ -14,7 +14,7 @@ from dprl.disk import replacing
 from dprl.errors import ParameterError
 from dprl.optional import needed
 
-__all__ = ["PALETTE", "curve", "grid", "look", "reference", "save", "style"]
+__all__ = ["PALETTE", "curve", "grid", "look", "ready", "reference", "save", "style"]
 
 PALETTE = {
     "DPRL contrast": "#0072b2",
@@ -33,6 +33,11 @@ DASHES = ("-", "--", "-.", ":")
 def _pyplot() -> Any:
     needed("matplotlib", "a figure", "dprl[plot]").use("Agg")
     return needed("matplotlib.pyplot", "a figure", "dprl[plot]")
+
+
+def ready() -> None:
+    """Refuse where figures cannot be drawn."""
+    _pyplot()
 
 
 @contextlib.contextmanager

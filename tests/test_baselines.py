@@ -27,6 +27,7 @@ LEARNERS = {
     "spibb-leq": lambda gamma: SPIBB(n_min=3, gamma=gamma, variant="leq"),
     "soft": lambda gamma: SoftSPIBB(epsilon=0.7, gamma=gamma),
     "soft-exact": lambda gamma: SoftSPIBB(epsilon=0.7, gamma=gamma, step="exact"),
+    "soft-published": lambda gamma: SoftSPIBB(epsilon=0.7, gamma=gamma, step="published"),
     "pqi": lambda gamma: PQI(b=0.02, gamma=gamma, r_min=-1.0 if gamma < 1 else 0.0),
     "cql": lambda gamma: CQL(alpha=0.2, gamma=gamma),
 }
@@ -171,12 +172,16 @@ def gain_by_linear_programme(Q, pi_b, e, epsilon):
     return -answer.fun
 
 
+def approximate(Q, pi_b, e, epsilon):
+    return soft_spibb._approximate(Q, pi_b, e, epsilon, True)
+
+
 def test_soft_steps_against_a_linear_programme():
     between = 0
     for seed in range(500):
         Q, pi_b, e, epsilon = one_state(seed)
         gains = []
-        for step in (soft_spibb._approximate, soft_spibb._exact):
+        for step in (approximate, soft_spibb._exact):
             pi = step(Q, pi_b, e, epsilon)
             change = np.abs(pi - pi_b)[0]
             seen = np.isfinite(e[0])
@@ -193,8 +198,9 @@ def test_soft_steps_against_a_linear_programme():
 
 def test_soft_steps_compiled_and_not(monkeypatch):
     rows = [one_state(seed) for seed in range(60)]
-    fast = [f(*row) for row in rows for f in (soft_spibb._approximate, soft_spibb._exact)]
-    slow = [soft_spibb._approximate.py_func, soft_spibb._exact.py_func]
+    fast = [f(*row) for row in rows for f in (approximate, soft_spibb._exact)]
+    slow = [approximate, soft_spibb._exact.py_func]
+    monkeypatch.setattr(soft_spibb, "_approximate", soft_spibb._approximate.py_func)
     monkeypatch.setattr(soft_spibb, "_next_offer", soft_spibb._next_offer.py_func)
     with np.errstate(invalid="ignore"):
         again = [f(*row) for row in rows for f in slow]
@@ -539,7 +545,8 @@ def test_a_model_of_another_discount_is_refused(name):
         (lambda: SoftSPIBB(epsilon=-1, gamma=0.9), "epsilon must lie in"),
         (lambda: SoftSPIBB(epsilon=np.inf, gamma=0.9), "epsilon must lie in"),
         (lambda: SoftSPIBB(epsilon="1", gamma=0.9), "epsilon must lie in .*; got '1'"),
-        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=1.0), "delta must lie in"),
+        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=0.0), "delta must lie in"),
+        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=1.01), "delta must lie in"),
         (lambda: SoftSPIBB(epsilon=1, gamma=0.9, step="both"), "step must be"),
         (lambda: SoftSPIBB(epsilon=1, gamma=True), "gamma must lie in"),
         (lambda: PQI(b=0, gamma=0.9), r"b must lie in \(0, 1\]; got 0"),

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import dprl
+import dprl.cli
 from conftest import options
 
 
@@ -316,6 +317,48 @@ def test_defaults_from_dprl_toml(run, visits, tmp_path):
     settings.write_text("[log")
     code, _, err = run("check", path)
     assert (code, "dprl.toml is not TOML" in err) == (1, True)
+
+
+def tables_of(app, name=""):
+    """Every command of the command line with its table in dprl.toml: 'fit', 'icu.build'."""
+    for word in app:
+        if not word.startswith("-"):
+            yield f"{name}{word}"
+            yield from tables_of(app[word], f"{name}{word}.")
+
+
+TABLES = sorted(tables_of(dprl.cli.app))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_command_has_its_table_in_dprl_toml(run, table, tmp_path):
+    """It may stand in the file, and what it says reaches the command: a wrong name is told."""
+    (tmp_path / "dprl.toml").write_text(f"[{table}]\n")
+    code, _, err = run("demo", "--json")
+    assert (code, err) == (0, "")
+    (tmp_path / "dprl.toml").write_text(f"[{table}]\nno_such_option = 1\n")
+    code, out, err = run(*table.split("."))
+    if table == "icu":  # holds the tables of its own commands, and nothing else
+        assert (code, "has 'icu.no_such_option', which is no table" in err) == (1, True)
+        return
+    assert (code, "no-such-option" in (out + err).replace("_", "-")) == (2, True)
+    (tmp_path / "dprl.toml").write_text(f"[{table}]\njson = true\n")
+    assert json.loads(run(*table.split("."), "--no-such-option")[1])["ok"] is False
+
+
+def test_split_takes_its_settings_from_dprl_toml(run, visits, tmp_path):
+    path, _ = visits
+    (tmp_path / "dprl.toml").write_text("[split]\nby = 'patient'\nout = 'halves'\nfraction = 0.7\n")
+    code, _, err = run("split", path)
+    assert (code, err) == (0, "")
+    assert (tmp_path / "halves" / "train.csv").is_file()
+
+
+def test_columns_reach_every_command_that_names_columns(run, tmp_path):
+    """[log] is for all commands with options that say which column is what, and no others."""
+    (tmp_path / "dprl.toml").write_text("[log]\nepisode = 'patient'\n")
+    told = dprl.options.settings(dprl.cli.app).data
+    assert sorted(told) == ["check", "evaluate", "fit", "gate", "report", "sweep"]
 
 
 @pytest.mark.parametrize(

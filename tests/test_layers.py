@@ -7,7 +7,9 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
-    "version errors table compiled",
+    "version errors compiled",
+    "optional",
+    "table",
     "exact intervals",
     "exact_moments",
     "limits",
@@ -41,14 +43,14 @@ ROWS = [
     "fqe",
     "ope",
     "icu",
-    "plot",
+    "plot variants",
     "sweeping",
     "experiments",
     "approval web change",
     "describe",
     "review serve reporting",
     "answers splitting demo console options",
-    "judge servers icu_cli",
+    "judge servers icu_cli reproducing",
     "cli",
     "__main__",
     "__init__",

@@ -174,10 +174,7 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
 def test_without_the_extra_it_says_what_to_install(demo, capsys, monkeypatch):
     folder, log = demo
     monkeypatch.chdir(folder)
-    real = __import__("importlib.util").util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "uvicorn" else real(name)
-    )
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     for tokens in (["serve", "p.dprl"], ["review", "p.dprl", "--log", str(log)]):
         assert _run(tokens) == 1
         assert "pip install 'dprl[serve]'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -144,6 +145,111 @@ def test_rivals_can_be_swept(care):
     )
     assert found.rows[0]["changes"] is None
     assert found.rows[0]["deferred"] == 0
+
+
+class Usual:
+    """A learner of one's own: the commonest action of a state with n_min visits, no dataclass."""
+
+    gamma = 1.0
+
+    def __init__(self, n_min):
+        self.n_min = n_min
+
+    def fit(self, log):
+        counts = np.zeros((log.n_states, log.n_actions))
+        np.add.at(counts, (log.codes(), log.action), 1)
+        usual = {
+            state: log.actions[int(row.argmax())] if row.sum() >= self.n_min else dprl.DEFER
+            for state, row in zip(log.states, counts, strict=True)
+        }
+        return dprl.CallablePolicy(
+            lambda states: [usual[s] for s in np.asarray(states).tolist()], actions=log.actions
+        )
+
+
+@dataclass
+class UsualData(Usual):
+    n_min: float
+
+
+class UsualHook(Usual):
+    def with_settings(self, n_min):
+        return UsualHook(n_min)
+
+
+@pytest.mark.parametrize("kind", [UsualData, UsualHook])
+def test_a_learner_of_ones_own_can_be_swept(care, kind):
+    _, train, valid = care
+    learner = kind(3)
+    found = dprl.sweep(learner, train, valid, n_min=[1, 10**6], draws=20, values=False)
+    assert [row["deferred"] for row in found.rows] == [0, 1]
+    assert learner.n_min == 3
+    for policy, n_min in zip(found.policies, [1, 10**6], strict=True):
+        alone = dprl.evaluate(Usual(n_min).fit(train), valid, gamma=1.0, draws=20, values=False)
+        swept = dprl.evaluate(policy, valid, gamma=1.0, draws=20, values=False)
+        assert alone["WPDIS"] == swept["WPDIS"]
+    picked = found.pick(lambda rows: 0)
+    with pytest.raises(PolicyError, match="the policy was picked on"):
+        dprl.evaluate(picked, valid, gamma=1.0)
+
+
+def test_what_a_learner_of_ones_own_needs_is_said(care):
+    _, train, valid = care
+
+    class Odd(Usual):
+        def with_settings(self, n_min):
+            return n_min
+
+    class Closed(Usual):
+        def with_settings(self):
+            return self
+
+    @dataclass
+    class Undiscounted(UsualData):
+        gamma = None
+
+    class Bare(UsualHook):
+        def with_settings(self, n_min):
+            return Bare(n_min)
+
+        def fit(self, log):
+            self.chosen = super().fit(log)
+            return self.chosen.model
+
+    class Own:
+        """A policy that has what `evaluate` asks for, and no memory."""
+
+        def __init__(self, actions):
+            self.actions = actions
+
+        def probabilities(self, states):
+            return np.full((len(states), len(self.actions)), 1 / len(self.actions))
+
+    class Free(UsualHook):
+        def with_settings(self, n_min):
+            return Free(n_min)
+
+        def fit(self, log):
+            return Own(log.actions)
+
+    def sweep(learner):
+        return dprl.sweep(learner, train, valid, n_min=[5], draws=20, values=False)
+
+    needed = r"Usual has no n_min to vary\.\n  A learner has fit\(log\), and is a dataclass with"
+    for learner, words in [
+        (Usual(3), needed),
+        (UsualData, r"UsualData is a class, not a learner\.\n  Make one"),
+        (Odd(3), r"returned a int, which has no fit\.\n  first: n_min = 5\n  It must return"),
+        (Closed(3), r"Closed cannot be given n_min = 5\.\n  first: TypeError: .*\n  A learner has"),
+        (Undiscounted(3), r"says how to discount\.\n  Give the learner"),
+        (object(), "object has no n_min to vary: it is no learner"),
+    ]:
+        with pytest.raises(ParameterError, match=words):
+            sweep(learner)
+    with pytest.raises(PolicyError, match="is no policy of dprl's"):
+        sweep(Bare(3))
+    with pytest.raises(PolicyError, match=r"a Own cannot remember .*\n  first: n_min 5\n  Let fit"):
+        sweep(Free(3)).pick(lambda rows: 0)
 
 
 # -- picking ------------------------------------------------------------------------------------

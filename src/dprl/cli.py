@@ -1,8 +1,5 @@
 """The command line.
 
-Commands: check, fit, gate, changes, explain, act, evaluate, sweep, report, review, serve,
-reproduce, demo.
-
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
 """
@@ -33,6 +30,7 @@ from dprl.options import (
     settings,
     whole,
 )
+from dprl.reproducing import reproduce
 from dprl.servers import review, serve
 from dprl.version import __version__
 
@@ -246,93 +244,7 @@ app.command(sweep)
 app.command(report)
 
 
-@app.command
-def reproduce(
-    names: list[str],
-    /,
-    *,
-    quick: Annotated[
-        bool, Parameter(help="A small version, in about a minute.", negative="")
-    ] = False,
-    out: Annotated[Path, Parameter(help="A folder; each experiment gets one inside it.")] = Path(
-        "out"
-    ),
-    tables: Annotated[
-        Path | None, Parameter(help="For hypotension: a folder of MIMIC tables.")
-    ] = None,
-    games: Annotated[
-        list[str] | None,
-        Parameter(
-            help="For atari: by default the paper's five.", consume_multiple=True, negative=""
-        ),
-    ] = None,
-    experts: Annotated[
-        Path | None, Parameter(help="For atari: a folder of trained networks.")
-    ] = None,
-    seed: Annotated[Whole, Parameter(help="Everything random follows from it.")] = 0,
-    workers: Annotated[Whole | None, Parameter(help="Processes; by default one a core.")] = None,
-    json: Json = False,
-) -> int:
-    """Run the paper's experiments: rows, a table and a figure each.
-
-    A run that was stopped goes on where it was; the rows do not depend on the workers.
-
-    Example: `dprl reproduce forest risky-arms --quick`
-
-    Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
-            or all; or hypotension, which needs --tables, or atari, which needs --experts
-            unless --quick.
-    """
-    from dprl.experiments import NAMES, experiment
-    from dprl.experiments.harness import reproduce as run
-    from dprl.experiments.hypotension import on_tables
-
-    wanted = list(NAMES) if "all" in names else names
-    apart = ("hypotension", "atari")
-    chosen = [experiment(name) for name in wanted if name not in apart]
-    if "hypotension" in names:
-        place = out / ("hypotension-quick" if quick else "hypotension")
-        with progress() as tell:
-            chosen.append(on_tables(tables, place, progress=tell))
-    if "atari" in names:
-        from dprl.experiments.atari import on_games
-
-        place = out / ("atari-quick" if quick else "atari")
-        with progress() as tell:
-            chosen.append(
-                on_games(games or (), experts, place, quick=quick, seed=seed, progress=tell)
-            )
-    results = []
-    for one in chosen:
-        with progress() as tell:
-            result = run(
-                one, out / (one.name + ("-quick" if quick else "")),
-                quick=quick, seed=seed, workers=workers, progress=tell,
-            )  # fmt: skip
-            if one.name == "hypotension":
-                from dprl.experiments.hypotension import reviewed
-                from dprl.reporting import report as write_report
-
-                tell("review report", 0.0)
-                policy, test = reviewed(result.folder, seed)
-                write_report(
-                    policy, test, result.folder / "review.html", values=not quick, seed=seed,
-                    title="Hypotension in intensive care: what would change", progress=tell,
-                )  # fmt: skip
-        results.append(result)
-        if not json:
-            lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
-            lines += [f"{result.rows:,} rows, table and figure in {result.folder}", ""]
-            show("\n".join(lines), as_json=False)
-    if json:
-        facts = [
-            {"name": r.name, "folder": str(r.folder), "rows": r.rows,
-             "summary": r.summary.to_dicts()}
-            for r in results
-        ]  # fmt: skip
-        show(facts, as_json=True)
-    return 0
+app.command(reproduce)
 
 
 @app.command
@@ -368,6 +280,15 @@ def main(tokens: list[str] | None = None) -> None:
     raise SystemExit(_run(sys.argv[1:] if tokens is None else tokens))
 
 
+def _kept_json(tables: Any, tokens: list[str]) -> bool:
+    """Whether the table of the command asked for says json = true; [icu.build] is inside [icu]."""
+    for token in tokens:
+        if not isinstance(tables.get(token), dict):
+            break
+        tables = tables[token]
+    return bool(tables.get("json"))
+
+
 def _run(tokens: list[str]) -> int:
     as_json = "--json" in tokens
     for stream in (sys.stdout, sys.stderr):
@@ -375,9 +296,8 @@ def _run(tokens: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that knows no '·' still gets words
     try:
         helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
-        kept = None if helping else settings()
-        if kept is not None and tokens:
-            as_json = as_json or bool(kept.data.get(tokens[0], {}).get("json"))
+        kept = None if helping else settings(app)
+        as_json = as_json or (kept is not None and _kept_json(kept.data, tokens))
         app.config = () if kept is None else (kept,)
         with interruptible():
             result = app(tokens, exit_on_error=False, result_action="return_value")

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning", "ParameterError",
-    "PlanError", "PolicyError", "PrecisionWarning", "interruptible",
+    "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning", "PackageError",
+    "ParameterError", "PlanError", "PolicyError", "PrecisionWarning", "interruptible",
 ]  # fmt: skip
 
 
@@ -39,6 +39,10 @@ class PolicyError(DprlError, ValueError):
 
 class ParameterError(DprlError, ValueError):
     """A parameter is outside what it may be."""
+
+
+class PackageError(ParameterError, ImportError):
+    """What was asked for needs a package that is not installed."""
 
 
 class PlanError(DprlError, RuntimeError):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from cyclopts import Parameter, Token
+from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
 from dprl.errors import ParameterError
@@ -190,8 +190,12 @@ class LearnerOptions:
             )
 
 
-def settings() -> Dict | None:
-    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command."""
+def settings(app: App) -> Dict | None:
+    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command.
+
+    Args:
+        app: The command line, which knows its commands.
+    """
     path = Path(SETTINGS)
     if not path.is_file():
         return None
@@ -201,17 +205,33 @@ def settings() -> Dict | None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
-    commands = {
-        "check", "fit", "gate", "changes", "explain", "act", "evaluate", "sweep", "report",
-        "review", "serve", "reproduce", "demo", "icu",
-    }  # fmt: skip
-    for name, table in tables.items():
-        if name not in commands | {"log"} or not isinstance(table, dict):
-            raise ParameterError(
-                f"{SETTINGS} has {name!r}, which is no table dprl knows.",
-                do=f"Tables are [log] and {', '.join(f'[{c}]' for c in sorted(commands))}.",
-            )
+    _check_tables(tables, app, ["log"])
     shared = tables.pop("log", {})
-    for command in ("check", "fit", "gate", "evaluate", "sweep", "report"):
-        tables[command] = {**shared, **tables.get(command, {})}
+    for command in _commands(app):
+        if _names_columns(app[command].default_command):
+            tables[command] = {**shared, **tables.get(command, {})}
     return Dict(tables, source=SETTINGS)
+
+
+def _commands(app: App) -> list[str]:
+    return sorted(name for name in app if not name.startswith("-"))
+
+
+def _check_tables(tables: Any, app: App, besides: list[str], inside: str = "") -> None:
+    """Refuse what is neither a table of a command nor one of those `besides`."""
+    known = besides + _commands(app)
+    for name, table in tables.items():
+        if name not in known or not isinstance(table, dict):
+            raise ParameterError(
+                f"{SETTINGS} has {inside + name!r}, which is no table dprl knows.",
+                do=f"Tables are {', '.join(f'[{inside}{one}]' for one in known)}.",
+            )
+        if name not in besides and app[name].default_command is None:  # a group of commands
+            _check_tables(table, app[name], [], f"{name}.")
+
+
+def _names_columns(command: Any) -> bool:
+    """Whether a command has options that say which column is what."""
+    kinds = [] if command is None else list(get_type_hints(command).values())
+    kinds += [part for kind in kinds for part in get_args(kind)]
+    return any(kind in (LogOptions, OtherColumns) for kind in kinds)

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from dprl.disk import replacing
 from dprl.errors import ParameterError
+from dprl.optional import needed
 
-__all__ = ["PALETTE", "curve", "grid", "look", "reference", "save", "style"]
+__all__ = ["PALETTE", "curve", "grid", "look", "ready", "reference", "save", "style"]
 
 PALETTE = {
     "DPRL contrast": "#0072b2",
@@ -30,16 +31,13 @@ DASHES = ("-", "--", "-.", ":")
 
 
 def _pyplot() -> Any:
-    try:
-        import matplotlib as mpl
+    needed("matplotlib", "a figure", "dprl[plot]").use("Agg")
+    return needed("matplotlib.pyplot", "a figure", "dprl[plot]")
 
-        mpl.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ParameterError(
-            "figures need matplotlib.", do="Install it: pip install 'dprl[plot]'."
-        ) from error
-    return plt
+
+def ready() -> None:
+    """Refuse where figures cannot be drawn."""
+    _pyplot()
 
 
 @contextlib.contextmanager

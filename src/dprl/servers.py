@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 
 from dprl.console import caution, complain, progress, show, warned
 from dprl.errors import ParameterError
+from dprl.optional import needed
 from dprl.options import Json, Partitions, Whole
 
 __all__ = ["review", "serve"]
@@ -162,7 +162,4 @@ def _warn(host: str, what: str) -> None:
 
 def _needs_extra() -> None:
     for name in ("starlette", "uvicorn"):
-        if importlib.util.find_spec(name) is None:
-            raise ParameterError(
-                f"a server needs {name}, which is not installed.", do="pip install 'dprl[serve]'"
-            )
+        needed(name, "a server", "dprl[serve]")

@@ -14,10 +14,9 @@ What settings share is done once: evidence, neighbours within a radius, the beha
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from dprl.ope import MODEL, evaluate
 from dprl.overlap import TOO_MUCH, shared, sketch
 from dprl.parquet import Row, write_rows
 from dprl.table import Table, plain
+from dprl.variants import fitted, grid_of
 
 __all__ = ["RULES", "Sweep", "sweep"]
 
@@ -165,7 +165,15 @@ class Sweep:
             )
         if not 0 <= chosen < len(self):
             raise ParameterError(f"the rule chose row {chosen} of {len(self)}.")
-        policy = self.policies[chosen]
+        policy: Any = self.policies[chosen]
+        if not (is_dataclass(type(policy)) and hasattr(policy, "provenance")):
+            raise PolicyError(
+                f"a {type(policy).__name__} cannot remember which logs it was chosen by.",
+                _words(self.rows[chosen]),
+                "Let fit(log) return one of dprl's policies, such as dprl.CallablePolicy(model, "
+                f"actions=log.actions); or take policies[{chosen}] of the sweep, and judge it on "
+                "episodes the sweep never saw.",
+            )
         origin = {
             "train": self.train, "valid": self.valid, "settings": len(self), "rule": name,
             "words": words, "estimator": self.estimator, "sample": list(self.sample),
@@ -211,8 +219,10 @@ def sweep(
     """Fit a learner with every setting, and judge each policy on the same held-out log.
 
     Args:
-        learner: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous`, or any learner with these settings;
-            everything else about it stays.
+        learner: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous`, a rival with these settings, or one of
+            your own: anything with `fit(log)` that returns a policy and is a dataclass with these
+            settings, or has a method `with_settings(n_min=...)` that returns such a learner.
+            Everything else about it stays.
         train: What the policies are learned from.
         valid: What they are judged on; no episode of `train`.
         n_min: Values to try.
@@ -236,7 +246,7 @@ def sweep(
             f"estimator must be one of {', '.join(known)}; got {estimator!r}.",
             do="" if values else "DM, DR and WDR need values=True.",
         )
-    settings = _settings(learner, n_min, radius)
+    settings = grid_of(learner, n_min, radius)
     if delta is not None:
         check_number("delta", delta, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
         check_range(value_range)
@@ -259,9 +269,9 @@ def sweep(
     tell = progress or (lambda stage, share: None)
     rows, policies, evaluations = [], [], []
     tell("settings", 0.0)
-    for setting, policy in zip(settings, _fitted(learner, train, settings), strict=True):
+    for setting, policy in zip(settings, fitted(learner, train, settings), strict=True):
         found = evaluate(
-            policy, valid, gamma=getattr(learner, "gamma", None), behavior=behavior, level=level,
+            policy, valid, gamma=_gamma(learner, policy), behavior=behavior, level=level,
             draws=draws, seed=seed, clip=clip, values=values,
         )  # fmt: skip
         row = {**setting, **_row(policy, found, estimator)}
@@ -281,39 +291,21 @@ def sweep(
     )  # fmt: skip
 
 
-def _settings(
-    learner: Any, n_min: Sequence[float], radius: Sequence[float] | None
-) -> list[dict[str, float]]:
-    """Every setting, those of one radius side by side; each is tried on the learner's own check."""
-    grid: dict[str, Sequence[float]] = {"n_min": n_min}
-    if radius is not None:
-        grid = {"radius": radius, **grid}
-    named = {f.name for f in fields(learner)} if hasattr(learner, "fit") else set()
-    for name, values in grid.items():
-        if name not in named:
-            raise ParameterError(f"{type(learner).__name__} has no {name} to vary.")
-        if isinstance(values, str) or not hasattr(values, "__len__") or not len(values):
-            raise ParameterError(f"{name} must be a list of values to try; got {values!r}.")
-        if len(set(values)) != len(values):
-            raise ParameterError(f"{name} lists a value twice: {list(values)!r}.")
-    found = [dict(zip(grid, place, strict=True)) for place in itertools.product(*grid.values())]
-    for setting in found:
-        replace(learner, **setting)
-    return found
-
-
-def _fitted(learner: Any, train: Log, settings: Sequence[Mapping[str, float]]) -> Iterator[Any]:
-    """The policy of every setting, from shared evidence where the learner can share it."""
-    if hasattr(learner, "fit_each"):
-        yield from learner.fit_each(train, settings)
-    else:
-        for setting in settings:
-            yield replace(learner, **setting).fit(train)
+def _gamma(learner: Any, policy: Any) -> float | None:
+    """The learner's discount; None where the policy has its own."""
+    own: float | None = getattr(learner, "gamma", None)
+    if own is None and "gamma" not in getattr(policy, "parameters", {}):
+        raise ParameterError(
+            f"neither {type(learner).__name__} nor its policy says how to discount.",
+            do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
+        )
+    return own
 
 
 def _row(policy: Any, found: Evaluation, estimator: str) -> Row:
     facts, estimate = found.facts, found[estimator]
     summary = policy.summary() if hasattr(policy, "summary") else {}
+    summary = summary if isinstance(summary, Mapping) else {}
     return {
         "changes": summary.get("changes"),
         "confirmations": summary.get("confirmations"),

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dprl.errors import ParameterError
+from dprl.optional import needed
+
 __all__ = ["Table", "plain"]
+
+BACKENDS = ("pandas", "polars", "pyarrow")
 
 
 def plain(value: Any) -> Any:
@@ -76,6 +81,13 @@ class Table:
         """The rows as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
         import narwhals as nw
 
+        if isinstance(backend, str):
+            if backend not in BACKENDS:
+                raise ParameterError(
+                    f"to_frame() knows no library {backend!r}.",
+                    do=f"Libraries: {', '.join(BACKENDS)}.",
+                )
+            needed(backend, f"to_frame({backend!r})", backend)
         data = {name: list(values) for name, values in self.columns.items()}
         frame = nw.from_dict(data, backend=backend)  # type: ignore[arg-type]
         return frame.to_native()

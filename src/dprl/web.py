@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dprl.errors import ParameterError
+from dprl.optional import needed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -210,8 +211,7 @@ def url_of(sock: socket.socket, host: str) -> str:
 
 def run(app: Any, sock: socket.socket) -> None:
     """Serve until told to stop; requests under way are finished first."""
-    import uvicorn
-
+    uvicorn = needed("uvicorn", "a server", "dprl[serve]")
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -13,7 +13,6 @@ Seeds: playing for a log, playing to judge and playing to train draw from ranges
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import ParameterError
+from dprl.optional import needed
 
 __all__ = ["GAMES", "Games", "Moment", "Playable", "chance", "first_seed", "optional"]
 
@@ -84,7 +84,7 @@ class Games:
 
     def __init__(self, game: str, n: int, *, longest: int = LONGEST) -> None:
         vector = optional("ale_py.vector_env", "ale-py")
-        roms = importlib.import_module("ale_py.roms")
+        roms = optional("ale_py.roms", "ale-py")
         if game not in roms.get_all_rom_ids():
             raise ParameterError(
                 f"there is no game {game!r}.", do=f"The study's: {', '.join(GAMES)}."
@@ -155,11 +155,4 @@ def chance(part: str, seed: int, t: int) -> np.random.Generator:
 
 def optional(module: str, package: str) -> Any:
     """A module of the extra `atari`."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ParameterError(
-            f"the Atari study needs {package}, which is not installed.",
-            f"import {module}: {error}",
-            "pip install 'dprl[atari]'",
-        ) from error
+    return needed(module, "the Atari study", "dprl[atari]", package)

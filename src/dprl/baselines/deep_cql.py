@@ -19,7 +19,6 @@ policy is four arrays and answers without it.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,10 +36,11 @@ from dprl.baselines.transitions import (
     described,
     transitions,
 )
-from dprl.errors import ParameterError, PlanError
+from dprl.errors import PlanError
 from dprl.feature_policy import NetworkPolicy
 from dprl.log import Cut, Log
 from dprl.neighbors.metric import Metric
+from dprl.optional import needed
 
 __all__ = ["DeepCQL"]
 
@@ -84,7 +84,7 @@ class DeepCQL:
 
     def fit(self, log: Log) -> NetworkPolicy:
         """The policy the network settles on."""
-        torch = _torch()
+        torch = needed("torch", "DeepCQL", "dprl[deep]")
         data = transitions(log, self.metric, self.gamma, self.cut)
         with _one_thread(torch):
             weights, loss = self._train(torch, data)
@@ -148,17 +148,6 @@ def _network(torch: Any, weights: list[Any], z: Any) -> Any:
     """Q (n, A) at coordinates z (n, d')."""
     W1, b1, W2, b2 = weights
     return torch.relu(z @ W1 + b1) @ W2 + b2
-
-
-def _torch() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise ParameterError(
-            "DeepCQL needs torch, which is not installed.",
-            f"import torch: {error}",
-            "pip install 'dprl[deep]'",
-        ) from error
 
 
 @contextmanager

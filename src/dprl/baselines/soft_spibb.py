@@ -14,11 +14,19 @@ Moving a unit of mass from i to j brings Q_j - Q_i and costs e_i + e_j. The gree
   a donor spends on the upper hull of (itself, receivers), whose edges are its offers, each with a
   price (the λ of the budget) no better than the one before. Taking offers from the best price down
   until the budget is met, the last in part, is the optimum (Sinha and Zoltners 1979).
-* approximate (the paper's): donors from the worst Q up; each gives to the receiver with the best
-  (Q_j - Q_i)/e_j, as much as it has and as the rest of the budget can pay for.
+* approximate (the paper's): donors i from the worst Q up. A donor may give min(π_i, E/(2 e_i)): E
+  is what is left of the budget, and π_i all it holds by then, received mass included. It gives to
+  the better actions j in order of (Q_j - Q_i)/e_j, to each what it may still give but at most
+  E/(2 e_j), and every unit of mass takes e_i + e_j from E: half of the budget is for each side.
 
 Departures from the paper:
 
+* The paper limits a donor once, before it gives. A donor with e_i < e_j that goes on to a second
+  receiver can then spend more than is left, and the step is outside its own constraint: with
+  Q = (0, 10, 1), e = (1, 2, .5), π_b = (.9, .05, .05) and ε = .8 it costs .9. Here no transfer
+  spends more than E, so that the constraint holds; where the paper's step keeps to E, ours is the
+  same. step="published" is the paper's to the letter, to compare with the authors' results.
+* Mass never moves between actions of equal Q (the paper leaves open how equals are sorted).
 * Policy iteration starts at π_b and a state moves only where the step is strictly better than what
   it has: the approximate step is no maximum, and could otherwise go round in circles.
 * States that were never visited keep a behaviour that is given; π̂_b is uniform there.
@@ -55,8 +63,10 @@ class SoftSPIBB:
     Attributes:
         epsilon: The budget ε of every state, at least 0.
         gamma: Discount in (0, 1].
-        delta: The δ in the doubt about a pair, in (0, 1).
-        step: "approximate" is the paper's greedy step, "exact" solves the linear programme.
+        delta: The δ in the doubt about a pair, in (0, 1]; the authors' experiments take 1.
+        step: "approximate" is the paper's greedy step, stopped where the budget ends; "exact"
+            solves the linear programme; "published" is the paper's greedy step to the letter,
+            which may leave the budget.
         behavior: float64 (S, A), π_b in the order of log.states and log.actions where it is known;
             None estimates it from the log.
         cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
@@ -65,7 +75,7 @@ class SoftSPIBB:
     epsilon: float
     gamma: float
     delta: float = 0.05
-    step: Literal["approximate", "exact"] = "approximate"
+    step: Literal["approximate", "exact", "published"] = "approximate"
     behavior: Floats | None = None
     cut: Cut | None = None
 
@@ -73,17 +83,22 @@ class SoftSPIBB:
         check_gamma(self.gamma)
         check_cut(self.cut)
         check_number("epsilon", self.epsilon, "[0, inf)", lambda x: 0 <= x < math.inf)
-        check_number("delta", self.delta, "(0, 1)", lambda x: 0 < x < 1)
-        if self.step not in ("approximate", "exact"):
-            raise ParameterError(f"step must be 'approximate' or 'exact'; got {self.step!r}.")
+        check_number("delta", self.delta, "(0, 1]", lambda x: 0 < x <= 1)
+        if self.step not in ("approximate", "exact", "published"):
+            raise ParameterError(
+                f"step must be 'approximate', 'exact' or 'published'; got {self.step!r}.",
+                do="'approximate' and 'exact' keep to the budget, 'published' may not.",
+            )
 
     def plan(self, model: Model) -> Floats:
         """π (S, A): the best policy of the model that the budgets permit."""
         pi_b = behavior_of(model, self.behavior)
-        e = doubt(model, self.delta)
-        kernel = _exact if self.step == "exact" else _approximate
+        e, epsilon = doubt(model, self.delta), float(self.epsilon)
         mdp = known_mdp(model, self.gamma)
-        return improve(mdp, pi_b, lambda Q: kernel(Q, pi_b, e, float(self.epsilon)))
+        if self.step == "exact":
+            return improve(mdp, pi_b, lambda Q: _exact(Q, pi_b, e, epsilon))
+        stop = self.step == "approximate"
+        return improve(mdp, pi_b, lambda Q: _approximate(Q, pi_b, e, epsilon, stop))
 
     def fit(self, log: Log) -> StochasticPolicy:
         """The improvement on the behaviour that this log supports."""
@@ -107,31 +122,31 @@ def doubt(model: Model, delta: float) -> Floats:
 
 @compiled
 def _approximate(
-    Q: Floats, pi_b: Floats, e: Floats, epsilon: float
+    Q: Floats, pi_b: Floats, e: Floats, epsilon: float, stop: bool
 ) -> Floats:  # pragma: no cover - compiled
-    """The paper's greedy step, all (S, A): donors from the worst up, receivers by (Q_j-Q_i)/e_j."""
+    """The paper's greedy step, all (S, A); `stop` lets no transfer spend more than is left."""
     S, A = Q.shape
     pi = pi_b.copy()
+    ratio = np.empty(A)  # what a unit of mass brings, over the receiver's doubt
     for s in range(S):
         left = epsilon
         for i in np.argsort(Q[s], kind="mergesort"):
-            if left <= 0:
-                break
-            if pi_b[s, i] <= 0 or np.isinf(e[s, i]):
+            mine = min(pi[s, i], left / (2 * e[s, i]))  # 0 where i was never seen
+            if mine <= 0:
                 continue
-            to, best = -1, 0.0
             for j in range(A):
-                ratio = (Q[s, j] - Q[s, i]) / e[s, j]
-                if ratio > best:
-                    to, best = j, ratio
-            if to < 0:
-                continue
-            price = e[s, i] + e[s, to]
-            mass = min(pi_b[s, i], left / price)
-            pi[s, i] -= mass
-            pi[s, to] += mass
-            left -= mass * price
-    return pi
+                ratio[j] = (Q[s, j] - Q[s, i]) / e[s, j]
+            for j in np.argsort(-ratio, kind="mergesort"):
+                if ratio[j] <= 0 or mine <= 0 or left <= 0:
+                    break
+                mass = min(mine, left / (2 * e[s, j]))
+                if stop:
+                    mass = min(mass, left / (e[s, i] + e[s, j]))
+                mine -= mass
+                pi[s, i] -= mass
+                pi[s, j] += mass
+                left -= mass * (e[s, i] + e[s, j])
+    return np.maximum(pi, 0.0)
 
 
 @compiled

@@ -21,6 +21,7 @@ from scipy import sparse
 
 from dprl.envs.mdp import FiniteMDP
 from dprl.errors import ParameterError
+from dprl.optional import missing
 
 __all__ = ["icu_sepsis"]
 
@@ -75,8 +76,5 @@ def _data_file() -> Path:
         path = Path(folder) / "envs" / "assets" / "dynamics.npz"
         if path.is_file():
             return path
-    raise ParameterError(
-        "icu_sepsis needs the dynamics of the package icu-sepsis, which is not installed.",
-        "icu_sepsis/envs/assets/dynamics.npz",
-        "Install it: pip install 'dprl[bench]' (or pip install icu-sepsis).",
-    )
+    where = "icu_sepsis/envs/assets/dynamics.npz"
+    raise missing("the sepsis ward", "icu-sepsis", where, "dprl[bench]")

@@ -21,6 +21,7 @@ from dprl.compiled import compiled
 from dprl.errors import ParameterError, PlanError
 from dprl.linear import solve
 from dprl.log import CUT, TERMINAL, Label, Log
+from dprl.optional import needed
 
 __all__ = ["FiniteMDP"]
 
@@ -173,6 +174,7 @@ class FiniteMDP:
 
     def to_gym(self, seed: int | None = None) -> Any:
         """The same problem as a gymnasium environment (extra `gym`)."""
+        needed("gymnasium", "to_gym()", "dprl[gym]")
         from dprl.envs.gym import make
 
         return make(self, seed)

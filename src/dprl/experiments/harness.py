@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -144,6 +145,7 @@ def reproduce(
     if seed < 0:
         raise ParameterError(f"seed must be at least 0; got {seed!r}.")
     check_target(*(folder / name for name in RESULTS))
+    plot.ready()  # before hours of rows, not after
     settings = list(experiment.settings(quick, seed))
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
@@ -160,7 +162,11 @@ def reproduce(
 
 
 def _go_with_parent() -> None:
-    """A worker whose parent was killed ends at once; by itself it would wait for work for ever."""
+    """A worker whose parent was killed ends at once; by itself it would wait for work for ever.
+
+    Ctrl-C reaches all processes of a terminal: it is the parent who hears it, and ends the workers.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None  # this runs in workers only
 
@@ -187,6 +193,7 @@ def _run_all(
         return
     # Fresh processes: a fork would inherit the threads and locks of this one.
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
         min(workers, len(todo)), mp_context=context, initializer=_go_with_parent
     ) as pool:
@@ -198,6 +205,9 @@ def _run_all(
                 say(experiment.name, done / total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            # Tasks under way may take minutes, and what they leave is whole: no need to wait.
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.kill()
             raise
 
 

@@ -1,7 +1,7 @@
 """The command line.
 
 Commands: check, fit, gate, changes, explain, act, evaluate, sweep, report, review, serve,
-reproduce, demo.
+export, reproduce, demo.
 
 Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
 was not understood · 130 stopped by hand.
@@ -22,8 +22,9 @@ from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, split, sweep
-from dprl.options import Json, LearnerOptions, LogOptions, Whole, numbers, settings
+from dprl.options import Cases, Json, LearnerOptions, LogOptions, Whole, numbers, settings
 from dprl.servers import review, serve
+from dprl.sharing import export
 from dprl.version import __version__
 
 __all__ = ["app", "main"]
@@ -117,7 +118,9 @@ def fit(
 
 
 @app.command
-def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) -> int:
+def changes(
+    policy: str, /, *, confirmations: bool = False, cases: Cases = False, json: Json = False
+) -> int:
     """List the decisions a policy would change, the largest difference first.
 
     Args:
@@ -127,7 +130,8 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
     from dprl.loading import deferring
 
     fitted = deferring(policy)
-    table = fitted.confirmations() if confirmations else fitted.changes()
+    listed = fitted.confirmations if confirmations else fitted.changes
+    table = listed(cases=cases)
     proved = fitted.certificate
     if json:
         facts = None if proved is None else proved.to_dict()
@@ -141,7 +145,7 @@ app.command(gate)
 
 
 @app.command
-def explain(policy: str, state: str, /, *, json: Json = False) -> int:
+def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = False) -> int:
     """Say why a policy answers as it does in one state.
 
     Args:
@@ -170,7 +174,7 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
                 f"this policy's states are {what}; got {state!r}.",
                 do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
             ) from None
-    explanation = fitted.explain(label)
+    explanation = fitted.explain(label, cases=cases)
     show(explanation.to_dict() if json else str(explanation), json)
     return 0
 
@@ -347,6 +351,7 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
 
 app.command(review)
 app.command(serve)
+app.command(export)
 
 
 # -- around the commands -------------------------------------------------------------------------

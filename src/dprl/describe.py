@@ -34,7 +34,7 @@ from dprl.explanation import change_rows, change_words, counted, silences, welch
 from dprl.grouping import group, ranges_of
 from dprl.log import CUT, Label, Log
 from dprl.neighbor_policy import NeighborPolicy
-from dprl.overlap import seen
+from dprl.overlap import cannot_tell, seen
 from dprl.policy import Policy
 from dprl.region import range_words
 from dprl.returns import returns
@@ -72,6 +72,11 @@ class Described:
     silent: tuple[tuple[str, float], ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+
+    @property
+    def unsure(self) -> str:
+        """Why nobody can tell whether the policy has seen this log; '' where it is on record."""
+        return cannot_tell(self.policy.provenance)
 
     @property
     def trained(self) -> bool:
@@ -140,6 +145,8 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         near = policy.near() if isinstance(policy, NeighborPolicy) else None
         settled = settle(log, gamma, policy.parameters.get("cut"), near)
     notes = [str(w.message) for w in said]
+    if cannot_tell(policy.provenance):
+        notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
     if settled.n_episodes < log.n_episodes:
         notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")
     G = returns(settled, gamma)

@@ -282,8 +282,8 @@ def report(
     out: Annotated[Path, Parameter(help="Where the report goes.")] = Path("review.html"),
     title: Annotated[str, Parameter(help="Its heading.")] = "What this policy would change",
     cases: Annotated[
-        Whole, Parameter(help="Past cases a side of each change; 0: no row of the log is shown.")
-    ] = 2,
+        Whole, Parameter(help="Past cases of the log a side of each change, with their labels.")
+    ] = 0,
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,

@@ -14,6 +14,7 @@ from dprl.errors import ParameterError
 
 __all__ = [
     "SETTINGS",
+    "Cases",
     "Json",
     "LearnerOptions",
     "LogOptions",
@@ -43,6 +44,10 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
+
+Cases = Annotated[
+    bool, Parameter(help="Name training episodes, where the policy knows them.", negative="")
+]
 
 
 @Parameter(name="*")
@@ -185,7 +190,7 @@ def settings() -> Dict | None:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
     commands = {
         "check", "fit", "gate", "changes", "explain", "act", "evaluate", "sweep", "report",
-        "review", "serve", "reproduce", "demo", "icu",
+        "review", "serve", "export", "reproduce", "demo", "icu",
     }  # fmt: skip
     for name, table in tables.items():
         if name not in commands | {"log"} or not isinstance(table, dict):

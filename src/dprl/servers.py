@@ -34,6 +34,10 @@ def review(
         list[str], Parameter(help="The log to look at it by, best held out.", negative="")
     ],
     out: Annotated[Path, Parameter(help="Where the approved policy goes.")] = Path("approved.dprl"),
+    cases: Annotated[
+        bool,
+        Parameter(help="Show similar *training* episodes too; the log's own always.", negative=""),
+    ] = False,
     verdicts: Annotated[
         Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
     ] = None,
@@ -49,7 +53,8 @@ def review(
     """Open a local page on which people judge a policy's changes one by one.
 
     Verdicts are kept beside the policy, in POLICY.review.sqlite; the approved changes alone go
-    into a policy of their own, with the audit trail beside it.
+    into a policy of their own, with the audit trail beside it. The page shows past cases of --log
+    with their labels: it is for people who may read that log.
 
     Example: `dprl review policy.dprl --log test.parquet`
 
@@ -73,7 +78,7 @@ def review(
     from dprl.web import new_token, open_socket, run, url_of
 
     token = new_token()
-    app = found.app(token, host, tuple(allow_host or ()))
+    app = found.app(token, host, tuple(allow_host or ()), cases)
     sock = open_socket(host, port)
     url = f"{url_of(sock, host)}/{token}/"
     facts: dict[str, Any] = {"url": url, "verdicts": str(found.verdicts.path), "out": str(out)}
@@ -95,6 +100,12 @@ def serve(
         Parameter(negative="--no-token", help="Ask for a token; may be left out on loopback only."),
     ] = True,
     body_limit: Annotated[Whole, Parameter(help="Bytes a request may have.")] = 1 << 20,
+    cases: Annotated[
+        bool,
+        Parameter(
+            help="Let /explain name similar training episodes, patients perhaps.", negative=""
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Answer over HTTP: POST /act and /explain, GET /policy, /healthz, /metrics, /openapi.json.
@@ -130,15 +141,16 @@ def serve(
             f"{TOKEN} must have at least {SHORTEST} characters, plain ones without blanks."
         )
     app = serve_app(
-        fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit
-    )
+        fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit,
+        cases=cases,
+    )  # fmt: skip
     sock = open_socket(host, port)
     url = url_of(sock, host)
     shown = None if given else secret
     lines = [f"Serving {policy} at {url}"]
     lines += [f"Token: {shown}"] if shown else []
     facts = {"url": url, "token": shown, "policy": fitted.digest()}
-    _warn(host, "answers and similar training episodes")
+    _warn(host, "answers and similar training episodes" if cases else "answers")
     _announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
     run(app, sock)
     return 0

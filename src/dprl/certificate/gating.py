@@ -55,6 +55,7 @@ from dprl.learn import DPRLDiscrete
 from dprl.log import Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbors.metric import Metric
+from dprl.overlap import sealed_origin
 from dprl.points import allowed
 from dprl.policy import Policy
 from dprl.stored import provenance_of
@@ -246,7 +247,10 @@ def _origin(proposal: Any, log: Log) -> dict[str, Any]:
     facts = getattr(proposal, "provenance", {})
     if not facts or facts.get("log") == log.digest():
         return {}
-    return {"proposed": {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}}
+    kept = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
+    if facts.get("public"):
+        kept["public"] = True
+    return {"proposed": sealed_origin(kept)}
 
 
 def _learner(proposal: Any) -> Learner:

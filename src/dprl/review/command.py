@@ -42,13 +42,13 @@ class Review:
         """Write the approved policy and the audit trail."""
         return write_approved(self.described, self.verdicts, self.out, self.needs)
 
-    def app(self, token: str, host: str, names: tuple[str, ...]) -> Any:
-        """The page as an ASGI application."""
+    def app(self, token: str, host: str, names: tuple[str, ...], cases: bool = False) -> Any:
+        """The page as an ASGI application; `cases` shows similar training episodes too."""
         from dprl.review.app import review_app
 
         return review_app(
             self.described, self.verdicts, self.out,
-            token=token, needs=self.needs, host=host, names=names,
+            token=token, needs=self.needs, host=host, names=names, cases=cases,
         )  # fmt: skip
 
 

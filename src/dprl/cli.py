@@ -22,6 +22,7 @@ from dprl.disk import keep_apart
 from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, split, sweep
+from dprl.log_columns import columns_for
 from dprl.options import Cases, Json, LearnerOptions, LogOptions, Whole, numbers, settings
 from dprl.servers import review, serve
 from dprl.sharing import export
@@ -45,7 +46,7 @@ A log is a table with one decision a row. Look at it, fit a policy, read what it
 
 Never seen it work? `dprl demo` shows the whole job on data it makes itself.
 Column names and settings can be kept in `dprl.toml`: a table [log] for the columns, and one
-table a command, such as [fit].
+table a command, such as [fit]. Commands that take a policy read the columns it was fitted on.
 """,
     help_epilogue="Exit codes: 0 done · 1 refused, and why was said · 2 not understood.",
 )
@@ -208,6 +209,9 @@ def act(
 
     keep_apart(out, policy, states)
     fitted = deferring(policy)
+    if state is None and not hasattr(fitted, "feature_names"):
+        kept = columns_for(fitted, None, "act")["state"]
+        state = kept[0] if isinstance(kept, list) and len(kept) == 1 else kept
     answered = answer(fitted, states, state, column)
     counts = answered.counts()
     if answered.guessed:

@@ -31,6 +31,7 @@ from dprl.change import Case, Change, Check
 from dprl.cut import settle
 from dprl.errors import LogError
 from dprl.explanation import change_rows, change_words, counted, silences, welch, why_silent
+from dprl.familiar import check_familiar
 from dprl.grouping import group, ranges_of
 from dprl.log import CUT, Label, Log
 from dprl.neighbor_policy import NeighborPolicy
@@ -137,14 +138,14 @@ class Described:
 
 def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    known = seen(policy.provenance, log)
+    known, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         near = policy.near() if isinstance(policy, NeighborPolicy) else None
         settled = settle(log, gamma, policy.parameters.get("cut"), near)
-    notes = [str(w.message) for w in said]
+    notes = [*strange, *(str(w.message) for w in said)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
     if settled.n_episodes < log.n_episodes:

@@ -21,6 +21,7 @@ __all__ = [
     "OtherColumns",
     "Whole",
     "Wholes",
+    "columns_in_settings",
     "numbers",
     "settings",
 ]
@@ -177,11 +178,17 @@ class LearnerOptions:
             )
 
 
-def settings() -> Dict | None:
-    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command."""
+COLUMNS = ("episode", "state", "action", "reward", "time", "group", "available", "ended")
+LEARNING = ("check", "fit", "sweep")
+JUDGING = ("gate", "evaluate", "report", "review")
+"""Commands that read a log: by columns that are named, or by those a policy was fitted on."""
+
+
+def _tables() -> dict[str, dict[str, Any]]:
+    """The tables of dprl.toml in the current folder; none where there is no such file."""
     path = Path(SETTINGS)
     if not path.is_file():
-        return None
+        return {}
     import tomllib
 
     try:
@@ -198,7 +205,29 @@ def settings() -> Dict | None:
                 f"{SETTINGS} has {name!r}, which is no table dprl knows.",
                 do=f"Tables are [log] and {', '.join(f'[{c}]' for c in sorted(commands))}.",
             )
+    return tables
+
+
+def settings() -> Dict | None:
+    """Defaults from dprl.toml: [log] for the columns, one table a command.
+
+    Columns of commands that take a policy are not among them: see `columns_in_settings`.
+    """
+    tables = _tables()
+    if not tables:
+        return None
     shared = tables.pop("log", {})
-    for command in ("check", "fit", "gate", "evaluate", "sweep", "report"):
+    for command in LEARNING:
         tables[command] = {**shared, **tables.get(command, {})}
+    for command in (*JUDGING, "act"):
+        merged = {**(shared if command in JUDGING else {}), **tables.get(command, {})}
+        tables[command] = {k: v for k, v in merged.items() if k not in COLUMNS}
     return Dict(tables, source=SETTINGS)
+
+
+def columns_in_settings(command: str) -> dict[str, Any]:
+    """What dprl.toml calls the columns of a log, for a command that takes a policy."""
+    tables = _tables()
+    merged = {**tables.get("log", {}), **tables.get(command, {})}
+    parts = COLUMNS if command in JUDGING else ("state",)
+    return {k: v for k, v in merged.items() if k in parts}

@@ -12,7 +12,8 @@ from cyclopts import Parameter
 
 from dprl.console import caution, complain, progress, show, warned
 from dprl.errors import ParameterError
-from dprl.options import Json, Whole
+from dprl.log_columns import columns_for
+from dprl.options import Json, OtherColumns, Whole
 
 __all__ = ["review", "serve"]
 
@@ -29,6 +30,7 @@ SHORTEST = 16
 def review(
     policy: str,
     /,
+    columns: OtherColumns | None = None,
     *,
     log: Annotated[
         list[str], Parameter(help="The log to look at it by, best held out.", negative="")
@@ -60,14 +62,17 @@ def review(
 
     Args:
         policy: A policy file.
+        columns: Where columns are not called as they were for the policy.
     """
     from dprl.loading import deferring
     from dprl.review.command import open_review
 
+    fitted = deferring(policy)
+    named = columns_for(fitted, columns, "review")
     with progress() as tell, warned() as said:
         found = open_review(
-            deferring(policy), policy, log,
-            verdicts=verdicts, out=out, needs=needs, progress=tell,
+            fitted, policy, log,
+            verdicts=verdicts, out=out, needs=needs, columns=named, progress=tell,
         )  # fmt: skip
     caution(said)
     if export:

@@ -51,6 +51,7 @@ from dprl.certificate.reach import certified_gain, nats_of_sets
 from dprl.continuous import DPRLContinuous
 from dprl.cut import settle
 from dprl.errors import LogError, ParameterError
+from dprl.familiar import check_familiar
 from dprl.learn import DPRLDiscrete
 from dprl.log import Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
@@ -139,6 +140,7 @@ def gate(
     pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
     if isinstance(proposal, Policy):
         pairs &= _same_pairs(proposal, log)
+        check_familiar(proposal, log)
     if mode == "in-sample":
         wanted = pairs
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,7 @@ def open_review(
     verdicts: Path | None,
     out: Path,
     needs: int,
+    columns: Mapping[str, Any],
     progress: Progress,
 ) -> Review:
     """Everything `dprl review` needs, checked before anything is written."""
@@ -80,7 +82,7 @@ def open_review(
             f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",
             "Name other files.",
         )
-    data = read_like(policy, log, progress)
+    data = read_like(policy, log, progress, **columns)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
     keys = [c.key for c in described.changes]

@@ -23,7 +23,7 @@ def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     log, held = WORLD.sample(8000, seed=1), WORLD.sample(800, seed=2)
     policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(log)
-    dprl.report(policy, log, folder / "trained.html")
+    dprl.report(policy, log, folder / "trained.html", cases=2)
     dprl.report(dprl.gate(policy, log, value_range=(0, 1)), held, folder / "gated.html")
     cells = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
     dprl.report(cells, ward(500, 9), folder / "cells.html", values=False)
@@ -32,10 +32,10 @@ def reports(tmp_path_factory):
         n_min=10, radius=0.08, gamma=0.97, metric=dprl.Metric(scale="none"), cut="terminal"
     )
     walker, walks = learner.fit(world.sample(200, seed=1)), world.sample(100, seed=2)
-    dprl.report(walker, walks, folder / "regions.html", values=False)
+    dprl.report(walker, walks, folder / "regions.html", values=False, cases=2)
     hostile = to_log([[(HOSTILE, HOSTILE, 1.0)]] * 6 + [[(HOSTILE, "a", 0.0)]] * 9)
     silly = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(hostile)
-    dprl.report(silly, hostile.take(range(12)), folder / "hostile.html", title=HOSTILE)
+    dprl.report(silly, hostile.take(range(12)), folder / "hostile.html", title=HOSTILE, cases=2)
     (folder / "notebook.html").write_text(
         "<!doctype html><meta charset=utf-8><table id=outer><tr><td>outside</td></tr></table>"
         + "".join(x._repr_html_() for x in (walker, cells, cells.certificate, policy)),

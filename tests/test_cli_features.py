@@ -38,7 +38,7 @@ def test_features(run, stays):
     code, out, _ = run("explain", "policy.dprl", "x_pressure=50,x_lactate=2")
     assert code == 0
     assert out.startswith("x_pressure = 50, x_lactate = 2: suggests fluids")
-    code, out, _ = run("explain", "policy.dprl", "x_pressure=50,x_lactate=2", "--json")
+    code, out, _ = run("explain", "policy.dprl", "x_pressure=50,x_lactate=2", "--cases", "--json")
     assert len(json.loads(out)["similar"]) == 8
     states = "id,x_lactate,x_pressure\n1,2,50\n2,2,90\n3,2,900\n"
     code, out, _ = run("act", "policy.dprl", stdin=states)

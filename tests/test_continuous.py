@@ -239,8 +239,9 @@ def test_it_finds_where_to_speak(policy):
 
 
 def test_changes_name_the_features(policy):
-    table = policy.changes()
+    table = policy.changes(cases=True)
     assert len(table) > 30
+    assert list(policy.changes().columns)[:3] == ["pressure", "lactate", "usual"]
     assert list(table.columns)[:4] == ["episode", "pressure", "lactate", "usual"]
     rows = table.to_dicts()
     low = [row["low"] for row in rows]
@@ -260,10 +261,12 @@ def test_points_of_groups_carry_the_names_of_groups():
         action=rng.choice(["a", "b"], 60), reward=rng.random(60),
     )  # fmt: skip
     policy = dprl.DPRLContinuous(n_min=2, radius=3.0, gamma=1.0).fit(log)
-    said = policy.explain([0.5, 0.5])
+    said = policy.explain([0.5, 0.5], cases=True)
     assert "The most similar groups" in str(said)
     assert set(said.similar["group"]) <= set(log.groups)
-    listed = [*policy.changes().to_dicts(), *policy.confirmations().to_dicts()]
+    listed = [
+        *policy.changes(cases=True).to_dicts(), *policy.confirmations(cases=True).to_dicts(),
+    ]  # fmt: skip
     assert listed
     assert all(row["group"] in log.groups and "episode" not in row for row in listed)
 
@@ -276,7 +279,7 @@ def test_a_feature_called_like_a_column_keeps_its_numbers():
         feature_names=["value", "low", "z"],
     )  # fmt: skip
     policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
-    rows = policy.changes().to_dicts()
+    rows = policy.changes(cases=True).to_dicts()
     assert rows
     for row in rows:
         told = [row["value (feature)"], row["low (feature)"], row["z"]]
@@ -285,10 +288,10 @@ def test_a_feature_called_like_a_column_keeps_its_numbers():
 
 
 def test_explanations_name_similar_episodes(policy, ward):
-    text = str(policy.explain([50, 2]))
+    text = str(policy.explain([50, 2], cases=True))
     assert text.startswith("pressure = 50, lactate = 2: suggests fluids (change)")
     assert "The most similar episodes" in text
-    similar = policy.explain([50, 2]).similar
+    similar = policy.explain([50, 2], cases=True).similar
     assert similar["distance"] == sorted(similar["distance"])
     assert all(e in ward.episodes for e in similar["episode"])
     far = policy.explain({"pressure": 500, "lactate": 2})

@@ -255,7 +255,8 @@ def test_silence_is_counted_by_reason(walker, care, cells):
         )
     policy, log = walker
     few = log.take(np.arange(6))
-    far = replace(few, features=few.features + 9.0)
+    away = 9.0 * (np.arange(few.n_steps) % 2)[:, None]  # every second step lies elsewhere
+    far = replace(few, features=few.features + away)
     for data in (few, far):
         slow = {
             why.replace(" of it.", "."): share for why, share in slow_silence(policy, data).items()

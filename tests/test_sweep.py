@@ -352,16 +352,16 @@ def test_overlap_is_told_from_chance(env):
     """Simulated logs share all labels, and short episodes repeat; that is no overlap."""
     for seed in range(8):
         a, b = env.sample(300, seed=2 * seed), env.sample(200, seed=2 * seed + 1)
-        assert shared(sketch(a), b) == shared(sketch(b), a) == 0
+        assert shared(sketch(a), a.digest(), b) == shared(sketch(b), b.digest(), a) == 0
     log = env.sample(1_000, seed=99)
     one, two = log.split(0.5, seed=0)
-    assert shared(sketch(one), two) == 0
-    assert shared(sketch(one), log) == 1
-    assert shared(sketch(log), one) == 1
-    assert 0.2 < shared(sketch(one), log.take(range(600, 1_000))) < 1.01
+    assert shared(sketch(one), one.digest(), two) == 0
+    assert shared(sketch(one), one.digest(), log) == 1
+    assert shared(sketch(log), log.digest(), one) == 1
+    assert 0.2 < shared(sketch(one), one.digest(), log.take(range(600, 1_000))) < 1.01
     mixed = log.take(np.concatenate([np.flatnonzero(np.isin(log.episodes, one.episodes))[:100],
                                      np.flatnonzero(np.isin(log.episodes, two.episodes))[:300]]))  # fmt: skip
-    assert 0.05 < shared(sketch(one), mixed) < 0.6
+    assert 0.05 < shared(sketch(one), one.digest(), mixed) < 0.6
 
 
 def test_overlap_does_not_hang_on_codes_or_on_how_labels_are_stored(tmp_path):
@@ -380,10 +380,12 @@ def test_overlap_does_not_hang_on_codes_or_on_how_labels_are_stored(tmp_path):
         state=np.append(log.state, 0), action=np.append(log.action, 0),
         reward=np.append(log.reward, 0),
     )  # fmt: skip
-    assert shared(sketch(named), longer) > 0.98
-    assert shared((), log) == 0
+    assert shared(sketch(named), named.digest(), longer) > 0.98
+    assert shared((), "", log) == 0
     same = dprl.from_arrays(episode=range(50), state=[0] * 50, action=[0] * 50, reward=[0.0] * 50)
-    assert shared(sketch(same), same) == 0  # nothing can be told: that is for the digest
+    assert (
+        shared(sketch(same), same.digest(), same) == 0
+    )  # nothing can be told: that is for the digest
 
 
 # -- showing ------------------------------------------------------------------------------------

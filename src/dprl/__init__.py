@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dprl.neighbors.metric import Metric
     from dprl.ope import evaluate
     from dprl.policy import DEFER, Policy
+    from dprl.public import public_copy
     from dprl.reporting import report
     from dprl.stochastic import StochasticPolicy
     from dprl.sweeping import Sweep, sweep
@@ -93,6 +94,7 @@ __all__ = [
     "icu",
     "load",
     "prune",
+    "public_copy",
     "read",
     "report",
     "stats",
@@ -121,6 +123,7 @@ _HOME = {
     "dprl.neighbors.metric": ("Metric",),
     "dprl.ope": ("evaluate",),
     "dprl.policy": ("DEFER", "Policy"),
+    "dprl.public": ("public_copy",),
     "dprl.reporting": ("report",),
     "dprl.stochastic": ("StochasticPolicy",),
     "dprl.sweeping": ("Sweep", "sweep"),

@@ -21,6 +21,7 @@ import numpy as np
 from dprl.errors import ParameterError
 from dprl.log import Label
 from dprl.neighbor_policy import NeighborPolicy
+from dprl.overlap import sealed_origin
 from dprl.policy import Policy
 from dprl.region import Region
 
@@ -60,4 +61,4 @@ def limit_regions(
 
 def _noted(policy: Policy | NeighborPolicy, noted: Mapping[str, Any]) -> dict[str, Any]:
     """Where the limited policy comes from: the policy it is a part of, and why this part."""
-    return {**policy.provenance, "approved": {"policy": policy.digest(), **noted}}
+    return {**sealed_origin(policy.provenance), "approved": {"policy": policy.digest(), **noted}}

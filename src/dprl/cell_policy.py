@@ -126,8 +126,8 @@ class CellPolicy(Policy):
             raise PolicyError("states of features must be named.", do="Pass their features.")
         return self.at(states).probabilities(behavior=behavior)
 
-    def explain(self, state: Any) -> Explanation:
-        """Why the policy answers as it does at one state."""
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """Why the policy answers as it does at one state; it knows no past cases by name."""
         x, single = features_of(state, self.feature_names)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
@@ -139,11 +139,11 @@ class CellPolicy(Policy):
         here = super().explain(cell)
         return replace(here, state=words, reason=f"Cell {cell}: {here.reason}")
 
-    def changes(self) -> Table:
+    def changes(self, *, cases: bool = False) -> Table:
         """The cells whose suggestion differs from the usual action, largest first."""
         return self._listed(super().changes())
 
-    def confirmations(self) -> Table:
+    def confirmations(self, *, cases: bool = False) -> Table:
         """The cells whose suggestion is the usual action already, largest first."""
         return self._listed(super().confirmations())
 

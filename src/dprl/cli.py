@@ -20,7 +20,9 @@ from dprl.errors import DprlError, ParameterError, interruptible
 from dprl.icu_cli import app as icu
 from dprl.judge import evaluate, gate, report, split, sweep
 from dprl.limits import shortage
+from dprl.log_columns import columns_for
 from dprl.options import (
+    Cases,
     Json,
     LearnerOptions,
     LogOptions,
@@ -32,6 +34,7 @@ from dprl.options import (
 )
 from dprl.reproducing import reproduce
 from dprl.servers import review, serve
+from dprl.sharing import export
 from dprl.version import __version__
 
 __all__ = ["app", "main"]
@@ -52,7 +55,7 @@ A log is a table with one decision a row. Look at it, fit a policy, read what it
 
 Never seen it work? `dprl demo` shows the whole job on data it makes itself.
 Column names and settings can be kept in `dprl.toml`: a table [log] for the columns, and one
-table a command, such as [fit].
+table a command, such as [fit]. Commands that take a policy read the columns it was fitted on.
 """,
     help_epilogue="Exit codes: 0 done · 1 refused, and why was said · 2 not understood.",
 )
@@ -125,7 +128,9 @@ def fit(
 
 
 @app.command
-def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) -> int:
+def changes(
+    policy: str, /, *, confirmations: bool = False, cases: Cases = False, json: Json = False
+) -> int:
     """List the decisions a policy would change, the largest difference first.
 
     Args:
@@ -135,7 +140,8 @@ def changes(policy: str, /, *, confirmations: bool = False, json: Json = False) 
     from dprl.loading import deferring
 
     fitted = deferring(policy)
-    table = fitted.confirmations() if confirmations else fitted.changes()
+    listed = fitted.confirmations if confirmations else fitted.changes
+    table = listed(cases=cases)
     proved = fitted.certificate
     if json:
         facts = None if proved is None else proved.to_dict()
@@ -149,7 +155,7 @@ app.command(gate)
 
 
 @app.command
-def explain(policy: str, state: str, /, *, json: Json = False) -> int:
+def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = False) -> int:
     """Say why a policy answers as it does in one state.
 
     Args:
@@ -178,7 +184,7 @@ def explain(policy: str, state: str, /, *, json: Json = False) -> int:
                 f"this policy's states are {what}; got {state!r}.",
                 do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
             ) from None
-    explanation = fitted.explain(label)
+    explanation = fitted.explain(label, cases=cases)
     show(explanation.to_dict() if json else str(explanation), json)
     return 0
 
@@ -213,6 +219,9 @@ def act(
 
     keep_apart(out, policy, states)
     fitted = deferring(policy)
+    if state is None and not hasattr(fitted, "feature_names"):
+        kept = columns_for(fitted, None, "act")["state"]
+        state = kept[0] if isinstance(kept, list) and len(kept) == 1 else kept
     answered = answer(fitted, states, state, column, partitions)
     counts = answered.counts()
     if answered.guessed:
@@ -270,6 +279,7 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
 
 app.command(review)
 app.command(serve)
+app.command(export)
 
 
 # -- around the commands -------------------------------------------------------------------------

@@ -38,11 +38,12 @@ from dprl.explanation import (
     surest_first,
     why_silent,
 )
+from dprl.familiar import check_familiar
 from dprl.grouping import group, ranges_of
 from dprl.intervals import contrast_of
 from dprl.log import CUT, Label, Log
 from dprl.neighbor_policy import NeighborPolicy
-from dprl.overlap import seen
+from dprl.overlap import cannot_tell, seen
 from dprl.policy import Policy
 from dprl.region import range_words
 from dprl.returns import returns
@@ -80,6 +81,11 @@ class Described:
     silent: tuple[tuple[str, float], ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+
+    @property
+    def unsure(self) -> str:
+        """Why nobody can tell whether the policy has seen this log; '' where it is on record."""
+        return cannot_tell(self.policy.provenance)
 
     @property
     def trained(self) -> bool:
@@ -140,14 +146,16 @@ class Described:
 
 def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    known = seen(policy.provenance, log)
+    known, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         near = policy.near() if isinstance(policy, NeighborPolicy) else None
         settled = settle(log, gamma, policy.parameters.get("cut"), near)
-    notes = [str(w.message) for w in said]
+    notes = [*strange, *(str(w.message) for w in said)]
+    if cannot_tell(policy.provenance):
+        notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
     if settled.n_episodes < log.n_episodes:
         notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")
     G = returns(settled, gamma)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dprl.policy import Policy
 
 __all__ = [
+    "NONE",
     "Explanation",
     "advantage_interval",
     "apart",
@@ -152,7 +153,8 @@ class Explanation:
         episodes: n(s), training trajectories that visited the state.
         value: V̂(s), or None where it was never visited.
         actions: One row an action seen there: counts, values, whether allowed, and why not.
-        similar: The most similar episodes, where states are features; empty otherwise.
+        similar: The most similar episodes, where states are features and cases were asked for;
+            empty otherwise.
     """
 
     state: Label

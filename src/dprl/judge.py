@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from dprl.console import caution, progress, show, warned
 from dprl.disk import keep_apart
 from dprl.errors import ParameterError
+from dprl.log_columns import columns_for
 from dprl.options import Json, LearnerOptions, LogOptions, OtherColumns, Partitions, Whole, Wholes
 
 __all__ = ["evaluate", "gate", "report", "split", "sweep"]
@@ -66,8 +67,9 @@ def gate(
 
     keep_apart(out, policy, *files)
     fitted = deferring(policy)
+    named = columns_for(fitted, columns, "gate")
     with progress() as tell, warned() as said:
-        data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
+        data = read_like(fitted, files, tell, **named)
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, value_range=(lowest, highest), margin=margin, mode=mode,
@@ -119,8 +121,9 @@ def evaluate(
     from dprl.loading import read_like
 
     fitted = dprl.load(policy)
+    named = columns_for(fitted, columns, "evaluate")
     with progress() as tell, warned() as said:
-        data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
+        data = read_like(fitted, files, tell, **named)
         found = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             allow_seen=allow_seen, progress=tell,
@@ -287,8 +290,8 @@ def report(
     out: Annotated[Path, Parameter(help="Where the report goes.")] = Path("review.html"),
     title: Annotated[str, Parameter(help="Its heading.")] = "What this policy would change",
     cases: Annotated[
-        Whole, Parameter(help="Past cases a side of each change; 0: no row of the log is shown.")
-    ] = 2,
+        Whole, Parameter(help="Past cases of the log a side of each change, with their labels.")
+    ] = 0,
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
@@ -311,8 +314,9 @@ def report(
 
     keep_apart(out, policy, *files)
     fitted = deferring(policy)
+    named = columns_for(fitted, columns, "report")
     with progress() as tell, warned() as said:
-        data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
+        data = read_like(fitted, files, tell, **named)
         written = dprl.report(
             fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
             progress=tell,

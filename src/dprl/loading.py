@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dprl.files import Progress
     from dprl.log import Log
 
-__all__ = ["deferring", "load", "read_like"]
+__all__ = ["deferring", "load", "own_columns", "read_like"]
 
 
 Loaded: TypeAlias = Policy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
@@ -45,12 +45,19 @@ def deferring(path: str | os.PathLike[str]) -> Policy | NeighborPolicy:
     return fitted
 
 
+PARTS = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
+
+
+def own_columns(policy: Any) -> dict[str, Any]:
+    """The columns a policy was fitted on, by part; empty where it does not say."""
+    return {k: v for k, v in policy.provenance.get("columns", {}).items() if k in PARTS and v}
+
+
 def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
     """A log from files that have the columns the policy was fitted on, or these where `named`."""
     from dprl.io import read  # acting on a policy needs no reader of logs
 
-    parts = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
-    columns = {k: v for k, v in policy.provenance.get("columns", {}).items() if k in parts and v}
+    columns = own_columns(policy)
     features = isinstance(policy, NeighborPolicy | CellPolicy | NetworkPolicy)
     if features:
         columns["state"] = list(policy.feature_names)

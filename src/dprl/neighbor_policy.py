@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.evidence import Evidence
-from dprl.explanation import Explanation, apart, change_rows, change_words, unit
+from dprl.explanation import NONE, Explanation, apart, change_rows, change_words, unit
 from dprl.featured import features_of
 from dprl.grouping import group
 from dprl.log import Label
@@ -253,8 +253,13 @@ class NeighborPolicy(Stored):
         """
         return self.at(states).probabilities(behavior=behavior)
 
-    def explain(self, state: Any) -> Explanation:
-        """Why the policy answers as it does at one state, and the most similar episodes."""
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """Why the policy answers as it does at one state.
+
+        Args:
+            state: As in `at`.
+            cases: Name the most similar training episodes too. Their labels may be patients'.
+        """
         x, single = features_of(state, self.feature_names)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
@@ -263,7 +268,9 @@ class NeighborPolicy(Stored):
         reason = here.reason
         if here.episodes == 0:
             reason = f"Nothing in the training log lies within {self.parameters['radius']:g} of it."
-        return replace(here, state=words, reason=reason, similar=self._similar(x))
+        return replace(
+            here, state=words, reason=reason, similar=self._similar(x) if cases else NONE
+        )
 
     def _similar(self, x: NDArray[np.float64]) -> Table:
         z = self._metric.transform(x)
@@ -288,20 +295,25 @@ class NeighborPolicy(Stored):
         """The policy at its own training points, each left out of its own neighbourhood."""
         return self._decide(self.z, self.episode)
 
-    def changes(self) -> Table:
-        """The training points where its suggestion is not the usual action, largest first."""
-        return self._listed(self.training.changes())
+    def changes(self, *, cases: bool = False) -> Table:
+        """The training points where its suggestion is not the usual action, largest first.
 
-    def confirmations(self) -> Table:
+        `cases` names the episode (or group) of each; labels may be patients'.
+        """
+        return self._listed(self.training.changes(), cases)
+
+    def confirmations(self, *, cases: bool = False) -> Table:
         """The training points where its suggestion is the usual action already."""
-        return self._listed(self.training.confirmations())
+        return self._listed(self.training.confirmations(), cases)
 
-    def _listed(self, table: Table) -> Table:
-        """A table by training point, with the episode and the features in place of a number."""
+    def _listed(self, table: Table, cases: bool) -> Table:
+        """A table by training point, with features (and the episode) in place of a number."""
         rows = np.array(table["state"], np.int64)
         x = self._features(self.z[rows])
-        columns: dict[str, Any] = {unit(self): [self.episodes[e] for e in self.episode[rows]]}
-        taken = {*columns, *table.columns}
+        columns: dict[str, Any] = {}
+        if cases:
+            columns[unit(self)] = [self.episodes[e] for e in self.episode[rows]]
+        taken = {unit(self), *table.columns}
         for i in np.flatnonzero(self.weight):
             columns[apart(self.feature_names[i], taken)] = x[:, i].tolist()
         columns |= {n: v for n, v in table.columns.items() if n != "state"}

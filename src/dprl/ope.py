@@ -34,6 +34,7 @@ from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
 from dprl.evaluation import ENOUGH, Evaluation
+from dprl.familiar import check_familiar, never_saw
 from dprl.fqe import evaluate_q
 from dprl.log import Cut, Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
@@ -88,7 +89,7 @@ def evaluate(
     check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
     check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
     check_number("clip", clip, "[0, 1]", lambda v: 0 <= v <= 1)
-    said_before = refuse_seen(policy, log, allow_seen)
+    said_before = (*refuse_seen(policy, log, allow_seen), *check_familiar(policy, log))
     tell = progress or (lambda stage, share: None)
 
     # The rows that are left keep their old numbers in `time`.
@@ -149,7 +150,9 @@ def evaluate(
         rows=rows_out,
         behavior=usual_practice,
         facts=facts,
-        warnings=(*said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut)),
+        warnings=tuple(dict.fromkeys((
+            *said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut),
+        ))),
         settings={
             "gamma": gamma, "level": float(level), "draws": int(draws), "seed": int(seed),
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
@@ -308,11 +311,7 @@ def _warnings(
         known = np.array([s in policy._index for s in log.states])
         strange = float((~known)[log.codes()].mean())
         if strange > 0.01:
-            does = "defers" if hasattr(policy, "choice") else "is uniform"
-            said.append(
-                f"{100 * strange:.1f} % of steps are in states the policy never saw; it {does} "
-                "there."
-            )
+            said.append(never_saw(policy, strange))
     if cut == "bootstrap" and len(log.cut_episodes):
         said.append(
             f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "

@@ -15,6 +15,7 @@ from dprl.errors import ParameterError
 
 __all__ = [
     "SETTINGS",
+    "Cases",
     "Json",
     "LearnerOptions",
     "LogOptions",
@@ -22,6 +23,7 @@ __all__ = [
     "Partitions",
     "Whole",
     "Wholes",
+    "columns_in_settings",
     "numbers",
     "settings",
     "whole",
@@ -56,6 +58,9 @@ Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.",
 
 Partitions = Annotated[
     bool, Parameter(help="Make columns of folders named NAME=VALUE, too.", negative="")
+]
+Cases = Annotated[
+    bool, Parameter(help="Name training episodes, where the policy knows them.", negative="")
 ]
 
 
@@ -190,26 +195,45 @@ class LearnerOptions:
             )
 
 
-def settings(app: App) -> Dict | None:
-    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command.
+COLUMNS = ("episode", "state", "action", "reward", "time", "group", "available", "ended")
 
-    Args:
-        app: The command line, which knows its commands.
-    """
+
+def _tables() -> dict[str, dict[str, Any]]:
+    """The tables of dprl.toml in the current folder; none where there is no such file."""
     path = Path(SETTINGS)
     if not path.is_file():
-        return None
+        return {}
     import tomllib
 
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{SETTINGS} is not TOML.", str(error), "Mend that line.") from error
+    return tables
+
+
+def settings(app: App) -> Dict | None:
+    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command.
+
+    Columns of commands that take a policy are not among them: see `columns_in_settings`.
+
+    Args:
+        app: The command line, which knows its commands.
+    """
+    tables = _tables()
+    if not tables:
+        return None
     _check_tables(tables, app, ["log"])
     shared = tables.pop("log", {})
-    for command in _commands(app):
-        if _names_columns(app[command].default_command):
-            tables[command] = {**shared, **tables.get(command, {})}
+    for name in _commands(app):
+        command = app[name].default_command
+        if _takes(command, LogOptions):
+            tables[name] = {**shared, **tables.get(name, {})}
+        elif _takes(command, OtherColumns):
+            merged = {**shared, **tables.get(name, {})}
+            tables[name] = {k: v for k, v in merged.items() if k not in COLUMNS}
+        elif name == "act" and name in tables:
+            tables[name].pop("state", None)
     return Dict(tables, source=SETTINGS)
 
 
@@ -230,8 +254,15 @@ def _check_tables(tables: Any, app: App, besides: list[str], inside: str = "") -
             _check_tables(table, app[name], [], f"{name}.")
 
 
-def _names_columns(command: Any) -> bool:
-    """Whether a command has options that say which column is what."""
+def _takes(command: Any, kind: type) -> bool:
+    """Whether a command has options of this kind."""
     kinds = [] if command is None else list(get_type_hints(command).values())
-    kinds += [part for kind in kinds for part in get_args(kind)]
-    return any(kind in (LogOptions, OtherColumns) for kind in kinds)
+    return kind in [*kinds, *(part for hint in kinds for part in get_args(hint))]
+
+
+def columns_in_settings(command: str) -> dict[str, Any]:
+    """What dprl.toml calls the columns of a log, for a command that takes a policy."""
+    tables = _tables()
+    merged = {**tables.get("log", {}), **tables.get(command, {})}
+    parts = ("state",) if command == "act" else COLUMNS
+    return {k: v for k, v in merged.items() if k in parts}

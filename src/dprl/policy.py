@@ -187,8 +187,11 @@ class Policy(Stored):
         result[speaks, chosen[speaks]] = 1.0
         return result
 
-    def explain(self, state: Label) -> Explanation:
-        """Why the policy answers as it does in one state."""
+    def explain(self, state: Label, *, cases: bool = False) -> Explanation:
+        """Why the policy answers as it does in one state.
+
+        `cases` asks for past cases by name; a policy over labels knows none.
+        """
         return explain_state(self, state, self._codes([state])[0])
 
     # -- what it would change ----------------------------------------------------------------
@@ -208,11 +211,14 @@ class Policy(Stored):
         change = (self.choice != self.usual) | shared
         return _read_only(np.where(self.choice < 0, 0, np.where(change, 2, 1)).astype(np.int8))
 
-    def changes(self) -> Table:
-        """The decision points whose suggestion differs from the usual action, largest first."""
+    def changes(self, *, cases: bool = False) -> Table:
+        """The decision points whose suggestion differs from the usual action, largest first.
+
+        `cases` asks for the labels of training episodes; only a `NeighborPolicy` knows them.
+        """
         return change_rows(self, np.flatnonzero(self.kind == 2), "changes")
 
-    def confirmations(self) -> Table:
+    def confirmations(self, *, cases: bool = False) -> Table:
         """The decision points whose suggestion is the usual action already, largest first."""
         return change_rows(self, np.flatnonzero(self.kind == 1), "confirmations")
 

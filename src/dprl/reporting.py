@@ -105,7 +105,7 @@ def report(
     path: str | os.PathLike[str],
     *,
     title: str = "What this policy would change",
-    cases: int = 2,
+    cases: int = 0,
     values: bool = True,
     draws: int = 2_000,
     seed: int = 0,
@@ -119,8 +119,9 @@ def report(
         log: The log to judge it by, best one it has not seen.
         path: Where the file goes.
         title: Its heading.
-        cases: Past cases shown of either side of a change, with the labels of their episodes; 0
-            for a report that holds no row of the log.
+        cases: Past cases shown of either side of a change, with the labels of their episodes. By
+            default none: the report names no episode. (The typical state of a change over features
+            is that of one decision in the log, without its label.)
         values: Fit a model of values for the estimates that need one (DM, DR, WDR).
         draws: Of the bootstrap.
         seed: Of everything random. Same policy, log, seed and date: same bytes.
@@ -266,7 +267,9 @@ def _origin(
 ) -> list[tuple[str, str]]:
     """Where everything comes from, as words: name and value."""
     made = policy.provenance
-    hidden = {"sample", "sweep", "approved", "ranges", "log", "made_by"}
+    hidden = {
+        "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public",
+    }  # fmt: skip
     rows = [
         ("Policy", policy.digest()),
         ("Judged by log", described.log_digest),

@@ -11,8 +11,9 @@ from cyclopts import Parameter
 
 from dprl.console import caution, complain, progress, show, warned
 from dprl.errors import ParameterError
+from dprl.log_columns import columns_for
 from dprl.optional import needed
-from dprl.options import Json, Partitions, Whole
+from dprl.options import Json, OtherColumns, Whole
 
 __all__ = ["review", "serve"]
 
@@ -29,11 +30,16 @@ SHORTEST = 16
 def review(
     policy: str,
     /,
+    columns: OtherColumns | None = None,
     *,
     log: Annotated[
         list[str], Parameter(help="The log to look at it by, best held out.", negative="")
     ],
     out: Annotated[Path, Parameter(help="Where the approved policy goes.")] = Path("approved.dprl"),
+    cases: Annotated[
+        bool,
+        Parameter(help="Show similar *training* episodes too; the log's own always.", negative=""),
+    ] = False,
     verdicts: Annotated[
         Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
     ] = None,
@@ -41,7 +47,6 @@ def review(
     export: Annotated[
         bool, Parameter(help="Open no page: write what is approved, and end.", negative="")
     ] = False,
-    partitions: Partitions = False,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     allow_host: Names = None,
@@ -50,20 +55,24 @@ def review(
     """Open a local page on which people judge a policy's changes one by one.
 
     Verdicts are kept beside the policy, in POLICY.review.sqlite; the approved changes alone go
-    into a policy of their own, with the audit trail beside it.
+    into a policy of their own, with the audit trail beside it. The page shows past cases of --log
+    with their labels: it is for people who may read that log.
 
     Example: `dprl review policy.dprl --log test.parquet`
 
     Args:
         policy: A policy file.
+        columns: Where columns are not called as they were for the policy.
     """
     from dprl.loading import deferring
     from dprl.review.command import open_review
 
+    fitted = deferring(policy)
+    named = columns_for(fitted, columns, "review")
     with progress() as tell, warned() as said:
         found = open_review(
-            deferring(policy), policy, log,
-            verdicts=verdicts, out=out, needs=needs, partitions=partitions, progress=tell,
+            fitted, policy, log, verdicts=verdicts, out=out, needs=needs,
+            columns=named, progress=tell,
         )  # fmt: skip
     caution(said)
     if export:
@@ -74,7 +83,7 @@ def review(
     from dprl.web import new_token, open_socket, run, url_of
 
     token = new_token()
-    app = found.app(token, host, tuple(allow_host or ()))
+    app = found.app(token, host, tuple(allow_host or ()), cases)
     sock = open_socket(host, port)
     url = f"{url_of(sock, host)}/{token}/"
     facts: dict[str, Any] = {"url": url, "verdicts": str(found.verdicts.path), "out": str(out)}
@@ -96,6 +105,12 @@ def serve(
         Parameter(negative="--no-token", help="Ask for a token; may be left out on loopback only."),
     ] = True,
     body_limit: Annotated[Whole, Parameter(help="Bytes a request may have.")] = 1 << 20,
+    cases: Annotated[
+        bool,
+        Parameter(
+            help="Let /explain name similar training episodes, patients perhaps.", negative=""
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Answer over HTTP: POST /act and /explain, GET /policy, /healthz, /metrics, /openapi.json.
@@ -131,15 +146,16 @@ def serve(
             f"{TOKEN} must have at least {SHORTEST} characters, plain ones without blanks."
         )
     app = serve_app(
-        fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit
-    )
+        fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit,
+        cases=cases,
+    )  # fmt: skip
     sock = open_socket(host, port)
     url = url_of(sock, host)
     shown = None if given else secret
     lines = [f"Serving {policy} at {url}"]
     lines += [f"Token: {shown}"] if shown else []
     facts = {"url": url, "token": shown, "policy": fitted.digest()}
-    _warn(host, "answers and similar training episodes")
+    _warn(host, "answers and similar training episodes" if cases else "answers")
     _announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
     run(app, sock)
     return 0

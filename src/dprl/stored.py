@@ -16,7 +16,7 @@ from dprl import archive
 from dprl.claim import Certificate
 from dprl.errors import PolicyError
 from dprl.log import Facts, Label, Log
-from dprl.overlap import sketch
+from dprl.overlap import sealed_origin, sketch
 from dprl.table import plain
 from dprl.version import __version__
 
@@ -133,8 +133,14 @@ class Stored:
         return words, arrays
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy file (a zip of JSON and npy; equal policies give equal bytes)."""
-        archive.pack(path, self.KIND, *self._parts())
+        """Write the policy file (a zip of JSON and npy; equal policies give equal bytes).
+
+        Plain hashes of training groups, which files of older versions hold, are sealed
+        (`dprl.overlap`): such a file is written with a new digest.
+        """
+        words, arrays = self._parts()
+        words["provenance"] = plain(sealed_origin(self.provenance))
+        archive.pack(path, self.KIND, words, arrays)
 
     def digest(self) -> str:
         """SHA-256 of everything the policy holds."""

@@ -91,7 +91,7 @@ class Sweep:
     estimator: str
     train: str
     valid: str
-    sample: tuple[str, ...]
+    sample: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -176,7 +176,7 @@ class Sweep:
             )
         origin = {
             "train": self.train, "valid": self.valid, "settings": len(self), "rule": name,
-            "words": words, "estimator": self.estimator, "sample": list(self.sample),
+            "words": words, "estimator": self.estimator, "sample": dict(self.sample),
         }  # fmt: skip
         return replace(policy, provenance={**policy.provenance, "sweep": origin})
 
@@ -254,7 +254,9 @@ def sweep(
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")
     check_log(train)
     check_log(valid)
-    in_both = 1.0 if train.digest() == valid.digest() else shared(sketch(train), valid)
+    in_both = (
+        1.0 if train.digest() == valid.digest() else shared(sketch(train), train.digest(), valid)
+    )
     if in_both > TOO_MUCH:
         raise ParameterError(
             f"about {100 * in_both:.0f} % of train and valid is the same: every setting would "
@@ -287,7 +289,7 @@ def sweep(
         tell("settings", len(rows) / len(settings))
     return Sweep(
         tuple(rows), tuple(policies), tuple(evaluations), estimator, train.digest(), valid.digest(),
-        tuple(sketch(valid)),
+        sketch(valid),
     )  # fmt: skip
 
 

@@ -104,12 +104,17 @@ def described(
     learner: Any, settings: dict[str, Any], log: Log, data: Transitions, **found: Any
 ) -> dict[str, Any]:
     """What a policy over features says of itself: the fields every `FeaturePolicy` has."""
+    x = np.asarray(log.features)
     return {
         "states": (),
         "actions": log.actions,
         "parameters": {"learner": type(learner).__name__, **settings},
         "provenance": provenance_of(
-            log, steps_used=len(data), notes=list(data.metric.notes), **found
+            log,
+            steps_used=len(data),
+            notes=list(data.metric.notes),
+            ranges=np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist(),
+            **found,
         ),
         "feature_names": log.feature_names,
         "scale": data.metric.scale,

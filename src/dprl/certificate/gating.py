@@ -51,10 +51,12 @@ from dprl.certificate.reach import certified_gain, nats_of_sets
 from dprl.continuous import DPRLContinuous
 from dprl.cut import settle
 from dprl.errors import LogError, ParameterError
+from dprl.familiar import check_familiar
 from dprl.learn import DPRLDiscrete
 from dprl.log import Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.neighbors.metric import Metric
+from dprl.overlap import sealed_origin
 from dprl.points import allowed
 from dprl.policy import Policy
 from dprl.stored import provenance_of
@@ -138,6 +140,7 @@ def gate(
     pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
     if isinstance(proposal, Policy):
         pairs &= _same_pairs(proposal, log)
+        check_familiar(proposal, log)
     if mode == "in-sample":
         wanted = pairs
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
@@ -246,7 +249,10 @@ def _origin(proposal: Any, log: Log) -> dict[str, Any]:
     facts = getattr(proposal, "provenance", {})
     if not facts or facts.get("log") == log.digest():
         return {}
-    return {"proposed": {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}}
+    kept = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
+    if facts.get("public"):
+        kept["public"] = True
+    return {"proposed": sealed_origin(kept)}
 
 
 def _learner(proposal: Any) -> Learner:

@@ -54,9 +54,14 @@ def review_app(
     needs: int = 1,
     host: str = "127.0.0.1",
     names: tuple[str, ...] = (),
+    cases: bool = False,
 ) -> Starlette:
-    """The page as an ASGI application."""
-    site = _Site(described, verdicts, out, token, needs)
+    """The page as an ASGI application.
+
+    Past cases of the log it is judged by are shown with their labels; `cases` adds the most similar
+    *training* episodes, which the policy file names.
+    """
+    site = _Site(described, verdicts, out, token, needs, cases)
     routes = [
         Route("/{token}/", site.index),
         Route("/{token}/style.css", site.style),
@@ -85,11 +90,18 @@ def review_app(
 
 class _Site:
     def __init__(
-        self, described: Described, verdicts: Verdicts, out: Path, token: str, needs: int
+        self,
+        described: Described,
+        verdicts: Verdicts,
+        out: Path,
+        token: str,
+        needs: int,
+        training_cases: bool,
     ) -> None:
         self.described, self.verdicts, self.out = described, verdicts, out
         self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
         self.keys = [c.key for c in described.changes]
+        self.training_cases = training_cases
         self.certificate = described.policy.certificate
         self.digest, self.exported = described.policy.digest(), None
         ends = [abs(x) for c in described.changes for x in (c.advantage, c.low, c.high)
@@ -175,9 +187,10 @@ class _Site:
 
     def _similar(self, c: Change) -> list[dict[str, Any]]:
         policy = self.described.policy
-        if not isinstance(policy, NeighborPolicy):
+        if not (isinstance(policy, NeighborPolicy) and self.training_cases):
             return []
-        return policy.explain([value for _, value in c.typical]).similar.to_dicts()
+        near = policy.explain([value for _, value in c.typical], cases=True)
+        return near.similar.to_dicts()
 
     def _certified(self, c: Change) -> list[tuple[str, str]]:
         """The certificate's row on this change, as words."""

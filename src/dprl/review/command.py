@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,13 +43,13 @@ class Review:
         """Write the approved policy and the audit trail."""
         return write_approved(self.described, self.verdicts, self.out, self.needs)
 
-    def app(self, token: str, host: str, names: tuple[str, ...]) -> Any:
-        """The page as an ASGI application."""
+    def app(self, token: str, host: str, names: tuple[str, ...], cases: bool = False) -> Any:
+        """The page as an ASGI application; `cases` shows similar training episodes too."""
         from dprl.review.app import review_app
 
         return review_app(
             self.described, self.verdicts, self.out,
-            token=token, needs=self.needs, host=host, names=names,
+            token=token, needs=self.needs, host=host, names=names, cases=cases,
         )  # fmt: skip
 
 
@@ -60,7 +61,7 @@ def open_review(
     verdicts: Path | None,
     out: Path,
     needs: int,
-    partitions: bool = False,
+    columns: Mapping[str, Any],
     progress: Progress,
 ) -> Review:
     """Everything `dprl review` needs, checked before anything is written."""
@@ -87,7 +88,7 @@ def open_review(
             f"{str(file)!r} is no file that could hold verdicts.",
             do="Name another one with --verdicts.",
         )
-    data = read_like(policy, log, progress, partitions=partitions)
+    data = read_like(policy, log, progress, **columns)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
     keys = [c.key for c in described.changes]

@@ -21,6 +21,7 @@ from dprl.errors import PolicyError
 from dprl.explanation import KINDS, reason
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.policy import Policy
+from dprl.public import public_origin
 from dprl.table import plain
 
 __all__ = ["Answers", "StateError"]
@@ -51,9 +52,11 @@ class Answers:
 
     Attributes:
         policy: The policy.
+        cases: Whether explanations name the most similar training episodes.
     """
 
     policy: Policy | NeighborPolicy
+    cases: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.policy, FEATURED):
@@ -137,21 +140,21 @@ class Answers:
         if not answer["in_range"]:
             return {"state": state, "episodes": 0, "value": None, "actions": [], "similar": [],
                     **answer}  # fmt: skip
-        facts = self.policy.explain(state).to_dict()
+        facts = self.policy.explain(state, cases=self.cases).to_dict()
         facts.pop("suggested")
         return {**facts, **answer}
 
     # -- about it --------------------------------------------------------------------------------
 
     def about(self) -> dict[str, Any]:
-        """What the policy is, what it needs, and where it comes from."""
+        """What the policy is, what it needs, and where it comes from: nothing that finds people."""
         policy, certificate = self.policy, self.policy.certificate
         facts: dict[str, Any] = {
             "digest": self.digest,
             "kind": policy.KIND,
             "actions": list(policy.actions),
             "parameters": dict(policy.parameters),
-            "provenance": dict(policy.provenance),
+            "provenance": public_origin(policy.provenance),
             "certificate": None
             if certificate is None
             else {

@@ -79,9 +79,13 @@ def serve_app(
     host: str = "127.0.0.1",
     names: tuple[str, ...] = (),
     limit: int = 1 << 20,
+    cases: bool = False,
 ) -> Starlette:
-    """The service as an ASGI application; `token=None` asks for none."""
-    service = _Service(Answers(policy), token)
+    """The service as an ASGI application; `token=None` asks for none.
+
+    `cases` lets /explain name training episodes; nothing else that is sent names any.
+    """
+    service = _Service(Answers(policy, cases), token)
     routes = [
         Route("/act", service.act, methods=["POST"]),
         Route("/explain", service.explain, methods=["POST"]),

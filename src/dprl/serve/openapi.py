@@ -80,7 +80,11 @@ def description(policy: Policy | NeighborPolicy, token: bool) -> dict[str, Any]:
         "episodes": {"type": "integer"},
         "value": {"type": ["number", "null"]},
         "actions": {"type": "array", "items": anything},
-        "similar": {"type": "array", "items": anything},
+        "similar": {
+            "type": "array",
+            "items": anything,
+            "description": "training episodes; empty unless served with --cases",
+        },
     }
     explanation["properties"] = {**explanation["properties"], **more}
     explanation["required"] = list(explanation["properties"])

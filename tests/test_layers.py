@@ -33,7 +33,7 @@ ROWS = [
     "learn continuous compression baselines stats",
     "certificate atari",
     "behavior spoken estimators evaluation",
-    "fqe",
+    "fqe matters",
     "ope",
     "icu",
     "plot",

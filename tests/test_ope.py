@@ -105,7 +105,8 @@ def test_confirmations_are_no_changes(care):
         reached += bool(changes)
         followers += bool(changes) and all(said[s] == c for s, c in changes)
     found = dprl.evaluate(policy, log, draws=10, values=False)
-    assert (found.facts["reached"], found.facts["followers"]) == (reached, followers)
+    assert (found.facts["reached_change"], found.facts["followers_change"]) == (reached, followers)
+    assert found.facts["reached"] > reached  # what is confirmed is not always done
     assert found.facts["spoken"] > found.facts["changed"]
 
 

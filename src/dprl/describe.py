@@ -59,6 +59,7 @@ class Described:
         notes: What a reader must know about the log.
         changes: The changes, those that meet the most steps first.
         steps: Share of the log's steps "deferred", "confirmed" and "changed".
+        not_done: Share of the log's steps at which the policy speaks and something else was done.
         silent: (why, share of the log's steps) where it says nothing, the largest first.
     """
 
@@ -69,6 +70,7 @@ class Described:
     notes: tuple[str, ...]
     changes: tuple[Change, ...]
     steps: Mapping[str, float]
+    not_done: float
     silent: tuple[tuple[str, float], ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
@@ -144,9 +146,11 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")
     G = returns(settled, gamma)
     if isinstance(policy, NeighborPolicy):
-        changes, rows, kinds, silent = _regions(policy, settled, G)
+        changes, rows, kinds, silent, choice = _regions(policy, settled, G)
     else:
-        changes, rows, kinds, silent = _states(policy, settled, G)
+        changes, rows, kinds, silent, choice = _states(policy, settled, G)
+    place = {label: i for i, label in enumerate(settled.actions)}
+    names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
     order = sorted(range(len(changes)), key=lambda i: -changes[i].steps)
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
@@ -162,13 +166,16 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
             name: float((kinds == k).sum()) / n
             for k, name in enumerate(("deferred", "confirmed", "changed"))
         },
+        not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         _rows={changes[i].key: rows[i] for i in order},
         _G=G,
     )
 
 
-Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str]]
+Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str], NDArray[Any]]
+"""Changes, their rows, what becomes of each step (kind), why it is silent, the choice at each step.
+"""
 
 
 def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
@@ -205,7 +212,8 @@ def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
                 **_facts(policy, int(s), row),
             )
         )
-    return changes, rows, kinds, _silent(policy, codes[kinds == 0])
+    choice = np.where(codes >= 0, policy.choice[codes], -1) if len(policy.states) else codes * 0 - 1
+    return changes, rows, kinds, _silent(policy, codes[kinds == 0]), choice
 
 
 def _cell(log: Log, here: Ints, centre: tuple[tuple[str, float], ...], s: int) -> str:
@@ -276,7 +284,8 @@ def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
             )
         )
     nowhere = f"Nothing in the training log lies within {policy.parameters['radius']:g}."
-    return changes, rows, here.kind, _silent(here, np.flatnonzero(here.kind == 0), nowhere)
+    silent = _silent(here, np.flatnonzero(here.kind == 0), nowhere)
+    return changes, rows, here.kind, silent, here.choice
 
 
 def _ordered(policy: Policy, points: Ints) -> Ints:

@@ -220,9 +220,9 @@ def sweep(
     """Try several n_min (and radius), and judge each policy on held-out episodes.
 
     Rules: **cautious** the largest n_min, **lower-end** the largest lower end, **bold** the most
-    steps changed; each only among settings whose interval lies above 0 and whose effective sample
-    size where it matters is at least 30. What is picked must be judged on other episodes again:
-    `dprl evaluate` refuses those used here.
+    steps at which it differs from practice; each only among settings whose interval lies above 0
+    and whose effective sample size where it matters is at least 30. What is picked must be judged
+    on other episodes again: `dprl evaluate` refuses those used here.
 
     Example: `dprl sweep train.csv --valid valid.csv --episode patient --state stage --action drug
     --reward score --gamma 0.99 --n-min 10 20 50 --rule cautious`

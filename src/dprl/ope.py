@@ -4,14 +4,9 @@ Whatever the policy does not say is what the log did: at a deferred step the imp
 by definition, not by estimate, so only decisions the policy speaks about cost any certainty. See
 `dprl.estimators` for the seven estimates, `dprl.behavior` for π_b, `dprl.fqe` for Q̂.
 
-The usual effective sample size counts trajectories the policy never touches, and they are many:
-
-    ESS = (∑_g w_g)² / ∑_g w_g²      over all groups, and over those that reach a change
-
-w_g is the weight of a group's trajectories together (of those that reach a change, in the second).
-A **change** is a step at which the policy says it changes usual practice; for a policy that knows
-no usual practice, one whose most probable action is not the behaviour's. A **follower** reached a
-change and took the suggestion at every change it reached.
+The usual effective sample size counts trajectories the policy never touches, and they are many, so
+it is given a second time over those that reach a step at which the policy differs from practice
+(`dprl.matters` says what that is), and a third time over those that reach a change.
 
 The intervals are percentiles of a bootstrap over groups; the ratios and Q̂ are not estimated anew in
 each draw. The page *What we found* says how often they cover the truth. DM has none: its error is
@@ -36,8 +31,10 @@ from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
 from dprl.evaluation import ENOUGH, Evaluation
 from dprl.fqe import evaluate_q
 from dprl.log import Cut, Log, check_log
+from dprl.matters import differs, practice, reached, sample_size
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.overlap import refuse_seen
+from dprl.policy import Policy
 from dprl.spoken import Spoken, spoken
 from dprl.tabular import check_gamma
 
@@ -118,6 +115,8 @@ def evaluate(
 
     usual = known.table.argmax(axis=1)[known.row][rows]
     changed = said.changes(usual)
+    table, practised = practice(known, log)
+    apart = differs(said, table, practised[rows])
     facts = {
         "episodes": settled.n_episodes,
         "groups": len(settled.groups),
@@ -125,7 +124,10 @@ def evaluate(
         "unit": "episodes" if len(settled.groups) == settled.n_episodes else "groups",
         "spoken": float(speaks.mean()),
         "changed": float(changed.mean()),
-        **_where_it_matters(weighted, said, settled, changed),
+        "confirmed": float((speaks & ~changed).mean()),
+        "differs": float(apart.mean()),
+        "mixed": bool(((said.pi > 0) & (said.pi < 1)).any()),
+        **_where_it_matters(weighted, settled, apart, changed, speaks & (named == 0)),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
         "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
@@ -197,28 +199,20 @@ def _digest(policy: Any) -> str | None:
 # -- what comes out ---------------------------------------------------------------------------
 
 
-def _where_it_matters(weighted: Weighted, said: Spoken, log: Log, changed: Bools) -> dict[str, Any]:
-    """Who reaches a change, who follows, and effective sample sizes, by group."""
-    reached = np.logical_or.reduceat(changed, log.starts[:-1])
-    against = changed & (said.suggested[said.row] != log.action)
-    follows = reached & ~np.logical_or.reduceat(against, log.starts[:-1])
-    G = len(log.groups)
-
-    def groups(episodes: Bools) -> int:
-        return int((np.bincount(log.group[episodes], minlength=G) > 0).sum())
-
-    def ess(episodes: Bools) -> float:
-        total = np.bincount(log.group[episodes], weights=weighted.final[episodes], minlength=G)
-        w = total / max(float(total.max()), np.finfo(float).tiny)
-        square = float((w * w).sum())
-        return float(w.sum()) ** 2 / square if square > 0 else 0.0
-
-    against_any = np.bincount(log.group[reached & ~follows], minlength=G) > 0
+def _where_it_matters(
+    weighted: Weighted, log: Log, apart: Bools, changed: Bools, never: Bools
+) -> dict[str, Any]:
+    """Who reaches a step at which the policy differs, or a change; who follows; sample sizes."""
+    here, here_too, ess = reached(weighted, log, apart, never)
+    change, change_too, ess_change = reached(weighted, log, changed, never)
     return {
-        "reached": groups(reached),
-        "followers": int(((np.bincount(log.group[follows], minlength=G) > 0) & ~against_any).sum()),
-        "ess": ess(np.ones(log.n_episodes, bool)),
-        "ess_change": ess(reached),
+        "reached": here,
+        "followers": here_too,
+        "reached_change": change,
+        "followers_change": change_too,
+        "ess": sample_size(weighted, log, np.ones(log.n_episodes, bool)),
+        "ess_differs": ess,
+        "ess_change": ess_change,
     }
 
 
@@ -292,6 +286,13 @@ def _intervals(
     return rows, {"value": float(point[BEHAVIOR]), "low": low, "high": high}, undefined
 
 
+def _may_change(policy: Any) -> bool:
+    """Whether it is a policy of DPRL's that may make changes somewhere."""
+    if isinstance(policy, Policy):
+        return bool((policy.kind == 2).any())
+    return isinstance(policy, NeighborPolicy)
+
+
 def _warnings(
     facts: Mapping[str, Any],
     policy: Any,
@@ -326,21 +327,33 @@ def _warnings(
     if not facts["spoken"]:
         return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
     if not facts["reached"]:
+        said.append(
+            "wherever the policy speaks in this log, it says what practice does always already: "
+            "this log says nothing about what it would do otherwise."
+        )
+    elif not facts["reached_change"] and _may_change(policy):
         said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
-    elif not facts["followers"]:
+    if facts["reached"] and not facts["followers"]:
         said.append(
-            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a change and none "
-            "took the suggestion at every one. What would have happened is the model's guess."
+            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a step at which "
+            "the policy differs from practice, and none took the suggestion at every one. What "
+            "would have happened is the model's guess."
         )
-    if facts["ess"] < ENOUGH <= min(facts["ess_change"], facts["groups"]):
+    if facts["ess"] < ENOUGH <= min(facts["ess_differs"], facts["groups"]):
         said.append(
-            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: what the "
-            f"policy confirms costs weight too, estimates rest on few {unit}."
+            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: estimates "
+            f"rest on few {unit}."
         )
-    if facts["followers"] and facts["ess_change"] < ENOUGH:
+    if facts["followers"] and facts["ess_differs"] < ENOUGH:
         said.append(
-            f"the effective sample size where it matters is {facts['ess_change']:.1f}, below "
+            f"the effective sample size where it matters is {facts['ess_differs']:.1f}, below "
             f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
+        )
+    elif facts["reached_change"] and facts["ess_change"] < ENOUGH <= facts["ess_differs"]:
+        said.append(
+            f"the effective sample size of those that reach a change is "
+            f"{facts['ess_change']:.1f}, below {ENOUGH}: what the changes alone bring rests on few "
+            f"{unit}."
         )
     if undefined > 0:
         said.append(

@@ -68,6 +68,8 @@ class Report:
         changes: How many changes the policy makes.
         whole: How many of them are told in full.
         listed: How many more have a line each.
+        confirmed: Share of the log's decisions at which it suggests what is usually done.
+        not_done: Share at which it suggests something, usual or not, and something else was done.
         seen: Why the log is no held-out check, in words; '' where it is one.
         evaluation: What the log says the policy is worth; None where it was seen before.
     """
@@ -77,6 +79,8 @@ class Report:
     changes: int
     whole: int
     listed: int
+    confirmed: float
+    not_done: float
     seen: str
     evaluation: Evaluation | None
 
@@ -93,6 +97,11 @@ class Report:
         said = f"{self.changes:,} change{'s' * (self.changes != 1)}"
         if self.whole < self.changes:
             said += f", {self.whole:,} told in full"
+        if self.confirmed:
+            said += (
+                f"; confirms what is usually done in {pages.percent(self.confirmed)} of decisions "
+                f"(something else was done than it says in {pages.percent(self.not_done)})"
+            )
         lines = [f"{said} → {self.path} ({self.bytes / 1000:.0f} kB)"]
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
@@ -157,7 +166,10 @@ def report(
     )
     with replacing(target) as part:
         part.write_bytes(text)
-    return Report(target, len(text), len(described.changes), whole, listed, described.seen, judged)
+    return Report(
+        target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
+        described.not_done, described.seen, judged,
+    )  # fmt: skip
 
 
 def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:

@@ -84,7 +84,7 @@ def test_changes_and_their_interval(policy):
     assert (row["episodes"], row["others"]) == (40, 63)
     assert row["value"] == pytest.approx(np.mean(x))
     assert row["value_usual"] == pytest.approx(np.mean(x + y))
-    assert row["difference"] == pytest.approx(np.mean(x) - np.mean(x + y))
+    assert row["rule_difference"] == pytest.approx(np.mean(x) - np.mean(x + y))
     expected = stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
     share = 63 / 103
     assert row["low"] == pytest.approx(share * expected.low)

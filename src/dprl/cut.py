@@ -196,8 +196,8 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
             break
     if log.n_episodes < before:
         warnings.warn(
-            f"{before - log.n_episodes:,} cut episodes could not be bootstrapped and were dropped: "
-            "one row only, or a last state that no other episode says anything about.",
+            f"{before - log.n_episodes:,} of the cut episodes could not be bootstrapped and were "
+            "left out: one row only, or a last state that no other episode says anything about.",
             CutWarning,
             stacklevel=_outside(),
         )

@@ -7,7 +7,7 @@ counts and values are those of a typical step, the one nearest to the median of 
 in the policy's own distance.
 
 The check against the log: of every episode (group) the first step in the situation; x its return
-where the suggestion was taken there, y where it was not. The difference to usual practice is
+where the suggestion was taken there, y where it was not. The advantage over usual practice is
 A = (1 - p)(mean x - mean y), p the share that took it, with Welch's interval; the same quantity
 the policy shows of its training log as *advantage*. On a log that did not train the policy, that
 is a held-out check; it is still an observation, not a trial.
@@ -54,6 +54,8 @@ class Described:
         policy: The policy.
         log: The log, its cut episodes treated as the policy's training treated them.
         log_digest: Of the log as it was given.
+        cut: Episodes of it that were cut.
+        left_out: Of these, how many are left out of `log`.
         seen: What the log shares with those the policy comes from, in words; '' if nothing.
             Where it shares something, nothing here is a held-out check.
         notes: What a reader must know about the log.
@@ -66,6 +68,8 @@ class Described:
     policy: Policy | NeighborPolicy
     log: Log
     log_digest: str
+    cut: int
+    left_out: int
     seen: str
     notes: tuple[str, ...]
     changes: tuple[Change, ...]
@@ -142,8 +146,12 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         near = policy.near() if isinstance(policy, NeighborPolicy) else None
         settled = settle(log, gamma, policy.parameters.get("cut"), near)
     notes = [str(w.message) for w in said]
-    if settled.n_episodes < log.n_episodes:
-        notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")
+    left_out = log.n_episodes - settled.n_episodes
+    if left_out and policy.parameters.get("cut") == "drop":
+        notes.append(
+            f"{left_out:,} of {log.n_episodes:,} episodes were cut and are left out: every number "
+            f"here is of the other {settled.n_episodes:,}."
+        )
     G = returns(settled, gamma)
     if isinstance(policy, NeighborPolicy):
         changes, rows, kinds, silent, choice = _regions(policy, settled, G)
@@ -159,6 +167,8 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         policy=policy,
         log=replace(settled, ended=marks),
         log_digest=log.digest(),
+        cut=len(log.cut_episodes),
+        left_out=left_out,
         seen=known,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
@@ -306,8 +316,10 @@ def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "counted": unit,
         "episodes": int(policy.m[s].sum()) - row["others"],
         "others": row["others"],
-        "value": row["value_usual"] + row["advantage"],
+        "value_first": row["value_usual"] + row["advantage"],
         "value_usual": row["value_usual"],
+        "rule_difference": row["rule_difference"],
+        "rule_episodes": row[unit],
         "advantage": row["advantage"],
         "low": _number(row["low"]),
         "high": _number(row["high"]),
@@ -345,8 +357,8 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
             for v in (len(x), x.mean(), x.var(ddof=1), len(y), y.mean(), y.var(ddof=1))
         ]
         low, high = (weight * float(end) for end in welch(*parts))
-    difference = weight * (got - got_others)
-    return Check(len(x), len(y), got, got_others, difference, low, high)
+    advantage = weight * (got - got_others)
+    return Check(len(x), len(y), got, got_others, advantage, low, high)
 
 
 def _from_median(

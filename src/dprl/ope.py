@@ -314,6 +314,11 @@ def _warnings(
                 f"{100 * strange:.1f} % of steps are in states the policy never saw; it {does} "
                 "there."
             )
+    if cut == "drop" and len(log.cut_episodes):
+        said.append(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
+            f"every number here is of the other {facts['episodes']:,}."
+        )
     if cut == "bootstrap" and len(log.cut_episodes):
         said.append(
             f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "

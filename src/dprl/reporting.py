@@ -30,7 +30,7 @@ from dprl.describe import Described, describe_changes
 from dprl.disk import replacing
 from dprl.errors import ParameterError
 from dprl.evaluation import ENOUGH, Evaluation
-from dprl.log import CUT, Log, check_log
+from dprl.log import Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.ope import evaluate
 from dprl.policy import Policy
@@ -213,13 +213,13 @@ SPEAK = 10
 def verdict(check: Check) -> str:
     """What a check says, as a key of VERDICTS."""
     few = min(check.took, check.others) < SPEAK
-    if few or check.difference is None or check.low is None or check.high is None:
+    if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"
     if check.low > 0:
         return "agrees"
     if check.high < 0:
         return "contradicts"
-    return "leans with it" if check.difference > 0 else "leans against it"
+    return "leans with it" if check.advantage > 0 else "leans against it"
 
 
 def _facts(
@@ -232,7 +232,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Everything the page says but the changes themselves."""
     policy, changes = described.policy, described.changes
-    ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.difference)
+    ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.advantage)
             if v is not None and math.isfinite(v)]  # fmt: skip
     style = pages.style()
     return {
@@ -253,7 +253,6 @@ def _facts(
         "tally": Counter(verdict(c.check) for c in changes),
         "regions": isinstance(policy, NeighborPolicy),
         "features": bool(getattr(policy, "feature_names", ())),
-        "cut": int((described.log.ended == CUT).sum()),
         "origin": _origin(policy, described, judged, seed),
         "short": short,
     }

@@ -199,7 +199,7 @@ def test_what_an_evaluation_prints(care):
     assert text.startswith("1,000 episodes, 4,781 steps; usual practice gets 0.848")
     assert "where it matters" in text
     assert "<table" in found._repr_html_()
-    assert found.to_frame().shape == (7, 8)
+    assert found.to_frame().shape == (7, 9)
     assert list(found.to_frame()["estimator"]) == list(ESTIMATORS)
     data = json.loads(found.to_json())
     assert data["estimates"][5]["difference"] == found["DR"]["difference"]

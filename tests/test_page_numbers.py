@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 import dprl
 from conftest import to_log
 from dprl.describe import describe_changes
+from dprl.errors import ParameterError
 from dprl.log import CUT, TERMINAL
 from dprl.reporting import report
 from test_report import flat
@@ -121,3 +123,69 @@ def test_a_plan_below_usual_practice_is_explained(tmp_path):
     assert words.count("which is below usual practice: a plan values what comes next by all") == 1
     plain = dprl.DPRLDiscrete(n_min=10, gamma=1.0, plan=False).fit(to_log(rows))
     assert "planned may lie" not in str(plain.changes())
+
+
+# -- estimates that cannot be -----------------------------------------------------------------------
+
+
+def far(value_range=None):
+    """Of 200 with 1 for everybody, 60 take what practice is said to do once in ten: IS says 3."""
+    rows = [[("s", "b" if i < 60 else "a", 1.0 if i else 0.0)] for i in range(200)]
+    always = dprl.CallablePolicy(lambda s: ["b"] * len(s), actions=("a", "b"))
+    return dprl.evaluate(
+        always, to_log(rows), gamma=1, draws=50, behavior=np.array([[0.9, 0.1]]),
+        value_range=value_range,
+    )  # fmt: skip
+
+
+def test_estimates_outside_the_range_of_returns_are_marked():
+    found = far()
+    assert found["IS"]["value"] > 2
+    assert (found.facts["lowest"], found.facts["highest"], found.facts["range"]) == (0, 1, "log")
+    assert found.outside["IS"] == found.outside["PDIS"] == "value"
+    assert found.outside["WIS"] == ""
+    told = {row["estimator"]: row["outside"] for row in found.to_dict()["estimates"]}
+    assert told == dict(found.outside)
+    assert json.loads(found.to_json())["facts"]["highest"] == 1
+    said = next(w for w in found.warnings if "outside the returns" in w)
+    assert "IS (2.95), PDIS (2.95)" in said
+    assert "0 to 1" in said
+    assert "outside" in str(found.table())
+    words = flat(found._repr_html_())
+    assert "2.950 outside" in words
+    assert "Be wary: " + said in words
+
+
+def test_a_declared_range_is_what_counts():
+    assert far((0, 5)).outside["IS"] == ""
+    assert far((0, 5)).facts["range"] == "declared"
+    assert not any("outside the returns" in w for w in far((0, 5)).warnings)
+    low = far((0, 2))
+    assert low.outside["IS"] == "value"
+    assert any("0 to 2, as declared" in w for w in low.warnings)
+    with pytest.raises(ParameterError, match="value_range"):
+        far((1, 0))
+    train = WORLD.sample(3_000, seed=1)
+    gated = dprl.gate(dprl.DPRLDiscrete(n_min=50, gamma=1.0), train, value_range=(-1, 2))
+    judged = dprl.evaluate(gated, WORLD.sample(300, seed=2), draws=20, values=False)
+    assert (judged.facts["lowest"], judged.facts["highest"]) == (-1, 2)
+    assert judged.facts["range"] == "declared"
+
+
+def test_an_interval_that_leaves_the_range_is_marked_too():
+    rows = [[("s", "ab"[i % 2], float(i % 10 > 1))] for i in range(40)]
+    always = dprl.CallablePolicy(lambda s: ["b"] * len(s), actions=("a", "b"))
+    found = dprl.evaluate(always, to_log(rows), gamma=1, draws=200)
+    assert found["IS"]["value"] <= 1 < found["IS"]["value_high"]
+    assert found.outside["IS"] == "interval"
+    assert not any("outside the returns" in w for w in found.warnings)
+
+
+def test_a_sweep_marks_them():
+    found = dprl.sweep(
+        dprl.DPRLDiscrete(n_min=1, gamma=1.0), WORLD.sample(500, seed=1), WORLD.sample(60, seed=2),
+        n_min=[5], draws=20, values=False, estimator="IS",
+    )  # fmt: skip
+    judged = found.evaluations[0]
+    assert found.rows[0]["outside"] == judged.outside["IS"]
+    assert found.to_dict()["settings"][0]["outside"] == judged.outside["IS"]

@@ -33,7 +33,8 @@ class Evaluation:
             at all of them (`reached`, `followers`), the same for changes alone (`reached_change`,
             `followers_change`); the effective sample size over all, over those who reach a step at
             which it differs, and a change (`ess`, `ess_differs`, `ess_change`); whether it mixes
-            actions (`mixed`); weights, clipping, calibration.
+            actions (`mixed`); the range of returns (`lowest`, `highest`) and where it is from
+            (`range`: "declared" or "log"); weights, clipping, calibration.
         warnings: What to be wary of, in words.
         settings: gamma, level, draws, seed, cut, clip, and the digests of policy and log.
     """
@@ -66,19 +67,58 @@ class Evaluation:
         columns: dict[str, Any] = {"estimator": names}
         columns |= {k: [self.rows[name][k] for name in names] for k in first}
         columns["behavior"] = [self.behavior["value"]] * len(names)
+        columns["outside"] = [self.outside[name] for name in names]
         unit, f = self.unit, self.facts
         count = f"{f['episodes']:,} episodes" + (
             f" of {f['groups']:,} groups" if unit == "groups" else ""
         )
-        b = self.behavior
+        b, marked = self.behavior, any(self.outside.values())
         return Table(
             columns,
             f"{count}, {f['steps']:,} steps; usual practice gets {b['value']:.3f} "
             f"({b['low']:.3f} to {b['high']:.3f})",
             note=f"_low, _high: {100 * self.settings['level']:g} % percentile intervals of "
             f"{self.settings['draws']:,} bootstraps over {unit} (DM has none: its error is the "
-            f"model's); gamma {self.settings['gamma']:g}.",
+            f"model's); gamma {self.settings['gamma']:g}."
+            + (f"\noutside: what of the value lies outside {self._range}." if marked else ""),
         )
+
+    @property
+    def outside(self) -> dict[str, str]:
+        """Estimator → what of its value lies outside the range of returns.
+
+        "value": the estimate itself; "interval": an end of its interval only; "": nothing.
+        """
+        low, high = self.facts["lowest"], self.facts["highest"]
+        slack = 1e-9 * max(abs(low), abs(high), high - low)
+
+        def out(*numbers: float) -> bool:  # what does not exist is not outside
+            return any(v < low - slack or v > high + slack for v in numbers)
+
+        return {
+            name: "value"
+            if out(row["value"])
+            else "interval" * out(row["value_low"], row["value_high"])
+            for name, row in self.rows.items()
+        }
+
+    @property
+    def _range(self) -> str:
+        """The range of returns in words."""
+        f = self.facts
+        where = "as declared" if f["range"] == "declared" else "those of this log"
+        return f"the returns there can be ({f['lowest']:.4g} to {f['highest']:.4g}, {where})"
+
+    def impossible(self) -> list[str]:
+        """What to say about estimates that lie outside the range of returns, if any does."""
+        names = [name for name, what in self.outside.items() if what == "value"]
+        if not names:
+            return []
+        told = ", ".join(f"{name} ({self.rows[name]['value']:.3g})" for name in names)
+        return [
+            f"outside {self._range}: {told}. No mean of returns lies there: the weights, or the "
+            "model, do not fit this log. Do not read them as values."
+        ]
 
     @property
     def unit(self) -> str:

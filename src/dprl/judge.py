@@ -101,6 +101,10 @@ def evaluate(
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
+    lowest: Annotated[
+        float | None, Parameter(help="The lowest return there can be; estimates below are marked.")
+    ] = None,
+    highest: Annotated[float | None, Parameter(help="And the highest, both or neither.")] = None,
     allow_seen: Annotated[
         bool, Parameter(help="Go on though the policy was made from this log.", negative="")
     ] = False,
@@ -118,12 +122,15 @@ def evaluate(
     import dprl
     from dprl.loading import read_like
 
+    if (lowest is None) != (highest is None):
+        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
     fitted = dprl.load(policy)
     with progress() as tell, warned() as said:
         data = read_like(fitted, files, tell, **vars(columns or OtherColumns()))
         found = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             allow_seen=allow_seen, progress=tell,
+            value_range=None if lowest is None or highest is None else (lowest, highest),
         )  # fmt: skip
     if json:
         facts = found.to_dict()

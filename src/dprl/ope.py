@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dprl.baselines.settings import check_number
 from dprl.behavior import Behavior
+from dprl.certificate.histograms import check_range
 from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
@@ -60,6 +61,7 @@ def evaluate(
     clip: float = 0.01,
     values: bool = True,
     allow_seen: bool = False,
+    value_range: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """What a held-out log says a policy is worth, beside what was done in it.
@@ -76,6 +78,8 @@ def evaluate(
         seed: Of the bootstrap, the folds and the trees. Same seed, same numbers.
         clip: An estimated probability below this is raised to it; given ones stay as they are.
         values: Fit Q̂ and give the estimates that need it (DM, DR, WDR).
+        value_range: (lowest, highest) return there can be; by default what the policy's certificate
+            declares, else the returns in the log. An estimate outside of it is marked.
         allow_seen: Evaluate even on a log the policy was made or chosen from, with a warning.
         progress: Called with the stage's name and the share of it that is done.
     """
@@ -85,6 +89,7 @@ def evaluate(
     check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
     check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
     check_number("clip", clip, "[0, 1]", lambda v: 0 <= v <= 1)
+    declared = _declared(policy, gamma, value_range)
     said_before = refuse_seen(policy, log, allow_seen)
     tell = progress or (lambda stage, share: None)
 
@@ -136,6 +141,7 @@ def evaluate(
         "log_loss": known.log_loss,
         **_suggested(known, said, rows, settled, speaks),
         "not_offered": _not_offered(said, settled, speaks),
+        **_range(weighted, declared),
         "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
     }
     rows_out, usual_practice, undefined = _intervals(
@@ -147,16 +153,18 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
-    return Evaluation(
+    wary = [*said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut)]
+    found = Evaluation(
         rows=rows_out,
         behavior=usual_practice,
         facts=facts,
-        warnings=(*said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut)),
+        warnings=(),
         settings={
             "gamma": gamma, "level": float(level), "draws": int(draws), "seed": int(seed),
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
         },
     )  # fmt: skip
+    return replace(found, warnings=(*wary, *found.impossible()))
 
 
 # -- what goes in -----------------------------------------------------------------------------
@@ -175,6 +183,21 @@ def _own(policy: Any, gamma: float | None, cut: Cut | None) -> tuple[float, Cut 
         cut = settings.get("cut")
     check_cut(cut)
     return check_gamma(gamma), cut
+
+
+def _declared(policy: Any, gamma: float, given: Any) -> tuple[float, float] | None:
+    """The range of returns as declared: now, or when the policy was certified."""
+    if given is not None:
+        return check_range(given)
+    proved = getattr(policy, "certificate", None)
+    return None if proved is None or proved.gamma != gamma else proved.value_range
+
+
+def _range(weighted: Weighted, declared: tuple[float, float] | None) -> dict[str, Any]:
+    """Where returns can lie: as declared, else where they do in the log."""
+    G = weighted.single[:, BEHAVIOR]
+    low, high = declared or (float(G.min()), float(G.max()))
+    return {"lowest": low, "highest": high, "range": "declared" if declared else "log"}
 
 
 def _behavior(given: Any, log: Log, seed: int) -> Behavior:

@@ -76,8 +76,9 @@ class Sweep:
         rows: One a setting: the setting, changes, confirmations, the shares of `valid`'s steps
             deferred, changed and where the policy differs from practice, who reached such a step
             and who followed, the effective sample size over all and where it matters, the
-            estimate and its interval; and, where asked for, how many suggestions are certified
-            and the gain certified for them.
+            estimate, its interval, and what of its value lies outside the range of returns (see
+            `Evaluation.outside`); and, where asked for, how many suggestions are certified and the
+            gain certified for them.
         policies: The policy of each setting.
         evaluations: Its evaluation on `valid`.
         estimator: Which estimate the rows hold.
@@ -101,13 +102,15 @@ class Sweep:
         """One setting a row."""
         first = self.evaluations[0]
         b, level = first.behavior, first.settings["level"]
+        marked = any(row["outside"] for row in self.rows)
         return Table(
             {name: [row[name] for row in self.rows] for name in self.rows[0]},
             f"{len(self)} settings, judged on {first.facts['episodes']:,} held-out episodes; usual "
             f"practice gets {b['value']:.3f} ({b['low']:.3f} to {b['high']:.3f})",
             note=f"difference to usual practice by {self.estimator}, {100 * level:g} % interval of "
             "each row alone. The best of several is lucky: judge what you pick on episodes this "
-            "sweep never saw.",
+            "sweep never saw."
+            + (" outside: what of the value no return in the log reaches." if marked else ""),
         )
 
     def __str__(self) -> str:
@@ -328,6 +331,7 @@ def _row(policy: Any, found: Evaluation, estimator: str) -> Row:
         "difference": estimate["difference"],
         "difference_low": estimate["difference_low"],
         "difference_high": estimate["difference_high"],
+        "outside": found.outside[estimator],
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
-    "version errors table compiled",
+    "version errors table compiled zones",
     "disk",
     "log pages",
     "columns findings featured overlap",

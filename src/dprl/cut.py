@@ -121,6 +121,7 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
         state=kept(log.state),
         features=kept(log.features),
         time=kept(log.time),
+        offset=kept(log.offset),
         available=kept(log.available),
     )
     return short, at

@@ -127,7 +127,7 @@ class Described:
             features = tuple(zip(log.feature_names, log.features[row].tolist(), strict=True))
         return Case(
             log.episodes[e],
-            str(row - int(log.starts[e])) if log.time is None else str(log.time[row]),
+            log.clock(row),
             log.actions[log.action[row]],
             float(self._G[row]),
             bool(log.ended[e] == CUT),

@@ -95,7 +95,9 @@ def evaluate(
 
     # The rows that are left keep their old numbers in `time`.
     near = policy.near() if isinstance(policy, NeighborPolicy) else None
-    settled = settle(replace(log, time=np.arange(log.n_steps)), gamma, cut, near).gathered()
+    settled = settle(
+        replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
+    ).gathered()
     tell("what the policy says", 0.0)
     said = spoken(policy, settled)
     tell("behaviour", 0.0)

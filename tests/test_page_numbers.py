@@ -189,3 +189,32 @@ def test_a_sweep_marks_them():
     judged = found.evaluations[0]
     assert found.rows[0]["outside"] == judged.outside["IS"]
     assert found.to_dict()["settings"][0]["outside"] == judged.outside["IS"]
+
+
+# -- what is counted, and of whom -------------------------------------------------------------------
+
+
+def test_a_line_tells_who_did_it_first_and_who_ever(tmp_path):
+    """n_min = 3 beside 'did it: 1' would contradict itself: the rule counts all who ever did it."""
+    states = [f"s{i}" for i in range(14)]
+    rows = [[(s, "b", 1.0) for s in states]] * 2
+    rows += [[step for s in states for step in ((s, "a", 0.0), (s, "b", 1.0))]] * 3
+    rows += [[(s, "a", 0.0) for s in states]] * 6
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=0.5, plan=False).fit(to_log(rows))
+    words, written = read(policy, to_log(rows * 2), tmp_path)
+    assert written.listed == 2
+    first, ever = policy.m[0, 1], policy.n[0, 1]
+    assert (first, ever) == (2, 5)
+    assert words.count("2 / 5") == 2
+    assert "Did it, first visit / everWhat the rule saw" in words
+
+
+def test_groups_are_called_groups(tmp_path):
+    def grouped(log, name):
+        group = np.arange(log.n_episodes, dtype=np.int32) // 2
+        return replace(log, group=group, groups=tuple(f"{name}{g}" for g in range(group[-1] + 1)))
+
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(grouped(WORLD.sample(1_000, seed=1), "p"))
+    words, _ = read(policy, grouped(WORLD.sample(400, seed=2), "q"), tmp_path)
+    assert "at each group's first decision" in words
+    assert "at each episode's first decision" not in words

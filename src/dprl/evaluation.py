@@ -130,14 +130,14 @@ class Evaluation:
         f, unit = self.facts, self.unit
         if not f["spoken"]:
             return []
-        some = bool(f["reached_change"])
+        some = bool(f["reached_change"]) and f["differs"] > f["changed"]
         change = f" A change: {f['reached_change']:,} reach one, {f['followers_change']:,} of them "
-        change += f"{self._followed} every one."
+        change += f"{self._followed}."
         size = f"; {f['ess_change']:.1f} of {f['reached_change']:,} that reach a change"
         return [
             self._speaks(),
             f"{f['reached']:,} of {f[unit]:,} {unit} reach a step at which it differs; "
-            f"{f['followers']:,} of them {self._followed} every one they reached."
+            f"{f['followers']:,} of them {self._followed}."
             f"{change if some else ''}",
             f"Effective sample size: {f['ess']:.1f} of {f[unit]:,} {unit} overall, "
             f"{f['ess_differs']:.1f} of {f['reached']:,} where it matters (those that reach a step "
@@ -169,8 +169,8 @@ class Evaluation:
     def _followed(self) -> str:
         """What a follower did at the steps that count."""
         if self.facts["mixed"]:
-            return "did nothing that the policy never does at"
-        return "took the suggestion at"
+            return "did nothing there that the policy never does"
+        return "took the suggestion at every one they reached"
 
     def __str__(self) -> str:
         said = [f"warning: {line}" for line in self.warnings]

@@ -80,6 +80,7 @@ def test_a_policy_of_confirmations_says_that_it_acts(confirmed):
         "acts on 100.0 % of steps, differs from practice on 100.0 %"
     )
     assert "changes nothing" not in policy._repr_html_()
+    assert "It is not silent: at 11 decision points" in str(policy.changes())
     assert "Always doing it is a change of what is done" in flat(policy._repr_html_())
 
 

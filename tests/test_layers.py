@@ -33,7 +33,7 @@ ROWS = [
     "learn continuous compression baselines stats",
     "certificate atari",
     "behavior spoken estimators evaluation",
-    "fqe matters",
+    "fqe matters wary",
     "ope",
     "icu",
     "plot",

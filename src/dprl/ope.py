@@ -29,15 +29,15 @@ from dprl.certificate.histograms import check_range
 from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
-from dprl.evaluation import ENOUGH, Evaluation
+from dprl.evaluation import Evaluation
 from dprl.fqe import evaluate_q
 from dprl.log import Cut, Log, check_log
 from dprl.matters import differs, practice, reached, sample_size
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.overlap import refuse_seen
-from dprl.policy import Policy
 from dprl.spoken import Spoken, spoken
 from dprl.tabular import check_gamma
+from dprl.wary import wary_of
 
 __all__ = ["evaluate"]
 
@@ -155,7 +155,7 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
-    wary = [*said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut)]
+    wary = [*said_before, *wary_of(facts, policy, log, undefined, trouble, draws, cut)]
     found = Evaluation(
         rows=rows_out,
         behavior=usual_practice,
@@ -309,102 +309,3 @@ def _intervals(
         rows[name] = row
     low, high = ends(drawn[:, BEHAVIOR])
     return rows, {"value": float(point[BEHAVIOR]), "low": low, "high": high}, undefined
-
-
-def _may_change(policy: Any) -> bool:
-    """Whether it is a policy of DPRL's that may make changes somewhere."""
-    if isinstance(policy, Policy):
-        return bool((policy.kind == 2).any())
-    return isinstance(policy, NeighborPolicy)
-
-
-def _warnings(
-    facts: Mapping[str, Any],
-    policy: Any,
-    log: Log,
-    undefined: float,
-    trouble: str,
-    draws: int,
-    cut: Cut | None,
-) -> list[str]:
-    """What to be wary of, in words."""
-    unit, said = facts["unit"], []
-    states = getattr(policy, "states", ())
-    if states and log.state is not None:
-        known = np.array([s in policy._index for s in log.states])
-        strange = float((~known)[log.codes()].mean())
-        if strange > 0.01:
-            does = "defers" if hasattr(policy, "choice") else "is uniform"
-            said.append(
-                f"{100 * strange:.1f} % of steps are in states the policy never saw; it {does} "
-                "there."
-            )
-    if cut == "drop" and len(log.cut_episodes):
-        said.append(
-            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
-            f"every number here is of the other {facts['episodes']:,}."
-        )
-    if cut == "bootstrap" and len(log.cut_episodes):
-        said.append(
-            f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
-            "practice, whatever the policy would do there."
-        )
-    if facts["not_offered"]:
-        said.append(
-            f"at {100 * facts['not_offered']:.1f} % of the steps at which the policy speaks its "
-            "suggestion was not on offer: the estimates suppose that it was."
-        )
-    if not facts["spoken"]:
-        return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
-    if not facts["reached"]:
-        said.append(
-            "wherever the policy speaks in this log, it says what practice does always already: "
-            "this log says nothing about what it would do otherwise."
-        )
-    elif not facts["reached_change"] and _may_change(policy):
-        said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
-    if facts["reached"] and not facts["followers"]:
-        said.append(
-            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a step at which "
-            "the policy differs from practice, and none took the suggestion at every one. What "
-            "would have happened is the model's guess."
-        )
-    if facts["ess"] < ENOUGH <= min(facts["ess_differs"], facts["groups"]):
-        said.append(
-            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: estimates "
-            f"rest on few {unit}."
-        )
-    if facts["followers"] and facts["ess_differs"] < ENOUGH:
-        said.append(
-            f"the effective sample size where it matters is {facts['ess_differs']:.1f}, below "
-            f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
-        )
-    elif facts["reached_change"] and facts["ess_change"] < ENOUGH <= facts["ess_differs"]:
-        said.append(
-            f"the effective sample size of those that reach a change is "
-            f"{facts['ess_change']:.1f}, below {ENOUGH}: what the changes alone bring rests on few "
-            f"{unit}."
-        )
-    if undefined > 0:
-        said.append(
-            f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
-            "WIS, WPDIS and WDR do not exist there."
-        )
-    if abs(facts["mean_weight"] - 1) > 0.5:
-        said.append(
-            f"the mean weight is {facts['mean_weight']:.2f}, not 1: the behaviour is badly "
-            "estimated where it matters, or too few follow."
-        )
-    if facts["clipped"] > 0.05:
-        said.append(
-            f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
-            " the policy often does what is hardly ever done."
-        )
-    if facts["guessed"] is not None and facts["guessed"] > 0.01:
-        said.append(
-            f"at {100 * facts['guessed']:.1f} % of the steps at which it speaks, the suggestion "
-            "was never taken elsewhere in this log: DM, DR and WDR guess its value."
-        )
-    if trouble:
-        said.append(f"DM, DR and WDR are left out: {trouble}")
-    return said

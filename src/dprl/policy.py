@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -210,7 +210,13 @@ class Policy(Stored):
 
     def changes(self) -> Table:
         """The decision points whose suggestion differs from the usual action, largest first."""
-        return change_rows(self, np.flatnonzero(self.kind == 2), "changes")
+        table = change_rows(self, np.flatnonzero(self.kind == 2), "changes")
+        confirmed = int((self.kind == 1).sum())
+        if len(table) or not confirmed:
+            return table
+        where = f"at {confirmed:,} decision point{'s' * (confirmed != 1)}"
+        said = f"It is not silent: {where} it asks for the usual action always (confirmations)."
+        return replace(table, note=said)
 
     def confirmations(self) -> Table:
         """The decision points whose suggestion is the usual action already, largest first."""

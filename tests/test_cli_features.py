@@ -111,7 +111,7 @@ def test_features_want_a_radius_and_a_radius_features(run, stays):
     assert (code, "--weight and --scale are for features" in err) == (1, True)
     one = ["x_pressure" if token == "x_*" else token for token in fit]
     code, out, _ = run(*one)
-    assert (code, "400 points · 1 features" in out) == (0, True)
+    assert (code, "400 points · 1 feature ·" in out) == (0, True)
     code, _, err = run("explain", "policy.dprl", "x_pressure=50,x_other=2")
     assert (code, "'x_other' is no feature" in err) == (1, True)
     code, _, err = run("explain", "policy.dprl", "x_pressure=50,x_pressure=2")

@@ -47,6 +47,14 @@ def test_evaluate(run, parts):
     assert "flatters it" in out
     assert run("evaluate", "policy.dprl", "test.csv", *options(parts), "--level", 3)[0] == 1
     assert run("evaluate", "policy.dprl")[0] == 2
+    ends = ["evaluate", "policy.dprl", "test.csv", *options(parts), "--no-values", "--draws", 20]
+    facts = json.loads(run(*ends, "--lowest", 0, "--highest", 0.1, "--json")[1])
+    assert {row["outside"] for row in facts["estimates"][:4]} == {"value"}
+    assert facts["facts"]["range"] == "declared"
+    assert any("0 to 0.1, as declared" in line for line in facts["warnings"])
+    code, out, err = run(*ends, "--lowest", 0)
+    assert (code, out) == (1, "")
+    assert "come together" in err
 
 
 def test_evaluate_a_policy_over_features(run, tmp_path):

@@ -284,7 +284,7 @@ def test_a_feature_called_like_a_column_keeps_its_numbers():
     for row in rows:
         told = [row["value (feature)"], row["low (feature)"], row["z"]]
         assert told == pytest.approx(x[row["episode"]])
-        assert row["value"] - row["value_usual"] == pytest.approx(row["difference"])
+        assert row["value"] - row["value_usual"] == pytest.approx(row["rule_difference"])
 
 
 def test_explanations_name_similar_episodes(policy, ward):

@@ -66,7 +66,7 @@ def agree(check, slow):
     if slow[2] is not None:
         weight = check.others / (check.took + check.others)
         assert weight * (check.got - check.got_others) == pytest.approx(slow[2], abs=1e-9)
-    for mine, other in zip((check.difference, check.low, check.high), slow[2:], strict=True):
+    for mine, other in zip((check.advantage, check.low, check.high), slow[2:], strict=True):
         assert mine == (None if other is None else pytest.approx(other, abs=1e-9))
 
 
@@ -89,7 +89,7 @@ def test_states_against_a_slow_reading(seed):
             row["suggested"],
             policy.m[s, policy.choice[s]],
         )
-        assert c.value - c.value_usual == pytest.approx(c.advantage)
+        assert c.value_first - c.value_usual == pytest.approx(c.advantage)
         assert c.advantage == row["advantage"]
         assert c.planned == (None if row["planned"] == row["value"] else row["planned"])
         assert dict(c.shares) == {
@@ -173,7 +173,9 @@ def test_cut_episodes_are_said():
     dropped = describe_changes(
         replace(policy, parameters={**policy.parameters, "cut": "drop"}), log
     )
-    assert dropped.notes == ("1 cut episodes were left out.",)
+    assert dropped.notes == (
+        "1 of 11 episodes were cut and are left out: every number here is of the other 10.",
+    )
     assert dropped.changes[0].check.took == 4
 
 
@@ -182,7 +184,7 @@ def test_states_and_actions_the_policy_never_saw(care):
     log = to_log([[("fever", "prayer", 1.0), ("elsewhere", "watch", 0.0)]] * 3)
     found = describe_changes(policy, log)
     fever = next(c for c in found.changes if c.state == "fever")
-    assert (fever.check.took, fever.check.others, fever.check.difference) == (0, 3, None)
+    assert (fever.check.took, fever.check.others, fever.check.advantage) == (0, 3, None)
     assert found.steps["deferred"] == 0.5
 
 

@@ -89,7 +89,8 @@ def test_every_contestant_can_be_made():
 
 def test_estimates_come_from_evaluate(monkeypatch):
     class Found:
-        facts: ClassVar = {"ess": 5.0, "ess_change": 2.0, "reached": 4, "followers": 3,
+        facts: ClassVar = {"ess": 5.0, "ess_change": 2.0, "reached_change": 4,
+                           "followers_change": 3,
                            "changed": 0.25, "more": "x"}  # fmt: skip
         behavior: ClassVar = {"value": 1.0, "low": 0.5, "high": 1.5}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "dprl"
 ROWS = [
-    "version errors compiled",
+    "version errors compiled zones",
     "optional",
     "table",
     "exact intervals",
@@ -40,7 +40,7 @@ ROWS = [
     "learn continuous compression baselines stats",
     "certificate atari",
     "behavior spoken estimators evaluation",
-    "fqe",
+    "fqe matters wary",
     "ope",
     "icu",
     "plot variants",

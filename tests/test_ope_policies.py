@@ -37,7 +37,8 @@ def test_a_policy_without_gamma_must_be_told(care):
         dprl.evaluate(clone, log)
     found = dprl.evaluate(clone, log, gamma=1, draws=20)
     assert found["WIS"]["value"] == pytest.approx(found.behavior["value"], abs=0.05)
-    assert found.facts["reached"] == 0
+    assert found.facts["reached_change"] == 0
+    assert found.facts["followers"] == found.facts["reached"]  # it does whatever is done
 
 
 def test_states_never_seen_are_deferred_and_said(care):

@@ -84,7 +84,7 @@ def test_changes_and_their_interval(policy):
     assert (row["episodes"], row["others"]) == (40, 63)
     assert row["value"] == pytest.approx(np.mean(x))
     assert row["value_usual"] == pytest.approx(np.mean(x + y))
-    assert row["difference"] == pytest.approx(np.mean(x) - np.mean(x + y))
+    assert row["rule_difference"] == pytest.approx(np.mean(x) - np.mean(x + y))
     expected = stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
     share = 63 / 103
     assert row["low"] == pytest.approx(share * expected.low)
@@ -141,7 +141,10 @@ def test_no_better_action_is_a_reason_too():
 
 
 def test_summary_in_one_line(policy):
-    assert str(policy) == ("4 states · 2 decision points · 2 changes · defers on 28.1 % of steps")
+    assert str(policy) == (
+        "4 states · 2 decision points · 2 changes · 0 confirmations · "
+        "acts on 71.9 % of steps, differs from practice on 71.9 %"
+    )
     assert repr(policy) == f"<Policy: {policy}>"
     s = policy.summary()
     assert s["steps_deferred"] + s["steps_confirmed"] + s["steps_changed"] == pytest.approx(1)

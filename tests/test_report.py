@@ -289,7 +289,7 @@ def test_cut_episodes_are_told(tmp_path):
     log = to_log(episodes, cut=[True] * 2 + [False] * 13)
     policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0, cut="terminal").fit(log)
     words = flat(page(policy, to_log(episodes, cut=[True] * 3 + [False] * 12), tmp_path)[0])
-    assert "cut before the end in 2 training episodes and 3 of this log" in words
+    assert "cut before the end in 2 training episodes and in 3 episodes of this log" in words
     assert "cut = terminal" in words
     plain = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(to_log(episodes))
     words = flat(page(plain, to_log(episodes, cut=[True] * 3 + [False] * 12), tmp_path)[0])

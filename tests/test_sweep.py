@@ -44,7 +44,7 @@ def test_each_row_is_what_fitting_and_evaluating_gives(care, swept):
         assert row["confirmations"] == alone.summary()["confirmations"]
         for key in ("difference", "difference_low", "difference_high"):
             assert row[key] == found["DR"][key]
-        assert row["ess_change"] == found.facts["ess_change"]
+        assert row["ess_differs"] == found.facts["ess_differs"]
         assert row["deferred"] == pytest.approx(1 - found.facts["spoken"])
     assert len(swept) == 4
 
@@ -257,13 +257,13 @@ def test_what_a_learner_of_ones_own_needs_is_said(care):
 
 def test_rules_do_what_their_sentences_say(swept):
     passes = [
-        i for i, r in enumerate(swept.rows) if r["difference_low"] > 0 and r["ess_change"] >= 30
+        i for i, r in enumerate(swept.rows) if r["difference_low"] > 0 and r["ess_differs"] >= 30
     ]
     assert 0 < len(passes) < len(GRID)
     best = {
         "cautious": max(passes, key=lambda i: swept.rows[i]["n_min"]),
         "lower-end": max(passes, key=lambda i: (swept.rows[i]["difference_low"], -i)),
-        "bold": max(passes, key=lambda i: (swept.rows[i]["changed"], -i)),
+        "bold": max(passes, key=lambda i: (swept.rows[i]["differs"], -i)),
     }
     for rule, place in best.items():
         picked = swept.pick(rule)
@@ -276,13 +276,13 @@ def test_rules_do_what_their_sentences_say(swept):
 def test_cautious_takes_the_smallest_radius_of_equals():
     rank = RULES["cautious"][1]
     rows = [
-        {"n_min": 5, "radius": r, "difference_low": low, "ess": 99.0, "ess_change": ess}
+        {"n_min": 5, "radius": r, "difference_low": low, "ess": 99.0, "ess_differs": ess}
         for r, low, ess in ((1.0, 0.1, 40), (0.5, 0.1, 40), (0.2, -0.1, 40), (0.1, 0.1, 29))
     ]
     ranks = [rank(row) for row in rows]
     assert ranks[2] is ranks[3] is None
     assert max(x for x in ranks if x) == ranks[1]
-    assert rank({"n_min": 9, "difference_low": np.nan, "ess": 99, "ess_change": 99}) is None
+    assert rank({"n_min": 9, "difference_low": np.nan, "ess": 99, "ess_differs": 99}) is None
 
 
 def test_a_rule_of_ones_own(swept):
@@ -395,7 +395,7 @@ def test_table_json_frame(swept):
     text = str(swept)
     assert text.startswith("4 settings, judged on 1,000 held-out episodes; usual practice gets")
     assert "never saw" in text
-    assert swept.to_frame().shape == (4, 12)
+    assert swept.to_frame().shape == (4, 14)
     data = json.loads(swept.to_json())
     assert [row["n_min"] for row in data["settings"]] == GRID
     assert data["valid"] == swept.valid

@@ -139,6 +139,7 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
         features=plain(c.features),
         time=plain(c.time),
         time_missing=plain(c.time_missing),
+        offset=plain(c.offset),
     )
 
 
@@ -194,6 +195,7 @@ def _log(
         group=None if c.group is None else c.group.codes[order][starts],  # type: ignore[arg-type]
         groups=() if c.group is None else c.group.labels,
         time=None if c.time is None else c.time[order],
+        offset=None if c.offset is None else c.offset[order],
         available=None if c.available is None else c.available.codes[order],
         menus=menus,
         ended=ending(c)[last],

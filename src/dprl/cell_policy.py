@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dprl.errors import PolicyError
 from dprl.explanation import Explanation, apart
 from dprl.featured import features_of
-from dprl.policy import PAIRS, STATES, Policy
+from dprl.policy import PAIRS, STATES, Policy, in_a_line
 from dprl.table import Table
 
 if TYPE_CHECKING:
@@ -169,7 +169,8 @@ class CellPolicy(Policy):
         return [{**row, "where": words(row)} for row in super()._changed()]
 
     def __str__(self) -> str:
-        return super().__str__().replace(" states", " cells", 1)
+        s = self.summary()
+        return in_a_line({**s, "cells": s["states"]}, "cell")
 
 
 def centres_of(z: NDArray[np.float64]) -> Engine:

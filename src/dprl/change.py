@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dprl.log import Label
+from dprl.points import TOLERANCE
 from dprl.region import Region
 
 __all__ = ["Case", "Change", "Check"]
@@ -19,7 +20,7 @@ class Check:
         others: Those that did otherwise.
         got: Mean return of those that took it; None where nobody did.
         got_others: And of the others.
-        difference: Of the mean return to usual practice; None without either.
+        advantage: The mean return of those that took it less that of all; None without either.
         low: Its approximate 95 % interval; None where a side has one return, or all equal.
         high: And its other end.
     """
@@ -28,7 +29,7 @@ class Check:
     others: int
     got: float | None
     got_others: float | None
-    difference: float | None
+    advantage: float | None
     low: float | None
     high: float | None
 
@@ -48,9 +49,13 @@ class Change:
         counted: What the counts count: "episodes", "groups" or "visits".
         episodes: Of the training log, that took the suggestion at their first visit.
         others: And that did otherwise.
-        value: Mean return of those that took it.
+        value_first: Mean return of those that took it at their first visit.
         value_usual: And with usual practice.
-        advantage: Difference to usual practice at first visits.
+        rule_difference: What the rule looked at: the mean return of all that ever took it there,
+            from the first time they did, less that of usual practice.
+        rule_episodes: How many these are.
+        advantage: The difference to usual practice at first visits: value_first - value_usual. It
+            is another quantity than rule_difference, and may differ from it even in sign.
         low: Its approximate 95 % interval, of this change alone; None where there is none.
         high: And its other end.
         planned: What the suggestion is worth if the plan is followed from there on; None where
@@ -72,8 +77,10 @@ class Change:
     counted: str
     episodes: int
     others: int
-    value: float
+    value_first: float
     value_usual: float
+    rule_difference: float
+    rule_episodes: int
     advantage: float
     low: float | None
     high: float | None
@@ -83,6 +90,11 @@ class Change:
     met: int
     purity: float
     check: Check
+
+    @property
+    def below(self) -> bool:
+        """Whether the plan's value of the suggestion lies below usual practice."""
+        return self.planned is not None and self.planned < self.value_usual - TOLERANCE
 
 
 @dataclass(frozen=True)

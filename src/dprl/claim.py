@@ -221,9 +221,9 @@ ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "lo
 ROW = set(ORDER)
 LOWER = ("low", "advantage_low")
 NOTE = (
-    "difference: mean return of taking the suggestion less that of doing otherwise, on the part "
-    "of the log\nthat certified it; low: its lower bound, for all rows at once. log10_e: the "
-    "evidence against 'no benefit',\nin powers of ten."
+    "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
+    "did not, on the\npart of the log that certified it; low: its lower bound, for all rows at "
+    "once. log10_e: the evidence against\n'no benefit', in powers of ten."
 )
 
 

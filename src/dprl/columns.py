@@ -7,13 +7,14 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError
 from dprl.log import Label
+from dprl.zones import Zoned, charted
 
 __all__ = [
     "Coded",
@@ -23,6 +24,7 @@ __all__ = [
     "numbers",
     "recode",
     "refuse_fractions",
+    "refuse_mixed",
     "tidy_labels",
     "times",
 ]
@@ -55,8 +57,9 @@ class Columns:
         reward: float64 (N,).
         state: Coded (N,), or None where states are features.
         features: float64 (N, d), or None where states are labels.
-        time: (N,) int64 or float64, or None.
+        time: (N,) numbers or datetime64, those with a zone in UTC; or None.
         time_missing: bool (N,), or None.
+        offset: int32 (N,), seconds the clock on the wall was ahead of UTC; None without zones.
         group: Coded (N,), or None.
         available: Coded (N,) whose labels are tuples of action labels, or None.
         ended: Coded (N,), labels as the source wrote them, or None.
@@ -70,6 +73,7 @@ class Columns:
     features: NDArray[np.float64] | None = None
     time: NDArray[Any] | None = None
     time_missing: NDArray[np.bool_] | None = None
+    offset: NDArray[np.int32] | None = None
     group: Coded | None = None
     available: Coded | None = None
     ended: Coded | None = None
@@ -85,7 +89,8 @@ class Columns:
         code = self.episode.codes[row]
         parts = [f"{self.names['episode']}={self.episode.labels[code] if code >= 0 else '?'}"]
         if self.time is not None and self.time_missing is not None and not self.time_missing[row]:
-            parts.append(f"{self.names['time']}={self.time[row]}")
+            ahead = None if self.offset is None else int(self.offset[row])
+            parts.append(f"{self.names['time']}={charted(self.time[row], ahead)}")
         return f"row {row + 1:,} ({', '.join(parts)})"
 
 
@@ -303,8 +308,16 @@ def numbers(
 
 def times(
     values: Any, name: str, missing: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """A column of times as something that sorts (numbers or dates), and where it is missing."""
+) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32] | None]:
+    """A column of times as something that sorts: numbers or dates, those with a zone in UTC.
+
+    With it where it is missing, and how far its clock was ahead of UTC, in seconds (None where it
+    has no zone).
+    """
+    if isinstance(values, Zoned):
+        moments, gone, _ = times(values.moment, name, missing)
+        offset = np.ma.filled(np.ma.asarray(values.offset), 0)
+        return moments, gone, np.where(gone, 0, offset).astype(np.int32)
     if isinstance(values, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(values)
         values = values.data
@@ -316,12 +329,12 @@ def times(
         if all(isinstance(v, datetime.date) for v in kept):
             dates = np.full(len(array), np.datetime64(0, "us"))
             dates[~gone] = np.array([_naive(v) for v in kept], "datetime64[us]")
-            return dates, gone
+            return dates, gone, _offsets(kept, gone, name)
         if all(isinstance(v, int | float) for v in kept):
             whole = all(isinstance(v, int) for v in kept)
             plain = np.zeros(len(array), np.int64 if whole else np.float64)
             plain[~gone] = kept
-            return plain, gone
+            return plain, gone, None
     if array.dtype.kind not in "iufmMb":
         raise LogError(
             f"{name!r} must be numbers or dates; it holds text.",
@@ -332,7 +345,30 @@ def times(
         gone |= np.isnan(array)
     if array.dtype.kind in "mM":
         gone |= np.isnat(array)
-    return array, gone
+    return array, gone, None
+
+
+def _offsets(
+    kept: list[datetime.date], gone: NDArray[np.bool_], name: str
+) -> NDArray[np.int32] | None:
+    """Seconds ahead of UTC (N,) of the dates that are not missing; None where none has a zone."""
+    ahead = [v.utcoffset() if isinstance(v, datetime.datetime) else None for v in kept]
+    known = [a for a in ahead if a is not None]
+    if not known:
+        return None
+    if len(known) < len(ahead):
+        refuse_mixed(name, len(known), len(ahead))
+    offset = np.zeros(len(gone), np.int32)
+    offset[~gone] = [round(a.total_seconds()) for a in known]
+    return offset
+
+
+def refuse_mixed(name: str, zoned: int, total: int) -> NoReturn:
+    """Refuse times some of which have a zone: nobody knows how they follow one another."""
+    raise LogError(
+        f"{name!r} has a time zone in {zoned:,} of {total:,} times, and none in the others.",
+        do="Write the zone of all of them, or of none.",
+    )
 
 
 def _naive(value: datetime.date) -> datetime.date:

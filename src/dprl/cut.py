@@ -121,6 +121,7 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
         state=kept(log.state),
         features=kept(log.features),
         time=kept(log.time),
+        offset=kept(log.offset),
         available=kept(log.available),
     )
     return short, at
@@ -196,8 +197,8 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
             break
     if log.n_episodes < before:
         warnings.warn(
-            f"{before - log.n_episodes:,} cut episodes could not be bootstrapped and were dropped: "
-            "one row only, or a last state that no other episode says anything about.",
+            f"{before - log.n_episodes:,} of the cut episodes could not be bootstrapped and were "
+            "left out: one row only, or a last state that no other episode says anything about.",
             CutWarning,
             stacklevel=_outside(),
         )

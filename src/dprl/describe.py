@@ -7,7 +7,7 @@ counts and values are those of a typical step, the one nearest to the median of 
 in the policy's own distance.
 
 The check against the log: of every episode (group) the first step in the situation; x its return
-where the suggestion was taken there, y where it was not. The difference to usual practice is
+where the suggestion was taken there, y where it was not. The advantage over usual practice is
 A = (1 - p)(mean x - mean y), p the share that took it, with the interval of `dprl.intervals`; the
 same quantity the policy shows of its training log as *advantage*. On a log that did not train the
 policy, that is a held-out check; it is still an observation, not a trial.
@@ -63,21 +63,27 @@ class Described:
         policy: The policy.
         log: The log, its cut episodes treated as the policy's training treated them.
         log_digest: Of the log as it was given.
+        cut: Episodes of it that were cut.
+        left_out: Of these, how many are left out of `log`.
         seen: What the log shares with those the policy comes from, in words; '' if nothing.
             Where it shares something, nothing here is a held-out check.
         notes: What a reader must know about the log.
         changes: The changes, the highest lower end of the interval first, then the most steps.
         steps: Share of the log's steps "deferred", "confirmed" and "changed".
+        not_done: Share of the log's steps at which the policy speaks and something else was done.
         silent: (why, share of the log's steps) where it says nothing, the largest first.
     """
 
     policy: Policy | NeighborPolicy
     log: Log
     log_digest: str
+    cut: int
+    left_out: int
     seen: str
     notes: tuple[str, ...]
     changes: tuple[Change, ...]
     steps: Mapping[str, float]
+    not_done: float
     silent: tuple[tuple[str, float], ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
@@ -135,7 +141,7 @@ class Described:
             features = tuple(zip(log.feature_names, log.features[row].tolist(), strict=True))
         return Case(
             log.episodes[e],
-            str(row - int(log.starts[e])) if log.time is None else str(log.time[row]),
+            log.clock(row),
             log.actions[log.action[row]],
             float(self._G[row]),
             bool(log.ended[e] == CUT),
@@ -156,13 +162,19 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
     notes = [*strange, *(str(w.message) for w in said)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
-    if settled.n_episodes < log.n_episodes:
-        notes.append(f"{log.n_episodes - settled.n_episodes:,} cut episodes were left out.")
+    left_out = log.n_episodes - settled.n_episodes
+    if left_out and policy.parameters.get("cut") == "drop":
+        notes.append(
+            f"{left_out:,} of {log.n_episodes:,} episodes were cut and are left out: every number "
+            f"here is of the other {settled.n_episodes:,}."
+        )
     G = returns(settled, gamma)
     if isinstance(policy, NeighborPolicy):
-        changes, rows, kinds, silent = _regions(policy, settled, G)
+        changes, rows, kinds, silent, choice = _regions(policy, settled, G)
     else:
-        changes, rows, kinds, silent = _states(policy, settled, G)
+        changes, rows, kinds, silent, choice = _states(policy, settled, G)
+    place = {label: i for i, label in enumerate(settled.actions)}
+    names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
     order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
@@ -171,6 +183,8 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         policy=policy,
         log=replace(settled, ended=marks),
         log_digest=log.digest(),
+        cut=len(log.cut_episodes),
+        left_out=left_out,
         seen=known,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
@@ -178,6 +192,7 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
             name: float((kinds == k).sum()) / n
             for k, name in enumerate(("deferred", "confirmed", "changed"))
         },
+        not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         _rows={changes[i].key: rows[i] for i in order},
         _G=G,
@@ -189,7 +204,9 @@ def _place(change: Change) -> tuple[float, int]:
     return (np.inf if change.low is None else -change.low, -change.steps)
 
 
-Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str]]
+Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str], NDArray[Any]]
+"""Changes, their rows, what becomes of each step (kind), why it is silent, the choice at each step.
+"""
 
 
 def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
@@ -226,7 +243,8 @@ def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
                 **_facts(policy, int(s), row),
             )
         )
-    return changes, rows, kinds, _silent(policy, codes[kinds == 0])
+    choice = np.where(codes >= 0, policy.choice[codes], -1) if len(policy.states) else codes * 0 - 1
+    return changes, rows, kinds, _silent(policy, codes[kinds == 0]), choice
 
 
 def _cell(log: Log, here: Ints, centre: tuple[tuple[str, float], ...], s: int) -> str:
@@ -297,7 +315,8 @@ def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
             )
         )
     nowhere = f"Nothing in the training log lies within {policy.parameters['radius']:g}."
-    return changes, rows, here.kind, _silent(here, np.flatnonzero(here.kind == 0), nowhere)
+    silent = _silent(here, np.flatnonzero(here.kind == 0), nowhere)
+    return changes, rows, here.kind, silent, here.choice
 
 
 def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,8 +331,10 @@ def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "counted": unit,
         "episodes": int(policy.m[s].sum()) - row["others"],
         "others": row["others"],
-        "value": row["value_usual"] + row["advantage"],
+        "value_first": row["value_usual"] + row["advantage"],
         "value_usual": row["value_usual"],
+        "rule_difference": row["rule_difference"],
+        "rule_episodes": row[unit],
         "advantage": row["advantage"],
         "low": _number(row["low"]),
         "high": _number(row["high"]),
@@ -345,8 +366,8 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
         return Check(len(x), len(y), got, got_others, None, None, None)
     weight = len(y) / len(rows)
     low, high = (_number(weight * end) for end in contrast_of(x, y))
-    difference = weight * (got - got_others)
-    return Check(len(x), len(y), got, got_others, difference, low, high)
+    advantage = weight * (got - got_others)
+    return Check(len(x), len(y), got, got_others, advantage, low, high)
 
 
 def _from_median(

@@ -35,10 +35,16 @@ __all__ = [
 
 KINDS = ("defer", "confirmation", "change")
 NOTE = (
-    "difference = value - value_usual, what the rule looked at. advantage: the same at first "
-    "visits of the\nstate only, with an approximate "
+    "rule_difference = value - value_usual: what the rule looked at, over all that ever did it "
+    "there (the first\ncolumn of counts). advantage: the same comparison at first visits of the "
+    "state only, so the two may differ,\neven in sign; with an approximate "
     f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for having\n"
     "picked these rows. The highest lower end comes first."
+)
+BELOW = (
+    "planned may lie below value_usual: a plan values what comes next by all that followed it "
+    "there, not only by\nthose that did this here. If these did better later than the others, the "
+    "plan does not count on it."
 )
 
 
@@ -126,16 +132,22 @@ def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
             "others": (total - policy.m[rows, chosen]).tolist(),
             "value": policy.Q[rows, chosen].tolist(),
             "value_usual": policy.V[rows].tolist(),
-            "difference": difference.tolist(),
+            "rule_difference": difference.tolist(),
             "advantage": advantage.tolist(),
             "low": low.tolist(),
             "high": high.tolist(),
             "planned": policy.planned[rows, chosen].tolist(),
         },
         caption=f"{len(rows):,} {what}",
-        note=NOTE if len(rows) else "",
+        note=_note(policy, rows, chosen) if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
     )
+
+
+def _note(policy: Policy, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
+    """What must be known to read the table of these rows."""
+    below = bool((policy.planned[rows, chosen] < policy.V[rows] - TOLERANCE).any())
+    return f"{NOTE}\n{BELOW}" if below else NOTE
 
 
 NONE = Table({})
@@ -234,11 +246,14 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
             counted(policy): policy.n[s, seen].tolist(),
             "others": (total - policy.m[s, seen]).tolist(),
             "value": policy.Q[s, seen].tolist(),
-            "difference": (policy.Q[s, seen] - policy.V[s]).tolist(),
+            "rule_difference": (policy.Q[s, seen] - policy.V[s]).tolist(),
             "planned": policy.planned[s, seen].tolist(),
             "verdict": [_verdict(policy, s, a) for a in seen],
         },
         caption=f"{total:,} {counted(policy)} came here; usual practice brings {policy.V[s]:.3f}",
+        note=BELOW.replace("value_usual", "usual practice")
+        if (policy.planned[s, seen] < policy.V[s] - TOLERANCE).any()
+        else "",
         identifiers=frozenset({"action"}),
     )
     return Explanation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +21,14 @@ from dprl.columns import (
     numbers,
     recode,
     refuse_fractions,
+    refuse_mixed,
     tidy_labels,
 )
 from dprl.errors import LogError, interruptible
 from dprl.limits import said_if_short
 from dprl.scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.sources import Raw, choose, columns_of, no_column, one_column, quoted
+from dprl.zones import TEXT, Zoned, zone_of
 
 __all__ = ["Progress", "TableFile", "read_columns"]
 
@@ -164,6 +167,8 @@ class _Files:
 
     def time(self, name: str) -> Any:
         c, kind = self.place[name], self.types[name]
+        if kind == "TIMESTAMP WITH TIME ZONE":
+            return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
         if kind != "VARCHAR":
             return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
         moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
@@ -174,8 +179,35 @@ class _Files:
         casts = (f"CAST({c} AS BIGINT)", f"CAST({c} AS DOUBLE)", moment)
         for count, cast in zip(row[1:], casts, strict=True):
             if count == row[0]:
-                return self.fetch(cast)
+                return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
         return self.fetch(c)
+
+    def _zoned(self, name: str, c: str, moment: str) -> Any:
+        """Times written as text, with the zone each is written with."""
+        form = quoted(TEXT, chr(39))
+        all_of_them, zoned = self.run(
+            f"SELECT count({c}), count(*) FILTER (regexp_matches({c}, {form})) FROM raw"
+        ).fetchone()
+        if not zoned:
+            return self.fetch(moment)
+        if zoned < all_of_them:
+            refuse_mixed(name, zoned, all_of_them)
+        wall = f"TRY_CAST(regexp_extract({c}, {form}, 1) AS TIMESTAMP)"
+        return Zoned(self.fetch(moment), self.fetch(f"date_diff('second', {moment}, {wall})"))
+
+    def _charted(self, c: str, zone: str) -> Zoned:
+        """Moments (column `c`) with the clock of a zone."""
+        fixed = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
+        moment = f"CAST({c} AS TIMESTAMP)"
+        wall = f"timezone({quoted(zone, chr(39))}, {c})"
+        if fixed is not None:
+            sign, hours, minutes = fixed.groups()
+            wall = f"{moment} + INTERVAL '{sign}{int(hours) * 60 + int(minutes)} minutes'"
+        try:
+            ahead = self.fetch(f"date_diff('second', {moment}, {wall})")
+        except LogError:  # a zone by a name that DuckDB does not know: the moments are right
+            ahead = self.fetch("0")
+        return Zoned(self.fetch(moment), ahead)
 
     def menus(self, name: str) -> Raw:
         c, kind = self.place[name], self.types[name]

@@ -18,6 +18,7 @@ from dprl.findings import Report
 from dprl.limits import said_if_short
 from dprl.log import CUT, TERMINAL, Label, Log
 from dprl.sources import columns_of, frame_columns, quoted
+from dprl.zones import written
 
 __all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
 
@@ -274,7 +275,10 @@ def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
 
 
 def write(log: Log, path: str | os.PathLike[str]) -> None:
-    """Write a log as Parquet or CSV (by the path's ending), in the columns it was read from."""
+    """Write a log as Parquet or CSV (by the path's ending), in the columns it was read from.
+
+    Times with a zone are written as text, with the zone as they were charted.
+    """
     import duckdb
 
     kind = Path(path).suffix.lower()
@@ -294,6 +298,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         data[_called(log, "group")] = words(log.groups, log.group[which])
     step = np.arange(log.n_steps) - log.starts[which]
     data[_called(log, "time")] = step if log.time is None else log.time
+    if log.time is not None and log.offset is not None:  # no type of either file keeps a zone
+        data[_called(log, "time")] = written(log.time, log.offset)
     if log.features is not None:
         data.update({n: log.features[:, j] for j, n in enumerate(log.feature_names)})
     else:

@@ -103,6 +103,10 @@ def evaluate(
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
+    lowest: Annotated[
+        float | None, Parameter(help="The lowest return there can be; estimates below are marked.")
+    ] = None,
+    highest: Annotated[float | None, Parameter(help="And the highest, both or neither.")] = None,
     allow_seen: Annotated[
         bool, Parameter(help="Go on though the policy was made from this log.", negative="")
     ] = False,
@@ -120,6 +124,8 @@ def evaluate(
     import dprl
     from dprl.loading import read_like
 
+    if (lowest is None) != (highest is None):
+        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
     fitted = dprl.load(policy)
     named = columns_for(fitted, columns, "evaluate")
     with progress() as tell, warned() as said:
@@ -127,6 +133,7 @@ def evaluate(
         found = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             allow_seen=allow_seen, progress=tell,
+            value_range=None if lowest is None or highest is None else (lowest, highest),
         )  # fmt: skip
     if json:
         facts = found.to_dict()
@@ -228,9 +235,9 @@ def sweep(
     """Try several n_min (and radius), and judge each policy on held-out episodes.
 
     Rules: **cautious** the largest n_min, **lower-end** the largest lower end, **bold** the most
-    steps changed; each only among settings whose interval lies above 0 and whose effective sample
-    size where it matters is at least 30. What is picked must be judged on other episodes again:
-    `dprl evaluate` refuses those used here.
+    steps at which it differs from practice; each only among settings whose interval lies above 0
+    and whose effective sample size where it matters is at least 30. What is picked must be judged
+    on other episodes again: `dprl evaluate` refuses those used here.
 
     Example: `dprl sweep train.csv --valid valid.csv --episode patient --state stage --action drug
     --reward score --gamma 0.99 --n-min 10 20 50 --rule cautious`

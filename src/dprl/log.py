@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
+from dprl.zones import charted
 
 __all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
 
@@ -66,7 +67,10 @@ class Log:
         episodes: The E episode labels, sorted.
         group: int32 (E,), codes into `groups`; without a group column every episode is its own.
         groups: The group labels, sorted.
-        time: (N,) numbers or dates, or None where the rows' order was the time.
+        time: (N,) numbers or dates (in UTC where they have a zone), or None where the rows' order
+            was the time.
+        offset: int32 (N,), seconds the clock on the wall was ahead of UTC, or None where times have
+            no zone: `clock` shows a time as it was charted.
         available: int32 (N,), codes into the rows of `menus`, or None.
         menus: bool (M, A), the distinct sets of available actions, or None.
         ended: uint8 (E,), UNKNOWN, TERMINAL or CUT.
@@ -85,6 +89,7 @@ class Log:
     group: NDArray[np.int32] = field(default=None)  # type: ignore[arg-type]
     groups: tuple[Label, ...] = ()
     time: NDArray[Any] | None = None
+    offset: NDArray[np.int32] | None = None
     available: NDArray[np.int32] | None = None
     menus: NDArray[np.bool_] | None = None
     ended: NDArray[np.uint8] = field(default=None)  # type: ignore[arg-type]
@@ -106,7 +111,7 @@ class Log:
             put("groups", self.episodes)
         if self.ended is None:
             put("ended", np.zeros(n))
-        for name in ("action", "state", "group", "available"):
+        for name in ("action", "state", "group", "available", "offset"):
             array(name, np.int32)
         for name in ("reward", "features"):
             array(name, np.float64)
@@ -195,12 +200,19 @@ class Log:
             state=pick(self.state),
             features=pick(self.features),
             time=pick(self.time),
+            offset=pick(self.offset),
             available=pick(self.available),
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
             groups=tuple(self.groups[g] for g in codes),
             ended=self.ended[chosen],
         )
+
+    def clock(self, row: int) -> str:
+        """The time of a row as it was charted; without times its place in the episode."""
+        if self.time is None:
+            return str(row - int(self.starts[np.searchsorted(self.starts, row, "right") - 1]))
+        return charted(self.time[row], None if self.offset is None else int(self.offset[row]))
 
     def gathered(self) -> Log:
         """The same log with the episodes of a group side by side, as counting by group needs.
@@ -229,6 +241,7 @@ class Log:
             state=moved(self.state),
             features=moved(self.features),
             time=moved(self.time),
+            offset=moved(self.offset),
             available=moved(self.available),
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
@@ -303,7 +316,9 @@ def _validate(log: Log) -> None:
         refuse("every episode needs at least one row")
     if (log.state is None) == (log.features is None):
         refuse("states are either labels or features")
-    for name in ("reward", "state", "features", "time", "available"):
+    if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
+        refuse("`offset` needs times that are dates")
+    for name in ("reward", "state", "features", "time", "offset", "available"):
         column = getattr(log, name)
         if column is not None and len(column) != n:
             refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")

@@ -22,7 +22,7 @@ from dprl.featured import features_of
 from dprl.grouping import group
 from dprl.log import Label
 from dprl.points import allowed, best_choice
-from dprl.policy import Policy
+from dprl.policy import Policy, in_a_line, steps_of
 from dprl.region import Region, range_words, read_layers
 from dprl.stored import Stored
 from dprl.table import Table
@@ -335,14 +335,10 @@ class NeighborPolicy(Stored):
     def _repr_html_(self) -> str:
         from dprl import pages
 
-        here = self.training
         return pages.snippet(
             "policy",
             text=str(self),
-            steps={
-                name: float((here.kind == k).mean())
-                for k, name in enumerate(("deferred", "confirmed", "changed"))
-            },
+            steps=steps_of(self.summary()),
             changes=self._changed(),
             certificate=self.certificate,
         )
@@ -361,12 +357,7 @@ class NeighborPolicy(Stored):
         return found
 
     def __str__(self) -> str:
-        s = self.summary()
-        return (
-            f"{s['points']:,} points · {s['features']} features · "
-            f"{s['decision_points']:,} decision points · {s['changes']:,} changes · "
-            f"defers on {100 * s['steps_deferred']:.1f} % of steps"
-        )
+        return in_a_line(self.summary(), "point")
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

@@ -4,14 +4,9 @@ Whatever the policy does not say is what the log did: at a deferred step the imp
 by definition, not by estimate, so only decisions the policy speaks about cost any certainty. See
 `dprl.estimators` for the seven estimates, `dprl.behavior` for π_b, `dprl.fqe` for Q̂.
 
-The usual effective sample size counts trajectories the policy never touches, and they are many:
-
-    ESS = (∑_g w_g)² / ∑_g w_g²      over all groups, and over those that reach a change
-
-w_g is the weight of a group's trajectories together (of those that reach a change, in the second).
-A **change** is a step at which the policy says it changes usual practice; for a policy that knows
-no usual practice, one whose most probable action is not the behaviour's. A **follower** reached a
-change and took the suggestion at every change it reached.
+The usual effective sample size counts trajectories the policy never touches, and they are many, so
+it is given a second time over those that reach a step at which the policy differs from practice
+(`dprl.matters` says what that is), and a third time over those that reach a change.
 
 The intervals are percentiles of a bootstrap over groups; the ratios and Q̂ are not estimated anew in
 each draw. The page *What we found* says how often they cover the truth. DM has none: its error is
@@ -30,17 +25,20 @@ from numpy.typing import NDArray
 
 from dprl.baselines.settings import check_number
 from dprl.behavior import Behavior
+from dprl.certificate.histograms import check_range
 from dprl.cut import check_cut, settle
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
-from dprl.evaluation import ENOUGH, Evaluation
-from dprl.familiar import check_familiar, never_saw
+from dprl.evaluation import Evaluation
+from dprl.familiar import check_familiar
 from dprl.fqe import evaluate_q
 from dprl.log import Cut, Log, check_log
+from dprl.matters import differs, practice, reached, sample_size
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.overlap import refuse_seen
 from dprl.spoken import Spoken, spoken
 from dprl.tabular import check_gamma
+from dprl.wary import wary_of
 
 __all__ = ["evaluate"]
 
@@ -64,6 +62,7 @@ def evaluate(
     clip: float = 0.01,
     values: bool = True,
     allow_seen: bool = False,
+    value_range: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """What a held-out log says a policy is worth, beside what was done in it.
@@ -80,6 +79,8 @@ def evaluate(
         seed: Of the bootstrap, the folds and the trees. Same seed, same numbers.
         clip: An estimated probability below this is raised to it; given ones stay as they are.
         values: Fit Q̂ and give the estimates that need it (DM, DR, WDR).
+        value_range: (lowest, highest) return there can be; by default what the policy's certificate
+            declares, else the returns in the log. An estimate outside of it is marked.
         allow_seen: Evaluate even on a log the policy was made or chosen from, with a warning.
         progress: Called with the stage's name and the share of it that is done.
     """
@@ -89,12 +90,15 @@ def evaluate(
     check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
     check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
     check_number("clip", clip, "[0, 1]", lambda v: 0 <= v <= 1)
+    declared = _declared(policy, gamma, value_range)
     said_before = (*refuse_seen(policy, log, allow_seen), *check_familiar(policy, log))
     tell = progress or (lambda stage, share: None)
 
     # The rows that are left keep their old numbers in `time`.
     near = policy.near() if isinstance(policy, NeighborPolicy) else None
-    settled = settle(replace(log, time=np.arange(log.n_steps)), gamma, cut, near).gathered()
+    settled = settle(
+        replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
+    ).gathered()
     tell("what the policy says", 0.0)
     said = spoken(policy, settled)
     tell("behaviour", 0.0)
@@ -119,6 +123,8 @@ def evaluate(
 
     usual = known.table.argmax(axis=1)[known.row][rows]
     changed = said.changes(usual)
+    table, practised = practice(known, log)
+    apart = differs(said, table, practised[rows])
     facts = {
         "episodes": settled.n_episodes,
         "groups": len(settled.groups),
@@ -126,7 +132,10 @@ def evaluate(
         "unit": "episodes" if len(settled.groups) == settled.n_episodes else "groups",
         "spoken": float(speaks.mean()),
         "changed": float(changed.mean()),
-        **_where_it_matters(weighted, said, settled, changed),
+        "confirmed": float((speaks & ~changed).mean()),
+        "differs": float(apart.mean()),
+        "mixed": bool(((said.pi > 0) & (said.pi < 1)).any()),
+        **_where_it_matters(weighted, settled, apart, changed, speaks & (named == 0)),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
         "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
@@ -135,6 +144,7 @@ def evaluate(
         "log_loss": known.log_loss,
         **_suggested(known, said, rows, settled, speaks),
         "not_offered": _not_offered(said, settled, speaks),
+        **_range(weighted, declared),
         "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
     }
     rows_out, usual_practice, undefined = _intervals(
@@ -146,18 +156,18 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
-    return Evaluation(
+    wary = [*said_before, *wary_of(facts, policy, log, undefined, trouble, draws, cut)]
+    found = Evaluation(
         rows=rows_out,
         behavior=usual_practice,
         facts=facts,
-        warnings=tuple(dict.fromkeys((
-            *said_before, *_warnings(facts, policy, log, undefined, trouble, draws, cut),
-        ))),
+        warnings=(),
         settings={
             "gamma": gamma, "level": float(level), "draws": int(draws), "seed": int(seed),
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
         },
     )  # fmt: skip
+    return replace(found, warnings=tuple(dict.fromkeys((*wary, *found.impossible()))))
 
 
 # -- what goes in -----------------------------------------------------------------------------
@@ -176,6 +186,21 @@ def _own(policy: Any, gamma: float | None, cut: Cut | None) -> tuple[float, Cut 
         cut = settings.get("cut")
     check_cut(cut)
     return check_gamma(gamma), cut
+
+
+def _declared(policy: Any, gamma: float, given: Any) -> tuple[float, float] | None:
+    """The range of returns as declared: now, or when the policy was certified."""
+    if given is not None:
+        return check_range(given)
+    proved = getattr(policy, "certificate", None)
+    return None if proved is None or proved.gamma != gamma else proved.value_range
+
+
+def _range(weighted: Weighted, declared: tuple[float, float] | None) -> dict[str, Any]:
+    """Where returns can lie: as declared, else where they do in the log."""
+    G = weighted.single[:, BEHAVIOR]
+    low, high = declared or (float(G.min()), float(G.max()))
+    return {"lowest": low, "highest": high, "range": "declared" if declared else "log"}
 
 
 def _behavior(given: Any, log: Log, seed: int) -> Behavior:
@@ -200,28 +225,20 @@ def _digest(policy: Any) -> str | None:
 # -- what comes out ---------------------------------------------------------------------------
 
 
-def _where_it_matters(weighted: Weighted, said: Spoken, log: Log, changed: Bools) -> dict[str, Any]:
-    """Who reaches a change, who follows, and effective sample sizes, by group."""
-    reached = np.logical_or.reduceat(changed, log.starts[:-1])
-    against = changed & (said.suggested[said.row] != log.action)
-    follows = reached & ~np.logical_or.reduceat(against, log.starts[:-1])
-    G = len(log.groups)
-
-    def groups(episodes: Bools) -> int:
-        return int((np.bincount(log.group[episodes], minlength=G) > 0).sum())
-
-    def ess(episodes: Bools) -> float:
-        total = np.bincount(log.group[episodes], weights=weighted.final[episodes], minlength=G)
-        w = total / max(float(total.max()), np.finfo(float).tiny)
-        square = float((w * w).sum())
-        return float(w.sum()) ** 2 / square if square > 0 else 0.0
-
-    against_any = np.bincount(log.group[reached & ~follows], minlength=G) > 0
+def _where_it_matters(
+    weighted: Weighted, log: Log, apart: Bools, changed: Bools, never: Bools
+) -> dict[str, Any]:
+    """Who reaches a step at which the policy differs, or a change; who follows; sample sizes."""
+    here, here_too, ess = reached(weighted, log, apart, never)
+    change, change_too, ess_change = reached(weighted, log, changed, never)
     return {
-        "reached": groups(reached),
-        "followers": int(((np.bincount(log.group[follows], minlength=G) > 0) & ~against_any).sum()),
-        "ess": ess(np.ones(log.n_episodes, bool)),
-        "ess_change": ess(reached),
+        "reached": here,
+        "followers": here_too,
+        "reached_change": change,
+        "followers_change": change_too,
+        "ess": sample_size(weighted, log, np.ones(log.n_episodes, bool)),
+        "ess_differs": ess,
+        "ess_change": ess_change,
     }
 
 
@@ -293,74 +310,3 @@ def _intervals(
         rows[name] = row
     low, high = ends(drawn[:, BEHAVIOR])
     return rows, {"value": float(point[BEHAVIOR]), "low": low, "high": high}, undefined
-
-
-def _warnings(
-    facts: Mapping[str, Any],
-    policy: Any,
-    log: Log,
-    undefined: float,
-    trouble: str,
-    draws: int,
-    cut: Cut | None,
-) -> list[str]:
-    """What to be wary of, in words."""
-    unit, said = facts["unit"], []
-    states = getattr(policy, "states", ())
-    if states and log.state is not None:
-        known = np.array([s in policy._index for s in log.states])
-        strange = float((~known)[log.codes()].mean())
-        if strange > 0.01:
-            said.append(never_saw(policy, strange))
-    if cut == "bootstrap" and len(log.cut_episodes):
-        said.append(
-            f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
-            "practice, whatever the policy would do there."
-        )
-    if facts["not_offered"]:
-        said.append(
-            f"at {100 * facts['not_offered']:.1f} % of the steps at which the policy speaks its "
-            "suggestion was not on offer: the estimates suppose that it was."
-        )
-    if not facts["spoken"]:
-        return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
-    if not facts["reached"]:
-        said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
-    elif not facts["followers"]:
-        said.append(
-            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a change and none "
-            "took the suggestion at every one. What would have happened is the model's guess."
-        )
-    if facts["ess"] < ENOUGH <= min(facts["ess_change"], facts["groups"]):
-        said.append(
-            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: what the "
-            f"policy confirms costs weight too, estimates rest on few {unit}."
-        )
-    if facts["followers"] and facts["ess_change"] < ENOUGH:
-        said.append(
-            f"the effective sample size where it matters is {facts['ess_change']:.1f}, below "
-            f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
-        )
-    if undefined > 0:
-        said.append(
-            f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
-            "WIS, WPDIS and WDR do not exist there."
-        )
-    if abs(facts["mean_weight"] - 1) > 0.5:
-        said.append(
-            f"the mean weight is {facts['mean_weight']:.2f}, not 1: the behaviour is badly "
-            "estimated where it matters, or too few follow."
-        )
-    if facts["clipped"] > 0.05:
-        said.append(
-            f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
-            " the policy often does what is hardly ever done."
-        )
-    if facts["guessed"] is not None and facts["guessed"] > 0.01:
-        said.append(
-            f"at {100 * facts['guessed']:.1f} % of the steps at which it speaks, the suggestion "
-            "was never taken elsewhere in this log: DM, DR and WDR guess its value."
-        )
-    if trouble:
-        said.append(f"DM, DR and WDR are left out: {trouble}")
-    return said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -211,19 +211,37 @@ class Policy(Stored):
         change = (self.choice != self.usual) | shared
         return _read_only(np.where(self.choice < 0, 0, np.where(change, 2, 1)).astype(np.int8))
 
+    @functools.cached_property
+    def differs(self) -> NDArray[np.bool_]:
+        """bool (S,): it speaks, and some trajectory of the training log did otherwise there."""
+        otherwise = (self.n > 0).sum(axis=1) > (self.n[np.arange(len(self.n)), self.choice] > 0)
+        return _read_only((self.choice >= 0) & otherwise)
+
     def changes(self, *, cases: bool = False) -> Table:
-        """The decision points whose suggestion differs from the usual action, largest first.
+        """The decision points whose suggestion differs from the usual action, surest first.
 
         `cases` asks for the labels of training episodes; only a `NeighborPolicy` knows them.
         """
-        return change_rows(self, np.flatnonzero(self.kind == 2), "changes")
+        table = change_rows(self, np.flatnonzero(self.kind == 2), "changes")
+        confirmed = int((self.kind == 1).sum())
+        if len(table) or not confirmed:
+            return table
+        where = f"at {confirmed:,} decision point{'s' * (confirmed != 1)}"
+        said = f"It is not silent: {where} it asks for the usual action always (confirmations)."
+        return replace(table, note=said)
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """The decision points whose suggestion is the usual action already, largest first."""
         return change_rows(self, np.flatnonzero(self.kind == 1), "confirmations")
 
     def summary(self) -> dict[str, Any]:
-        """The counts that describe it, as plain numbers."""
+        """The counts that describe it, as plain numbers.
+
+        `steps_deferred`, `steps_confirmed` and `steps_changed` are shares of the training log's
+        steps and add up to 1; `steps_spoken` is the last two together. `steps_differ` is the share
+        at which it speaks and practice does not always do the same: where the usual action is done
+        in 40 % of the cases, to confirm it is to do it in the other 60 % too.
+        """
         total = int(self.steps.sum())
         share = [
             float(self.steps[self.kind == k].sum()) / total if total else 0.0 for k in range(3)
@@ -237,16 +255,17 @@ class Policy(Stored):
             "steps_deferred": share[0] if total else 1.0,
             "steps_confirmed": share[1],
             "steps_changed": share[2],
+            "steps_spoken": share[1] + share[2],
+            "steps_differ": float(self.steps[self.differs].sum()) / total if total else 0.0,
         }
 
     def _repr_html_(self) -> str:
         from dprl import pages
 
-        steps = {k: v for k, v in self.summary().items() if k.startswith("steps_")}
         return pages.snippet(
             "policy",
             text=str(self),
-            steps={name.removeprefix("steps_"): share for name, share in steps.items()},
+            steps=steps_of(self.summary()),
             changes=self._changed(),
             certificate=self.certificate,
         )
@@ -257,16 +276,33 @@ class Policy(Stored):
         return [{**r, "where": r["state"], "steps": steps[r["state"]]} for r in self.changes()]
 
     def __str__(self) -> str:
-        s = self.summary()
-        changes, points = s["changes"], s["decision_points"]
-        return (
-            f"{s['states']:,} states · {points:,} decision point{'s' * (points != 1)} · "
-            f"{changes:,} change{'s' * (changes != 1)} · "
-            f"defers on {100 * s['steps_deferred']:.1f} % of steps"
-        )
+        return in_a_line(self.summary(), "state")
 
     def __repr__(self) -> str:
         return f"<Policy: {self}>"
+
+
+def in_a_line(s: Mapping[str, Any], what: str) -> str:
+    """A summary in one line; `what` it is over: "state", "cell" or "point"."""
+
+    def many(name: str, word: str) -> str:
+        return f"{s[name]:,} {word}{'s' * (s[name] != 1)}"
+
+    parts = [many(f"{what}s", what)]
+    if what == "point":
+        parts.append(many("features", "feature"))
+    parts += [
+        many(f"{word.replace(' ', '_')}s", word)
+        for word in ("decision point", "change", "confirmation")
+    ]
+    acts, differs = 100 * s["steps_spoken"], 100 * s["steps_differ"]
+    parts.append(f"acts on {acts:.1f} % of steps, differs from practice on {differs:.1f} %")
+    return " · ".join(parts)
+
+
+def steps_of(s: Mapping[str, Any]) -> dict[str, float]:
+    """The shares of steps in a summary, by name."""
+    return {name.removeprefix("steps_"): v for name, v in s.items() if name.startswith("steps_")}
 
 
 PAIRS = {

@@ -30,7 +30,7 @@ from dprl.describe import Described, describe_changes
 from dprl.disk import replacing
 from dprl.errors import ParameterError
 from dprl.evaluation import ENOUGH, Evaluation
-from dprl.log import CUT, Log, check_log
+from dprl.log import Log, check_log
 from dprl.neighbor_policy import NeighborPolicy
 from dprl.ope import evaluate
 from dprl.policy import Policy
@@ -68,6 +68,8 @@ class Report:
         changes: How many changes the policy makes.
         whole: How many of them are told in full.
         listed: How many more have a line each.
+        confirmed: Share of the log's decisions at which it suggests what is usually done.
+        not_done: Share at which it suggests something, usual or not, and something else was done.
         seen: Why the log is no held-out check, in words; '' where it is one.
         evaluation: What the log says the policy is worth; None where it was seen before.
     """
@@ -77,6 +79,8 @@ class Report:
     changes: int
     whole: int
     listed: int
+    confirmed: float
+    not_done: float
     seen: str
     evaluation: Evaluation | None
 
@@ -93,6 +97,11 @@ class Report:
         said = f"{self.changes:,} change{'s' * (self.changes != 1)}"
         if self.whole < self.changes:
             said += f", {self.whole:,} told in full"
+        if self.confirmed:
+            said += (
+                f"; confirms what is usually done in {pages.percent(self.confirmed)} of decisions "
+                f"(something else was done than it says in {pages.percent(self.not_done)})"
+            )
         lines = [f"{said} → {self.path} ({self.bytes / 1000:.0f} kB)"]
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
@@ -158,7 +167,10 @@ def report(
     )
     with replacing(target) as part:
         part.write_bytes(text)
-    return Report(target, len(text), len(described.changes), whole, listed, described.seen, judged)
+    return Report(
+        target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
+        described.not_done, described.seen, judged,
+    )  # fmt: skip
 
 
 def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:
@@ -202,13 +214,13 @@ SPEAK = 10
 def verdict(check: Check) -> str:
     """What a check says, as a key of VERDICTS."""
     few = min(check.took, check.others) < SPEAK
-    if few or check.difference is None or check.low is None or check.high is None:
+    if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"
     if check.low > 0:
         return "agrees"
     if check.high < 0:
         return "contradicts"
-    return "leans with it" if check.difference > 0 else "leans against it"
+    return "leans with it" if check.advantage > 0 else "leans against it"
 
 
 def _facts(
@@ -221,7 +233,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Everything the page says but the changes themselves."""
     policy, changes = described.policy, described.changes
-    ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.difference)
+    ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.advantage)
             if v is not None and math.isfinite(v)]  # fmt: skip
     style = pages.style()
     return {
@@ -242,7 +254,6 @@ def _facts(
         "tally": Counter(verdict(c.check) for c in changes),
         "regions": isinstance(policy, NeighborPolicy),
         "features": bool(getattr(policy, "feature_names", ())),
-        "cut": int((described.log.ended == CUT).sum()),
         "origin": _origin(policy, described, judged, seed),
         "short": short,
     }

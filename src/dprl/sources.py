@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dprl.columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels, times
 from dprl.errors import LogError
+from dprl.zones import Zoned
 
 __all__ = [
     "Raw",
@@ -115,9 +116,9 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
     else:
         state = coded("state")
     reward = numbers(*_named(get, names["reward"]))
-    time, time_missing = None, None
+    time, time_missing, offset = None, None, None
     if "time" in names:
-        time, time_missing = times(*_named(get, names["time"]))
+        time, time_missing, offset = times(*_named(get, names["time"]))
     episode, action = coded("episode"), coded("action")
     if episode is None or action is None:
         raise LogError("a log needs an episode and an action column.")
@@ -136,6 +137,7 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
     return Columns(
         names, episode, action, reward,
         state=state, features=features, time=time, time_missing=time_missing,
+        offset=offset,
         group=group, available=available, ended=ended,
         feature_names=feature_names,
     )  # fmt: skip
@@ -159,6 +161,28 @@ def quoted(word: str, mark: str = '"') -> str:
     return mark + word.replace(mark, mark * 2) + mark
 
 
+def _objects(series: Any) -> NDArray[Any]:
+    values = np.empty(len(series), object)
+    values[:] = series.to_list()
+    return values
+
+
+WALL = "what the clock on the wall said"
+
+
+def _zoned(relation: Any, names: Mapping[str, Any]) -> list[str]:
+    """The time column of a DuckDB relation, if it has a zone."""
+    kinds = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    time = names.get("time")
+    return [time] if time is not None and kinds[time] == "TIMESTAMP WITH TIME ZONE" else []
+
+
+def _apart(moment: Any, wall: Any) -> Zoned:
+    """Moments in UTC, and what the clock on the wall said, as times with a zone."""
+    ahead = np.ma.getdata(wall) - np.ma.getdata(moment)
+    return Zoned(moment, np.where(np.isnat(ahead), 0, ahead.astype("timedelta64[s]").astype(int)))
+
+
 # -- dataframes ---------------------------------------------------------------------------------
 
 
@@ -168,10 +192,16 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
         refuse_twins(frame.columns, "the table")
         names = choose(parts, frame.columns)
         wanted = [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
-        rows = frame.project(", ".join(map(quoted, wanted))).fetchnumpy()  # once: rows must agree
+        zoned = _zoned(frame, names)  # as the session of the relation shows it
+        more = [
+            f"timezone(current_setting('TimeZone'), {quoted(n)}) AS {quoted(WALL)}" for n in zoned
+        ]
+        rows = frame.project(", ".join([*map(quoted, wanted), *more])).fetchnumpy()  # rows agree
 
         def from_relation(name: str) -> Raw:
             values = rows[name]
+            if name in zoned:
+                return _apart(values, rows[WALL]), None
             if isinstance(values, np.ma.MaskedArray):
                 return values.data, np.ma.getmaskarray(values)
             return values, None
@@ -199,15 +229,17 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
         series = table.get_column(name)
         gone = series.is_null().to_numpy().astype(bool)
         if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone:
+            if name != names.get("time"):  # a label is what its clock says, zone and all
+                return _objects(series), gone
+            wall = series.dt.replace_time_zone(None).to_numpy()
             series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            return _apart(series.to_numpy(), wall), gone
         if series.dtype.is_numeric() and not isinstance(series.dtype, nw.Decimal):
             if gone.any() and series.dtype.is_integer():
                 series = series.fill_null(0)
             return series.to_numpy(), gone
         if isinstance(series.dtype, nw.Datetime | nw.Duration):
             return series.to_numpy(), gone
-        values = np.empty(len(series), object)
-        values[:] = series.to_list()
-        return values, gone
+        return _objects(series), gone
 
     return columns_of(names, from_frame)

@@ -42,18 +42,18 @@ Progress = Callable[[str, float], None]
 
 
 def _cautious(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_change"]) >= ENOUGH
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
     return (row["n_min"], -(row.get("radius") or 0.0)) if good else None
 
 
 def _lower_end(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_change"]) >= ENOUGH
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
     return (row["difference_low"],) if good else None
 
 
 def _bold(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_change"]) >= ENOUGH
-    return (row["changed"],) if good else None
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
+    return (row["differs"],) if good else None
 
 
 _PASSES = (
@@ -63,7 +63,7 @@ _PASSES = (
 RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
     "cautious": (f"the largest n_min (then the smallest radius) {_PASSES}", _cautious),
     "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),
-    "bold": (f"the most steps changed, among settings {_PASSES}", _bold),
+    "bold": (f"the most steps at which it differs from practice, among settings {_PASSES}", _bold),
 }
 """Name → the rule in words, and the rank of a row: None where it does not pass, largest first."""
 
@@ -74,9 +74,11 @@ class Sweep:
 
     Attributes:
         rows: One a setting: the setting, changes, confirmations, the shares of `valid`'s steps
-            deferred and changed, who reached a change and who followed, the effective sample size
-            where it matters, the estimate and its interval; and, where asked for, how many
-            suggestions are certified and the gain certified for them.
+            deferred, changed and where the policy differs from practice, who reached such a step
+            and who followed, the effective sample size over all and where it matters, the
+            estimate, its interval, and what of its value lies outside the range of returns (see
+            `Evaluation.outside`); and, where asked for, how many suggestions are certified and the
+            gain certified for them.
         policies: The policy of each setting.
         evaluations: Its evaluation on `valid`.
         estimator: Which estimate the rows hold.
@@ -100,13 +102,15 @@ class Sweep:
         """One setting a row."""
         first = self.evaluations[0]
         b, level = first.behavior, first.settings["level"]
+        marked = any(row["outside"] for row in self.rows)
         return Table(
             {name: [row[name] for row in self.rows] for name in self.rows[0]},
             f"{len(self)} settings, judged on {first.facts['episodes']:,} held-out episodes; usual "
             f"practice gets {b['value']:.3f} ({b['low']:.3f} to {b['high']:.3f})",
             note=f"difference to usual practice by {self.estimator}, {100 * level:g} % interval of "
             "each row alone. The best of several is lucky: judge what you pick on episodes this "
-            "sweep never saw.",
+            "sweep never saw."
+            + (" outside: what of the value no return in the log reaches." if marked else ""),
         )
 
     def __str__(self) -> str:
@@ -160,7 +164,7 @@ class Sweep:
                 f"no setting passes the rule {name!r}: {words}.",
                 f"{_words(best)} comes closest, {best['difference']:+.3f} "
                 f"({best['difference_low']:+.3f} to {best['difference_high']:+.3f}), effective "
-                f"sample size {best['ess_change']:.1f}",
+                f"sample size {best['ess_differs']:.1f}",
                 "Keep to usual practice, or get more data.",
             )
         if not 0 <= chosen < len(self):
@@ -313,13 +317,15 @@ def _row(policy: Any, found: Evaluation, estimator: str) -> Row:
         "confirmations": summary.get("confirmations"),
         "deferred": 1 - facts["spoken"],
         "changed": facts["changed"],
+        "differs": facts["differs"],
         "reached": facts["reached"],
         "followers": facts["followers"],
         "ess": facts["ess"],
-        "ess_change": facts["ess_change"],
+        "ess_differs": facts["ess_differs"],
         "difference": estimate["difference"],
         "difference_low": estimate["difference_low"],
         "difference_high": estimate["difference_high"],
+        "outside": found.outside[estimator],
     }
 
 
@@ -359,12 +365,12 @@ def _figure(found: Sweep) -> Any:
         axes[0, 0].errorbar(
             aside, y, yerr=np.abs([y - low, high - y]), capsize=2, label=label, **look
         )
-        few = np.array([r["reached"] > 0 and r["ess_change"] < ENOUGH for r in rows])
+        few = np.array([r["reached"] > 0 and r["ess_differs"] < ENOUGH for r in rows])
         hollow = {**look, "mfc": "white", "lw": 0, "zorder": 3}
         axes[0, 0].plot(aside[few], y[few], **hollow)
         axes[0, 1].plot(x, [100 * r["deferred"] for r in rows], **look)
         reached = np.array([r["reached"] > 0 for r in rows])
-        axes[0, 2].plot(x[reached], [r["ess_change"] for r in rows if r["reached"]], **look)
+        axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)
     for axis in axes[0]:
         axis.set_xticks(range(len(ticks)), [f"{t:g}" for t in ticks])
         axis.set_xlabel(x_name)

@@ -125,7 +125,8 @@ def judge(policy: Any, test: Log, behavior: Behavior, seed: int) -> Row:
         "DR": dr["value"], "DR_low": dr["value_low"], "DR_high": dr["value_high"],
         **{k: dr[k] for k in ("difference", "difference_low", "difference_high")},
         "behavior": found.behavior["value"],
-        **{k: float(facts[k]) for k in ("ess", "ess_change", "reached", "followers")},
+        **{k: float(facts[k]) for k in ("ess", "ess_change")},
+        **{k: float(facts[f"{k}_change"]) for k in ("reached", "followers")},
         "changed": float(facts["changed"]),
     }  # fmt: skip
 

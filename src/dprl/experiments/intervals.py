@@ -68,7 +68,7 @@ def run(setting: Setting) -> list[Row]:
                         "difference_low": e["difference_low"],
                         "difference_high": e["difference_high"],
                         "ess_change": found.facts["ess_change"],
-                        "followers": found.facts["followers"],
+                        "followers": found.facts["followers_change"],
                     }
                 )  # fmt: skip
     return rows

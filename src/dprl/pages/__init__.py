@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from dprl.table import Table
 
-__all__ = ["known", "render", "snippet", "style", "visible"]
+__all__ = ["known", "percent", "render", "snippet", "style", "visible"]
 
 
 def _read(name: str) -> str:

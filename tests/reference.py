@@ -6,12 +6,15 @@ States and actions are hashable, sortable labels. Nothing here is meant to be fa
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 Label = Any
 Pair = tuple[Label, Label]
@@ -105,7 +108,9 @@ def evidence(episodes: Sequence[Episode], gamma: float, visits: str = "first") -
 def is_allowed(ev: Evidence, s: Label, a: Label, n_min: int, contrast: bool) -> bool:
     """The rule for a pair that occurs in the log."""
     enough = ev.n_pair[s, a] >= n_min
-    no_worse = ev.Q[s, a] >= ev.V[s] - TOLERANCE_ALLOWED
+    returns = [g for b in {b for t, b in ev.q if t == s} for g in ev.x[s, b]]
+    size = math.sqrt(mean([g * g for g in returns]))
+    no_worse = ev.Q[s, a] >= ev.V[s] - TOLERANCE_ALLOWED * size
     contrasted = ev.n_state[s] - ev.m[s, a] >= n_min
     return enough and no_worse and (contrasted or not contrast)
 
@@ -325,3 +330,53 @@ def settle(
         V = self_consistent_values(log, gamma)
         return [add_tail(e, gamma, V) for e in log]
     raise ValueError(f"treatment must be 'terminal', 'drop' or 'bootstrap', not {treatment!r}")
+
+
+# ---------------------------------------------------------------- intervals
+
+
+def contrast(x: Sequence[float], y: Sequence[float]) -> tuple[float | None, float | None]:
+    """95 % interval of E x - E y, from the lists themselves; None where there is none.
+
+    Two values: Newcombe's, from score intervals with the continuity correction: the shares t that a
+    corrected score test of |p - t| does not reject, found by bisection. Else Welch's, where either list gets the smallest and the
+    largest of both as two more entries, and counts and degrees of freedom stay as they were.
+    """
+    every = [*x, *y]
+    low, high = min(every), max(every)
+    if low == high:
+        return None, None
+    if set(every) == {low, high}:
+        (p, below_p, above_p), (q, below_q, above_q) = (
+            _shares(sum(v == high for v in values), len(values)) for values in (x, y)
+        )
+        down, up = math.hypot(p - below_p, above_q - q), math.hypot(above_p - p, q - below_q)
+        return (high - low) * (p - q - down), (high - low) * (p - q + up)
+    if min(len(x), len(y)) < 2:
+        return None, None
+    (a, u, n), (b, v, m) = (
+        (statistics.fmean(z), statistics.variance(z), len(values))
+        for values in (x, y)
+        for z in [[*values, low, high]]
+    )
+    error = u / n + v / m
+    freedom = error**2 / ((u / n) ** 2 / (n - 1) + (v / m) ** 2 / (m - 1))
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(error)
+    return a - b - half, a - b + half
+
+
+def _shares(k: int, n: int) -> tuple[float, float, float]:
+    """k / n, and the ends of the corrected score interval around it."""
+    p, z = k / n, stats.norm.ppf(0.975)
+
+    def kept(t: float) -> bool:
+        return max(abs(p - t) - 1 / (2 * n), 0.0) <= z * math.sqrt(t * (1 - t) / n)
+
+    ends = []
+    for edge in (0.0, 1.0):
+        inside, outside = p, edge
+        for _ in range(200):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if kept(middle) else (inside, middle)
+        ends.append(edge if p == edge else inside)
+    return p, ends[0], ends[1]

@@ -13,6 +13,7 @@ import pytest
 
 import dprl
 from conftest import random_episodes, to_log
+from dprl.archive import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +159,10 @@ def test_a_bomb_is_refused_before_it_unpacks(path, monkeypatch):
 
 
 def test_a_newer_file_says_so(path):
-    with_head(path, version=2, made_by="dprl 9.0")
+    with_head(path, version=VERSION + 1, made_by="dprl 9.0")
     with pytest.raises(
-        dprl.PolicyError, match=r"written by a newer dprl: format 2.*\n.*9.0\n.*Upgrade"
+        dprl.PolicyError,
+        match=rf"written by a newer dprl: format {VERSION + 1}.*\n.*9.0\n.*Upgrade",
     ):
         dprl.load(path)
 

@@ -358,7 +358,7 @@ def test_columns_reach_every_command_that_names_columns(run, tmp_path):
     """[log] is for all commands with options that say which column is what, and no others."""
     (tmp_path / "dprl.toml").write_text("[log]\nepisode = 'patient'\n")
     told = dprl.options.settings(dprl.cli.app).data
-    assert sorted(told) == ["check", "evaluate", "fit", "gate", "report", "sweep"]
+    assert sorted(told) == ["check", "evaluate", "fit", "gate", "report", "review", "sweep"]
 
 
 @pytest.mark.parametrize(

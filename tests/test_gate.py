@@ -31,7 +31,7 @@ from dprl.certificate.histograms import BINS, binned, first_visits, histograms
 from dprl.certificate.reach import certified_gain, nats_of_sets, partings
 from dprl.claim import down
 from dprl.envs.mdp import FiniteMDP
-from dprl.explanation import welch
+from dprl.intervals import welch
 from dprl.neighbors.engine import Engine
 from dprl.neighbors.net import net_size
 from dprl.neighbors.points import Points
@@ -427,7 +427,7 @@ def test_the_level_by_hand(seed):
     for one, other in (parts, parts[::-1]):
         seen, other_seen = (dprl.tabular.evidence(part, 0.95) for part in (one, other))
         x, y = seen.took, seen.others
-        above = welch(x.n, x.mean, x.variance, y.n, y.mean, y.variance)[0] > 0
+        above = welch(x.n, x.mean, x.sd, y.n, y.mean, y.sd)[0] > 0
         wanted = allowed(seen, 10) & above
         K = int(wanted.sum())
         tested.append(K)

@@ -314,14 +314,14 @@ def test_a_table_that_does_not_fit_is_refused_before_the_work(machine, monkeypat
     learner.fit(wide())
     machine(need // 1024 - 1)
     monkeypatch.setattr("dprl.learn.settle", lambda *a: pytest.fail("work was begun"))
-    with pytest.raises(LogError, match=r"200 states x 50 actions needs at least 720.0 kB") as error:
+    with pytest.raises(LogError, match=r"200 states x 50 actions needs at least 2.3 MB") as error:
         learner.fit(wide())
-    assert "718.8 kB are free" in three_lines(str(error.value))
+    assert "2.3 MB are free" in three_lines(str(error.value))
 
 
 def test_evidence_alone_asks_too(machine):
     machine(100)
-    with pytest.raises(LogError, match=r"200 states x 50 actions needs at least 320.0 kB"):
+    with pytest.raises(LogError, match=r"200 states x 50 actions needs at least 1.6 MB"):
         evidence(wide(), 0.9)
 
 

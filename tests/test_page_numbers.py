@@ -40,7 +40,7 @@ def test_a_page_tells_one_number_of_cut_episodes(cut, tmp_path):
         warnings.simplefilter("ignore")
         policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0, cut=cut).fit(train)
         found = describe_changes(policy, log)
-        words, written = read(policy, log, tmp_path)
+        words, written = read(policy, log, tmp_path, cases=2)
     assert found.cut == 76
     assert (
         found.left_out == 760 - found.log.n_episodes == 760 - written.evaluation.facts["episodes"]

@@ -152,7 +152,7 @@ def test_messages_and_pages_show_what_was_charted(tmp_path):
     found = describe_changes(policy, other)
     cases = [c for side in found.cases(found.changes[0]) for c in side]
     assert {c.time[-14:] for c in cases} <= {"08:15:00+02:00", "08:15:00+01:00"}
-    report(policy, other, tmp_path / "r.html", values=False, draws=20)
+    report(policy, other, tmp_path / "r.html", values=False, draws=20, cases=2)
     assert "08:15:00+0" in (tmp_path / "r.html").read_text(encoding="utf-8")
     with pytest.raises(LogError, match=r"2024-07-01 08:15:00\+02:00"):
         dprl.from_arrays(

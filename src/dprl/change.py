@@ -94,7 +94,10 @@ class Change:
     @property
     def below(self) -> bool:
         """Whether the plan's value of the suggestion lies below usual practice."""
-        return self.planned is not None and self.planned < self.value_usual - TOLERANCE
+        if self.planned is None:
+            return False
+        size = max(abs(self.planned), abs(self.value_usual))
+        return self.value_usual - self.planned > TOLERANCE * size
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,8 @@ def change_rows(policy: Policy, rows: NDArray[np.int64], what: str) -> Table:
 
 def _note(policy: Policy, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
     """What must be known to read the table of these rows."""
-    below = bool((policy.planned[rows, chosen] < policy.V[rows] - TOLERANCE).any())
+    short = policy.V[rows] - policy.planned[rows, chosen]
+    below = bool((short > _rounding(policy, rows)[:, 0]).any())
     return f"{NOTE}\n{BELOW}" if below else NOTE
 
 
@@ -211,17 +212,22 @@ def _verdict(policy: Policy, s: int, a: int) -> str:
     return "not always available here"
 
 
-def _not_worse(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool (k, A): Q̂ >= V̂ in the states `rows`, but for rounding (see `Evidence.not_worse`)."""
+def _rounding(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """float64 (k, 1): differences in the states `rows` up to which values count as equal."""
     m, mean, sd = policy.m[rows], policy.took_mean[rows], policy.took_sd[rows]
-    V = policy.V[rows, None]
     with np.errstate(invalid="ignore"):
         share = m / m.sum(axis=1, keepdims=True)
         size = np.hypot(np.nan_to_num(mean), np.nan_to_num(sd))
         scale = size.max(axis=1, keepdims=True, initial=0.0)
         within = np.where(scale > 0, size / scale, 0.0)
         size = scale * np.sqrt((share * within**2).sum(axis=1, keepdims=True))
-        return np.asarray(V - policy.Q[rows] <= TOLERANCE * np.nan_to_num(size))
+    return np.asarray(TOLERANCE * np.nan_to_num(size))
+
+
+def _not_worse(policy: Policy, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool (k, A): Q̂ >= V̂ in the states `rows`, but for rounding (see `Evidence.not_worse`)."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(policy.V[rows, None] - policy.Q[rows] <= _rounding(policy, rows))
 
 
 def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
@@ -239,6 +245,7 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
     chosen, kind = int(policy.choice[s]), KINDS[policy.kind[s]]
     seen = [a for a in range(len(policy.actions)) if policy.n[s, a] > 0]
     total = int(policy.m[s].sum())
+    low, high = advantage_interval(policy, s, seen)
     rows = Table(
         {
             "action": [policy.actions[a] for a in seen],
@@ -247,12 +254,15 @@ def explain_state(policy: Policy, state: Label, s: int) -> Explanation:
             "others": (total - policy.m[s, seen]).tolist(),
             "value": policy.Q[s, seen].tolist(),
             "rule_difference": (policy.Q[s, seen] - policy.V[s]).tolist(),
+            "advantage": (policy.took_mean[s, seen] - policy.V[s]).tolist(),
+            "low": low.tolist(),
+            "high": high.tolist(),
             "planned": policy.planned[s, seen].tolist(),
             "verdict": [_verdict(policy, s, a) for a in seen],
         },
         caption=f"{total:,} {counted(policy)} came here; usual practice brings {policy.V[s]:.3f}",
         note=BELOW.replace("value_usual", "usual practice")
-        if (policy.planned[s, seen] < policy.V[s] - TOLERANCE).any()
+        if (policy.V[s] - policy.planned[s, seen] > _rounding(policy, np.array([s]))[0]).any()
         else "",
         identifiers=frozenset({"action"}),
     )

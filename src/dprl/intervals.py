@@ -3,9 +3,10 @@ r"""Intervals for the difference of two means that hold for few and for extreme 
 x are returns of those who took an action, y of those who did otherwise, and [low, high] is the
 range of both together. A t interval trusts the spread it sees, and ten successes of ten have none.
 
-* **two values** (each return is `low` or `high`: died or lived): Newcombe's interval from Wilson's
-  score intervals of both shares, d ∓ √((p_x - l_x)² + (u_y - p_y)²) (Newcombe: *Interval estimation
-  for the difference between independent proportions*, 1998, method 10);
+* **two values** (each return is `low` or `high`: died or lived): Newcombe's interval from the score
+  intervals of both shares, d ∓ √((p_x - l_x)² + (u_y - p_y)²), with the continuity correction
+  (Newcombe: *Interval estimation for the difference between independent proportions*, 1998, method
+  11; without the correction, method 10, one failure of 10 where 1 in 100 fail is left out);
 * **other returns**: both sides are given two more returns, one `low` and one `high`, and Welch's
   interval is taken with the mean and the variance this gives, the count and the degrees of freedom
   staying as they were. It is what Agresti and Coull do for a share: a side that happened not to see
@@ -61,15 +62,18 @@ def welch(
     return middle - half, middle + half
 
 
-def _wilson(n: Any, p: Any, z: float) -> tuple[Floats, Floats]:
-    """Wilson's score interval of a share p of n."""
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return np.minimum(middle - half, p), np.maximum(middle + half, p)
+def _score(n: Any, p: Any, z: float) -> tuple[Floats, Floats]:
+    """Wilson's score interval of a share p of n, with the continuity correction."""
+    q, scale = 1 - p, 2 * (n + z * z)
+    down = z * np.sqrt(np.maximum(z * z - 2 - 1 / n + 4 * p * (n * q + 1), 0)) + 1
+    up = z * np.sqrt(np.maximum(z * z + 2 - 1 / n + 4 * p * (n * q - 1), 0)) + 1
+    low = np.where(p <= 0, 0.0, np.maximum((2 * n * p + z * z - down) / scale, 0))
+    high = np.where(p >= 1, 1.0, np.minimum((2 * n * p + z * z + up) / scale, 1))
+    return np.minimum(low, p), np.maximum(high, p)
 
 
 def newcombe(n_x: Any, p_x: Any, n_y: Any, p_y: Any, level: float = LEVEL) -> tuple[Floats, Floats]:
-    """Newcombe's interval for the difference p_x - p_y of two shares.
+    """Newcombe's interval for the difference p_x - p_y of two shares, continuity corrected.
 
     Args:
         n_x: How many x; arrays of one shape, or numbers, throughout.
@@ -85,8 +89,8 @@ def newcombe(n_x: Any, p_x: Any, n_y: Any, p_y: Any, level: float = LEVEL) -> tu
 
     z = float(ndtri((1 + level) / 2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        low_x, high_x = _wilson(n_x, p_x, z)
-        low_y, high_y = _wilson(n_y, p_y, z)
+        low_x, high_x = _score(n_x, p_x, z)
+        low_y, high_y = _score(n_y, p_y, z)
         middle = np.asarray(p_x - p_y)
         return middle - np.hypot(p_x - low_x, high_y - p_y), middle + np.hypot(
             high_x - p_x, p_y - low_y
@@ -154,7 +158,10 @@ def contrast_of(x: Floats, y: Floats, level: float = LEVEL) -> tuple[float, floa
     """`contrast` of two samples of returns, (n,) and (k,); NaN where there is none."""
     if not len(x) or not len(y):
         return float("nan"), float("nan")
-    facts = [(len(v), v.mean(), v.std(ddof=1) if len(v) > 1 else np.nan) for v in (x, y)]
-    low, high = min(x.min(), y.min()), max(x.max(), y.max())
-    ends = contrast(*facts[0], *facts[1], low, high, level)
-    return float(ends[0]), float(ends[1])
+    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    if low == high:
+        return float("nan"), float("nan")
+    sides = [(v - low) / (high - low) for v in (x, y)]
+    facts = [(len(v), v.mean(), v.std(ddof=1) if len(v) > 1 else np.nan) for v in sides]
+    ends = contrast(*facts[0], *facts[1], 0.0, 1.0, level)
+    return (high - low) * float(ends[0]), (high - low) * float(ends[1])

@@ -19,9 +19,9 @@ __all__ = [
     "shortage",
 ]
 
-PER_PAIR = 72
-"""Bytes of memory that a fit writes for each state and action, at the least: counts, sums, means
-and variances."""
+PER_PAIR = 232
+"""Bytes of memory that a fit writes for each state and action, at the least: exact sums (160), then
+counts, means and deviations."""
 PER_BALL = 64
 """The same for each training point and action of a plan over features."""
 SPARE = 64 << 20

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
-from dprl.evidence import Evidence
 from dprl.explanation import NONE, Explanation, apart, change_rows, change_words, unit
 from dprl.featured import features_of
 from dprl.grouping import group
@@ -29,6 +28,7 @@ from dprl.table import Table
 
 if TYPE_CHECKING:
     from dprl.cut import Near
+    from dprl.evidence import Evidence
     from dprl.neighbors.engine import Engine
     from dprl.neighbors.metric import FittedMetric
 

@@ -22,13 +22,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import ParameterError
-from dprl.evidence import Evidence
+
+if TYPE_CHECKING:
+    from dprl.evidence import Evidence
 
 __all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min", "vary"]
 

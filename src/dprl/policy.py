@@ -6,17 +6,19 @@ import enum
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
-from dprl.evidence import Evidence
 from dprl.explanation import Explanation, change_rows, explain_state
 from dprl.log import Label
 from dprl.stored import Stored, is_one
 from dprl.table import Table
+
+if TYPE_CHECKING:
+    from dprl.evidence import Evidence
 
 __all__ = ["DEFER", "Answer", "Defer", "Policy"]
 

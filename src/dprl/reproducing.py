@@ -55,7 +55,7 @@ def reproduce(
 
     Args:
         names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
-            or all; or hypotension, which needs --tables, or atari, which needs --experts
+            contrasts, or all; or hypotension, which needs --tables, or atari, which needs --experts
             unless --quick.
     """
     from dprl.experiments import NAMES, experiment

@@ -21,6 +21,7 @@ NAMES = {
     "coverage": "coverage",
     "icu-sepsis": "icu_sepsis",
     "intervals": "intervals",
+    "contrasts": "contrasts",
 }
 """Experiment → module."""
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.baselines.model import Model, estimate, policy_of
+from dprl.baselines.model import Model, estimate
+from dprl.baselines.policy_of import policy_of
 from dprl.log import Log
 from dprl.stochastic import StochasticPolicy
 

@@ -39,7 +39,8 @@ from scipy import sparse
 from scipy.special import wrightomega
 
 from dprl.baselines.iteration import best_choices, known_mdp, lowest_best, margin, one_hot
-from dprl.baselines.model import Model, estimate, policy_of
+from dprl.baselines.model import Model, estimate
+from dprl.baselines.policy_of import policy_of
 from dprl.baselines.settings import check_number
 from dprl.cut import check_cut
 from dprl.errors import PlanError

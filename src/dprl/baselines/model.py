@@ -11,7 +11,6 @@ A pair never seen has R̂ = 0 and leads to an end: value 0. A state never seen h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,9 @@ from dprl.cut import settle
 from dprl.envs.mdp import FiniteMDP
 from dprl.errors import LogError, ParameterError
 from dprl.log import Cut, Log, check_log
-from dprl.stochastic import StochasticPolicy
-from dprl.stored import provenance_of
 from dprl.tabular import check_gamma
 
-__all__ = ["Model", "behavior_of", "estimate", "policy_of"]
+__all__ = ["Model", "behavior_of", "estimate"]
 
 Floats = NDArray[np.float64]
 
@@ -106,14 +103,3 @@ def behavior_of(model: Model, given: Floats | None) -> Floats:
             do="Rows follow log.states, columns log.actions.",
         )
     return given
-
-
-def policy_of(learner: Any, settings: dict[str, Any], log: Log, pi: Floats) -> StochasticPolicy:
-    """The policy π of a learner, with its settings and the log it came from."""
-    return StochasticPolicy(
-        states=log.states,
-        actions=log.actions,
-        parameters={"learner": type(learner).__name__, **settings},
-        provenance=provenance_of(log),
-        pi=pi,
-    )

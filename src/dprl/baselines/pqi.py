@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.baselines.iteration import best_choices, known_mdp, one_hot
-from dprl.baselines.model import Model, estimate, policy_of
+from dprl.baselines.model import Model, estimate
+from dprl.baselines.policy_of import policy_of
 from dprl.baselines.settings import check_number
 from dprl.cut import check_cut
 from dprl.errors import ParameterError

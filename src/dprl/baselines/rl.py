@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.baselines.iteration import best_choices, known_mdp, one_hot
-from dprl.baselines.model import Model, estimate, policy_of
+from dprl.baselines.model import Model, estimate
+from dprl.baselines.policy_of import policy_of
 from dprl.cut import check_cut
 from dprl.log import Cut, Log
 from dprl.stochastic import StochasticPolicy

@@ -42,7 +42,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.baselines.iteration import improve, known_mdp
-from dprl.baselines.model import Model, behavior_of, estimate, policy_of
+from dprl.baselines.model import Model, behavior_of, estimate
+from dprl.baselines.policy_of import policy_of
 from dprl.baselines.settings import check_number
 from dprl.compiled import compiled
 from dprl.cut import check_cut

@@ -34,7 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.baselines.iteration import improve, known_mdp, lowest_best
-from dprl.baselines.model import Model, behavior_of, estimate, policy_of
+from dprl.baselines.model import Model, behavior_of, estimate
+from dprl.baselines.policy_of import policy_of
 from dprl.cut import check_cut
 from dprl.errors import ParameterError
 from dprl.log import Cut, Log

@@ -26,11 +26,11 @@ slow: $(STAMP)-bench
 
 deep: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[deep]'
-	@$(BIN)/python -m pytest tests/test_fitted.py
+	@$(BIN)/python -m pytest tests/learners/test_fitted.py
 
 atari: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[atari]'
-	@$(BIN)/python -m pytest -m 'slow or not slow' tests/test_atari*.py
+	@$(BIN)/python -m pytest -m 'slow or not slow' tests/studies/test_atari*.py
 
 bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md

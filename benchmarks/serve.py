@@ -30,7 +30,7 @@ from run import stamp
 
 from continuous import RAW, log_of, mixture
 
-MAIN = "from dprl.cli import main; main()"
+MAIN = "from dprl.apps.cli.main import main; main()"
 CONNECTIONS = 16
 
 

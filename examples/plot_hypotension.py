@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import dprl
-from dprl import icu, plot
+from dprl._core import plot
+from dprl.studies import icu
 
 GAMMA, SEED = 0.99, 0
 KINDS = ("dry (lactate ≤ 2.4)", "septic (lactate > 2.4)")

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 
 import dprl
-from dprl import plot
+from dprl._core import plot
 from dprl.envs.point_mass import (
     GOAL,
     GOAL_RADIUS,

@@ -87,7 +87,7 @@ def visits(tmp_path):
 def played():
     """A log of the stand-in for a game (needs torch)."""
     from bars import EXPERT, MEDIUM, Bars
-    from dprl.atari import collect
+    from dprl.studies.atari import collect
 
     return collect("bars", EXPERT, MEDIUM, samples=300, seed=4, copies=4, make=Bars)
 
@@ -102,7 +102,7 @@ def frames(played):
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
     """Run a command in an empty folder; gives (exit code, stdout, stderr)."""
-    from dprl.cli import main
+    from dprl.apps.cli.main import main
 
     monkeypatch.chdir(tmp_path)
 

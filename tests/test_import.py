@@ -21,13 +21,13 @@ def test_import_loads_nothing_heavy():
 
 
 def test_acting_needs_no_compiler():
-    code = "import sys; from dprl.loading import load; print('numba' in sys.modules)"
+    code = "import sys; from dprl.policies._load import load; print('numba' in sys.modules)"
     assert python(code).strip() == "False"
 
 
 def test_help_needs_nothing_heavy():
     code = (
-        "import sys, dprl.cli; print([m for m in ['numba', 'scipy', 'duckdb', 'numpy'] "
+        "import sys, dprl.apps.cli.main; print([m for m in ['numba', 'scipy', 'duckdb', 'numpy'] "
         "if m in sys.modules])"
     )
     assert python(code).strip() == "[]"

@@ -80,8 +80,8 @@ def test_segments_end_where_a_decision_point_is_occupied_again():
         [("s", "a", 1.0), ("x", "a", 2.0), ("s", "b", 4.0), ("y", "a", 8.0)],
         [("s", "b", 0.0)],
     ]
-    from dprl.smdp import elevate
-    from dprl.tabular import tally
+    from dprl.evidence.tabular import tally
+    from dprl.planning.semi_mdp import elevate
 
     log = to_log(episodes)
     known, occurrences = tally(log, 0.5)

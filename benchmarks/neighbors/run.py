@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 from scipy.spatial import cKDTree  # noqa: E402
 from sklearn.neighbors import BallTree, KDTree  # noqa: E402
 
-from dprl.neighbors import Engine, Points  # noqa: E402
+from dprl.evidence.neighbors import Engine, Points  # noqa: E402
 
 try:
     import faiss

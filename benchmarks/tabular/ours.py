@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from synthetic import Result
 
-from dprl.evidence import COUNT, FIRST, LATER, SQUARE, SUM
-from dprl.log import Log
-from dprl.points import allowed
-from dprl.smdp import elevate
-from dprl.tabular import tally
+from dprl.evidence._evidence import COUNT, FIRST, LATER, SQUARE, SUM
+from dprl.evidence.decision_points import allowed
+from dprl.evidence.tabular import tally
+from dprl.logs.log import Log
+from dprl.planning.semi_mdp import elevate
 
 
 def prepare(data: dict) -> Log:

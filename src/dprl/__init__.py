@@ -12,137 +12,95 @@ everywhere else, and states how sure it is. Implements Decision-Point RL (AISTAT
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dprl.version import __version__
+from dprl._core.lazy import alias, attach
+from dprl._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dprl import baselines, certificate, envs, icu, stats
-    from dprl.behavior import Behavior
-    from dprl.callable_policy import CallablePolicy
-    from dprl.cell_policy import CellPolicy
-    from dprl.certificate.gating import gate
-    from dprl.claim import Certificate
-    from dprl.compression import compress, prune
-    from dprl.continuous import DPRLContinuous
-    from dprl.errors import (
-        CutWarning,
-        DprlError,
-        LabelWarning,
-        LogError,
-        MissingWarning,
-        PackageError,
-        ParameterError,
-        PlanError,
-        PolicyError,
-        PrecisionWarning,
-    )
-    from dprl.evaluation import Evaluation
-    from dprl.io import check, from_arrays, from_d3rlpy, from_frame, from_minari, read, write
-    from dprl.learn import DPRLDiscrete
-    from dprl.loading import load
-    from dprl.log import Log
-    from dprl.neighbor_policy import NeighborPolicy
-    from dprl.neighbors.metric import Metric
-    from dprl.ope import evaluate
-    from dprl.policy import DEFER, Policy
-    from dprl.public import public_copy
-    from dprl.reporting import report
-    from dprl.stochastic import StochasticPolicy
-    from dprl.sweeping import Sweep, sweep
-    from dprl.table import Table
+    from dprl import certificate as certificate
+    from dprl import envs as envs
+    from dprl._core.table import Table as Table
+    from dprl.apps._report import report as report
+    from dprl.certificate._gate import gate as gate
+    from dprl.errors import CutWarning as CutWarning
+    from dprl.errors import DprlError as DprlError
+    from dprl.errors import LabelWarning as LabelWarning
+    from dprl.errors import LogError as LogError
+    from dprl.errors import MissingWarning as MissingWarning
+    from dprl.errors import PackageError as PackageError
+    from dprl.errors import ParameterError as ParameterError
+    from dprl.errors import PlanError as PlanError
+    from dprl.errors import PolicyError as PolicyError
+    from dprl.errors import PrecisionWarning as PrecisionWarning
+    from dprl.evaluation import stats as stats
+    from dprl.evaluation._behavior import Behavior as Behavior
+    from dprl.evaluation._evaluate import evaluate as evaluate
+    from dprl.evaluation._result import Evaluation as Evaluation
+    from dprl.evaluation._sweep import Sweep as Sweep
+    from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evidence.neighbors.metric import Metric as Metric
+    from dprl.learners import baselines as baselines
+    from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
+    from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+    from dprl.logs._io import check as check
+    from dprl.logs._io import from_arrays as from_arrays
+    from dprl.logs._io import from_d3rlpy as from_d3rlpy
+    from dprl.logs._io import from_frame as from_frame
+    from dprl.logs._io import from_minari as from_minari
+    from dprl.logs._io import read as read
+    from dprl.logs._io import write as write
+    from dprl.logs.log import Log as Log
+    from dprl.policies._compress import compress as compress
+    from dprl.policies._compress import prune as prune
+    from dprl.policies._load import load as load
+    from dprl.policies._public import public_copy as public_copy
+    from dprl.policies.callable import CallablePolicy as CallablePolicy
+    from dprl.policies.cells import CellPolicy as CellPolicy
+    from dprl.policies.certificate import Certificate as Certificate
+    from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
+    from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
+    from dprl.policies.table import DEFER as DEFER
+    from dprl.policies.table import Policy as Policy
+    from dprl.studies import atari as atari
+    from dprl.studies import icu as icu
 
-__all__ = [
-    "DEFER",
-    "Behavior",
-    "CallablePolicy",
-    "CellPolicy",
-    "Certificate",
-    "CutWarning",
-    "DPRLContinuous",
-    "DPRLDiscrete",
-    "DprlError",
-    "Evaluation",
-    "LabelWarning",
-    "Log",
-    "LogError",
-    "Metric",
-    "MissingWarning",
-    "NeighborPolicy",
-    "PackageError",
-    "ParameterError",
-    "PlanError",
-    "Policy",
-    "PolicyError",
-    "PrecisionWarning",
-    "StochasticPolicy",
-    "Sweep",
-    "Table",
-    "__version__",
-    "baselines",
-    "certificate",
-    "check",
-    "compress",
-    "envs",
-    "evaluate",
-    "from_arrays",
-    "from_d3rlpy",
-    "from_frame",
-    "from_minari",
-    "gate",
-    "icu",
-    "load",
-    "prune",
-    "public_copy",
-    "read",
-    "report",
-    "stats",
-    "sweep",
-    "write",
-]
+_OTHER_NAMES = {
+    "dprl.atari": "dprl.studies.atari",
+    "dprl.baselines": "dprl.learners.baselines",
+    "dprl.icu": "dprl.studies.icu",
+    "dprl.stats": "dprl.evaluation.stats",
+}
+alias(_OTHER_NAMES)
 
-_HOME = {
-    "dprl.behavior": ("Behavior",),
-    "dprl.callable_policy": ("CallablePolicy",),
-    "dprl.cell_policy": ("CellPolicy",),
-    "dprl.certificate.gating": ("gate",),
-    "dprl.claim": ("Certificate",),
-    "dprl.compression": ("compress", "prune"),
-    "dprl.continuous": ("DPRLContinuous",),
-    "dprl.errors": ("CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
-                    "PackageError", "ParameterError", "PlanError", "PolicyError",
-                    "PrecisionWarning"),
-    "dprl.evaluation": ("Evaluation",),
-    "dprl.io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
-                "write"),
-    "dprl.learn": ("DPRLDiscrete",),
-    "dprl.log": ("Log",),
-    "dprl.loading": ("load",),
-    "dprl.neighbor_policy": ("NeighborPolicy",),
-    "dprl.neighbors.metric": ("Metric",),
-    "dprl.ope": ("evaluate",),
-    "dprl.policy": ("DEFER", "Policy"),
-    "dprl.public": ("public_copy",),
-    "dprl.reporting": ("report",),
-    "dprl.stochastic": ("StochasticPolicy",),
-    "dprl.sweeping": ("Sweep", "sweep"),
-    "dprl.table": ("Table",),
-}  # fmt: skip
-_PACKAGES = ("baselines", "certificate", "envs", "icu", "stats")
-_WHERE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: `import dprl` itself loads nothing heavy."""
-    if name in _PACKAGES:
-        return importlib.import_module(f"dprl.{name}")
-    if name not in _WHERE:
-        raise AttributeError(f"module 'dprl' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "_core.table": ("Table",),
+        "apps._report": ("report",),
+        "certificate._gate": ("gate",),
+        "errors": ("CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
+                   "PackageError", "ParameterError", "PlanError", "PolicyError",
+                   "PrecisionWarning"),
+        "evaluation._behavior": ("Behavior",),
+        "evaluation._evaluate": ("evaluate",),
+        "evaluation._result": ("Evaluation",),
+        "evaluation._sweep": ("Sweep", "sweep"),
+        "evidence.neighbors.metric": ("Metric",),
+        "learners.continuous": ("DPRLContinuous",),
+        "learners.discrete": ("DPRLDiscrete",),
+        "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
+                     "write"),
+        "logs.log": ("Log",),
+        "policies._compress": ("compress", "prune"),
+        "policies._load": ("load",),
+        "policies._public": ("public_copy",),
+        "policies.callable": ("CallablePolicy",),
+        "policies.cells": ("CellPolicy",),
+        "policies.certificate": ("Certificate",),
+        "policies.neighbors": ("NeighborPolicy",),
+        "policies.stochastic": ("StochasticPolicy",),
+        "policies.table": ("DEFER", "Policy"),
+    },
+    modules=(*_OTHER_NAMES.values(), "dprl.certificate", "dprl.envs"),
+)  # fmt: skip

@@ -1,6 +1,6 @@
 """`python -m dprl`: the command line."""
 
-from dprl.cli import main
+from dprl.apps.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,13 @@
-"""How sure: what is proved about a policy, and what the published bounds would say."""
+"""How sure: what is proved about a policy, and what the published bounds would say.
 
+A policy or a learner and a `Log` come in; a policy of the changes that the log proves goes out,
+with a `Certificate` that states the claim, its level and what it assumes (`gate`), or numbers: the
+published bounds beside a sound one, and an approximate gain for policies without a claim.
+"""
+
+from dprl.certificate._approximate_gain import ApproximateGain, approximate_gain
+from dprl.certificate._gate import gate
+from dprl.certificate._published_bounds import published
 from dprl.certificate.bounds import (
     Bound,
     count_errors,
@@ -10,10 +18,7 @@ from dprl.certificate.bounds import (
     sound_theorem_1,
     spibb_theorem_2,
 )
-from dprl.certificate.comparison import published
-from dprl.certificate.gating import gate
-from dprl.certificate.plug_in import ApproximateGain, approximate_gain
-from dprl.claim import Certificate
+from dprl.policies.certificate import Certificate
 
 __all__ = [
     "ApproximateGain",

@@ -43,8 +43,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import ParameterError
-from dprl.points import check_n_min
-from dprl.tabular import check_gamma
+from dprl.evidence.decision_points import check_n_min
+from dprl.evidence.tabular import check_gamma
 
 __all__ = [
     "Bound",

@@ -1,13 +1,17 @@
-"""Finite MDPs with exact values, and the problems the method is judged on."""
+"""The problems the method is judged on, with values that are known exactly.
+
+Numbers come in (sizes, probabilities); problems go out that can be sampled as a `Log`, and that say
+what any policy is really worth. They know nothing of learners.
+"""
 
 from dprl.envs.care import care_pathway
 from dprl.envs.chain import dense_chain
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import open_grid, rooms, small_grid, soft
 from dprl.envs.icu_sepsis import icu_sepsis
-from dprl.envs.mdp import FiniteMDP
 from dprl.envs.point_mass import PointMass
 from dprl.envs.risky_arms import risky_arms
+from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = [
     "FiniteMDP",

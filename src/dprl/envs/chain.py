@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dprl.envs.mdp import FiniteMDP
+from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = ["dense_chain"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl.envs.mdp import FiniteMDP
+from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = ["open_grid", "rooms", "small_grid", "soft"]
 

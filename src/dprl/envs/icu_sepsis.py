@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from dprl.envs.mdp import FiniteMDP
+from dprl._core.optional import missing
 from dprl.errors import ParameterError
-from dprl.optional import missing
+from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = ["icu_sepsis"]
 

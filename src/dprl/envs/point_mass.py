@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import ParameterError
-from dprl.log import CUT, TERMINAL, Log
+from dprl.logs.log import CUT, TERMINAL, Log
 
 __all__ = ["PointMass"]
 

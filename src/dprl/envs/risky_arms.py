@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dprl.envs.mdp import FiniteMDP
 from dprl.errors import ParameterError
+from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = ["risky_arms"]
 

@@ -1,0 +1,102 @@
+"""Writing a file so that a reader sees the old one or the new one, never half of it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dprl._core.limits import said_if_short
+from dprl.errors import ParameterError
+
+__all__ = ["check_target", "keep_apart", "meant", "replacing"]
+
+
+KINDS = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def meant(*names: str | os.PathLike[str]) -> set[Path]:
+    """The files that names and patterns such as 'logs/*.csv' stand for, links followed."""
+    found = {Path(name).resolve() for name in names}
+    for name in names:
+        if not Path(name).exists():
+            found |= {Path(file).resolve() for file in glob.glob(os.fspath(name), recursive=True)}
+    return found
+
+
+def keep_apart(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]) -> None:
+    """Refuse to write over a file that is read (a log cannot be had again), or over no file."""
+    if out is not None and Path(out).resolve() in meant(*read):
+        raise ParameterError(
+            f"{str(out)!r} would be overwritten, and it is read.", do="Name another file to write."
+        )
+    if out is not None:
+        check_target(out)
+
+
+def check_target(*paths: str | os.PathLike[str]) -> None:
+    """Refuse to write over what is there and is no ordinary file: writing would replace it.
+
+    A link is not followed: whoever made it did not say that its target may be replaced.
+    """
+    for path in paths:
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:  # there is nothing, or the writing will say why not
+            continue
+        if stat.S_ISREG(mode):
+            continue
+        kind = next((words for test, words in KINDS if test(mode)), "something else than a file")
+        where = f"it leads to {os.readlink(path)!r}" if stat.S_ISLNK(mode) else os.fspath(path)
+        raise ParameterError(
+            f"{os.fspath(path)!r} is {kind}, and would be replaced by a file.",
+            where,
+            "Name the file it leads to." if stat.S_ISLNK(mode) else "Name another file to write.",
+        )
+
+
+def _mode(target: Path) -> int:
+    """The permissions of the file that is replaced, or those a new file gets."""
+    if target.exists():
+        return target.stat().st_mode & 0o7777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path beside `path`; on a clean exit it takes `path`'s place.
+
+    Whatever fails inside leaves `path` as it was and removes the temporary file. What is there and
+    is no ordinary file (a device, a pipe, a link, a folder) is refused, not replaced.
+    """
+    target = Path(path)
+    check_target(target)
+    with said_if_short(f"writing {target.name!r}", str(target), ParameterError):
+        handle, name = tempfile.mkstemp(
+            dir=target.parent, prefix=f".{target.name}.", suffix=".part"
+        )
+        os.close(handle)
+        part = Path(name)
+        try:
+            yield part
+            with part.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            part.chmod(_mode(target))
+            check_target(target)  # it may have come in the meantime
+            part.replace(target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,89 @@
+"""Pages for people: templates with every value escaped, one style sheet, figures as inline SVG.
+
+Nothing here asks anything of another server, and no page needs a script. Values are shown as they
+are, with characters that cannot be seen (controls, marks that turn the direction of writing) spelt
+out: a label cannot pretend to be another one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import unicodedata
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from dprl._core.table import Table
+
+__all__ = ["known", "percent", "render", "snippet", "style", "visible"]
+
+
+def _read(name: str) -> str:
+    return resources.files("dprl._core.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def visible(value: Any) -> Any:
+    """Text with unseen characters spelt out as ⟨U+202E⟩; anything else as it is."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "".join(
+        f"⟨U+{ord(ch):04X}⟩" if unicodedata.category(ch) in ("Cc", "Cf") and ch != "\n" else ch
+        for ch in value
+    )
+
+
+def known(value: float | None) -> float | None:
+    """The number; None where there is none, NaN and the infinities included."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """A number as tables show it; – where there is none."""
+    if value is None or known(value) is None:
+        return "–"
+    text = Table({"": [value]}).cells()[0][0]
+    return f"+{text}" if sign and value > 0 else text.replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in per cent: '<1 %' is not 0, '>99 %' is not all."""
+    whole = round(100 * share)
+    if whole == 0 and share > 0:
+        return "<1\u00a0%"
+    if whole == 100 and share < 1:
+        return ">99\u00a0%"
+    return f"{whole}\u00a0%"
+
+
+@functools.cache
+def _environment() -> Environment:
+    made = Environment(
+        autoescape=True,
+        loader=FunctionLoader(lambda name: _read(f"templates/{name}")),
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(known=known, number=number, percent=percent)
+    return made
+
+
+def render(name: str, /, **values: Any) -> str:
+    """The page made of template `name` and these values."""
+    return _environment().get_template(name).render(**values)
+
+
+@functools.cache
+def style() -> str:
+    """The style sheet all pages share."""
+    return "".join(_read(name) for name in ("tokens.css", "pieces.css", "style.css"))
+
+
+def snippet(piece: str, **values: Any) -> str:
+    """One piece of a page for a notebook, with a style that reaches nothing else in it."""
+    scoped = Markup(_read("tokens.css") + ".dprl {\n" + _read("pieces.css") + "}\n")
+    return render("notebook.html", piece=piece, scoped=scoped, **values)

@@ -1,0 +1,79 @@
+"""Public names that are imported on first use, from one table for each package.
+
+`import dprl` must stay quick and acting on a policy must not need a compiler, so no package imports
+its modules. Each says once where its public names are defined; the same names stand in its
+`if TYPE_CHECKING:` block for type checkers, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["alias", "attach"]
+
+
+def attach(
+    package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose names are imported on first use.
+
+    Args:
+        package: The package's own name.
+        homes: Module, relative to the package, → the public names it defines.
+        modules: Modules and packages that are public themselves, by their whole names.
+
+    Returns:
+        The three, to be assigned in the package.
+    """
+    where = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+    inner = {module.rpartition(".")[2]: module for module in modules}
+
+    def get(name: str) -> Any:
+        if name in inner:
+            return importlib.import_module(inner[name])
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(where[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    names = sorted({*where, *inner})
+    return get, lambda: names, names
+
+
+class _Other(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules under a second name: the module itself, not a copy."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = dict(names)
+        self.own: dict[str, Any] = {}
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for name in self.names:
+            if fullname == name or fullname.startswith(f"{name}."):
+                return importlib.machinery.ModuleSpec(fullname, self)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        first = next(n for n in self.names if f"{spec.name}.".startswith(f"{n}."))
+        module = importlib.import_module(self.names[first] + spec.name[len(first) :])
+        self.own[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing, it was run under its own name; and let it keep that name."""
+        if module.__spec__ is not None:
+            module.__spec__ = self.own[module.__spec__.name]
+
+
+def alias(names: Mapping[str, str]) -> None:
+    """Let modules be imported by other names, too: public name → where the module lives."""
+    sys.meta_path.insert(0, _Other(names))  # before a path of the package finds a second copy

@@ -1,0 +1,227 @@
+"""What both servers share: who may ask, how much, from where; and how a server runs.
+
+A server binds to loopback unless told otherwise and asks for its token. Beside the token:
+
+* The Host header must name this machine: a loopback name, a bare address, or a name that was given.
+  A page elsewhere that points a name of its own at us (DNS rebinding) still sends its own name.
+* A request that says it comes from a page (Origin, Sec-Fetch-Site) must come from one of ours.
+* Bodies are limited in size and in the time they may take.
+* Pages may load nothing from elsewhere, run no script, and be framed by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from dprl._core.optional import needed
+from dprl.errors import ParameterError
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["Guard", "is_loopback", "new_token", "open_socket", "run", "same", "url_of"]
+
+SECONDS_A_BODY = 20.0
+"""How long a request may take to hand over its body."""
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not no-referrer: with it browsers send 'Origin: null' even to ourselves.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def new_token() -> str:
+    """A token nobody guesses."""
+    return secrets.token_urlsafe(24)
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are equal, in a time that does not say where they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+class Guard:
+    """Lets through what may come in, to any ASGI application.
+
+    Args:
+        app: The application.
+        host: What the server is bound to.
+        names: Further names it may be called by.
+        limit: Bytes a body may have.
+        refuse: Makes the response of a refusal: status, what is wrong, what to do.
+        origin: Whether a POST must say it comes from one of our own pages.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        names: Iterable[str],
+        limit: int,
+        refuse: Callable[[int, str, str], Response],
+        origin: bool,
+    ) -> None:
+        self.app, self.limit, self.refuse, self.origin = app, limit, refuse, origin
+        self.loopback = is_loopback(host)
+        self.names = {host.lower(), "localhost", *(name.lower() for name in names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, then pass it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        told = _adding_headers(send)
+        wrong = self._wrong(scope["method"], headers)
+        if wrong is not None:
+            await self.refuse(*wrong)(scope, receive, told)
+            return
+        try:
+            async with asyncio.timeout(SECONDS_A_BODY):
+                body = await self._body(headers, receive)
+        except ConnectionError:  # broken off midway: half a request is no request
+            return
+        except TimeoutError:
+            said = self.refuse(408, "the request's body did not arrive in time.", "Send it again.")
+            await said(scope, receive, told)
+            return
+        if body is None:
+            do = f"Send at most {self.limit:,} bytes at a time."
+            await self.refuse(413, "the request's body is too large.", do)(scope, receive, told)
+            return
+        given = False
+
+        async def whole() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, whole, told)
+
+    def _wrong(self, method: str, headers: dict[str, str]) -> tuple[int, str, str] | None:
+        host = headers.get("host", "")
+        if not self._named(host):
+            return (
+                421,
+                f"this server is not called {host[:100]!r}.",
+                "Use the address it printed, or name this one with --allow-host.",
+            )
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        if method not in ("GET", "HEAD"):
+            foreign = foreign or site not in ("none", "same-origin")
+            foreign = foreign or (self.origin and origin is None)
+        if foreign:
+            return 403, "this request comes from another page.", "Open our own page, and try there."
+        return None
+
+    def _named(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        address = _address(name)
+        if name in self.names:
+            return True
+        return address is not None and (address.is_loopback or not self.loopback)
+
+    async def _body(self, headers: dict[str, str], receive: Receive) -> bytes | None:
+        """The whole body; None where it is larger than the limit."""
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self.limit:
+            return None
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ConnectionError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.limit:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+def _adding_headers(send: Send) -> Send:
+    more = [(k.lower().encode(), v.encode()) for k, v in HEADERS.items()]
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return told
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening place; port 0 takes any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, for asyncio to send small answers at once: else each waits 40 ms for Nagle.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host.strip("[]"), port))
+        sock.listen(512)  # whoever reads the address may call at once
+    except (OSError, OverflowError) as error:
+        sock.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise ParameterError(
+            f"cannot listen on {host} port {port}: {why}.", do="Choose another with --port."
+        ) from error
+    return sock
+
+
+def url_of(sock: socket.socket, host: str) -> str:
+    """Where this server can be found, without a slash at the end."""
+    named = f"[{host.strip('[]')}]" if ":" in host else host
+    return f"http://{named}:{sock.getsockname()[1]}"
+
+
+def run(app: Any, sock: socket.socket) -> None:
+    """Serve until told to stop; requests under way are finished first."""
+    uvicorn = needed("uvicorn", "a server", "dprl[serve]")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        limit_concurrency=512,
+        timeout_graceful_shutdown=10,
+        proxy_headers=False,
+    )
+    uvicorn.Server(config).run(sockets=[sock])

@@ -1,0 +1,92 @@
+"""What a command says: results on one stream, the rest on the other, progress on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from dprl._core.table import Table, plain
+
+if TYPE_CHECKING:
+    from dprl.logs._files import Progress
+
+__all__ = ["caution", "complain", "head", "progress", "refuse", "show", "warned"]
+
+
+def show(what: Any, as_json: bool) -> None:
+    """Print a result, for people or for machines."""
+    sys.stdout.write((_dumps(what) if as_json else str(what)) + "\n")
+
+
+def _dumps(what: Any) -> str:
+    return json.dumps(plain(what), ensure_ascii=False)
+
+
+def complain(line: str) -> None:
+    """Print to the error stream."""
+    sys.stderr.write(line + "\n")
+
+
+def caution(said: Iterable[str]) -> None:
+    """Print what was warned about to the error stream."""
+    for line in said:
+        complain(f"warning: {line}")
+
+
+def head(table: Table, rows: int = 20) -> str:
+    """The first rows of a long table, and how to see the rest."""
+    if len(table) <= rows:
+        return str(table)
+    cut = {name: list(values[:rows]) for name, values in table.columns.items()}
+    first = Table(cut, f"{table.caption}; the first {rows}", table.note, table.identifiers)
+    return f"{first}\nAll of them: dprl changes POLICY"
+
+
+@contextlib.contextmanager
+def warned() -> Iterator[list[str]]:
+    """Collect what would be warned about, as plain lines."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield said
+        said += [str(w.message) for w in caught]
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Progress]:
+    """A bar on the error stream, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda stage, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*look, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(stage: str, share: float) -> None:
+            for name, task in tasks.items():
+                if name != stage:
+                    bar.update(task, completed=1.0, total=1.0)
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=1.0 if share > 0 else None)
+            if share > 0:
+                bar.update(tasks[stage], completed=share, total=1.0)
+
+        yield show
+
+
+def refuse(error: Exception, kind: str, as_json: bool, code: int, shown: bool = False) -> int:
+    """Say what went wrong: to people on the error stream, to machines on the other."""
+    if as_json:
+        parts = {k: str(getattr(error, k, "")) for k in ("what", "where", "do")}
+        what = parts["what"] or str(error)
+        show({"ok": False, "error": {"kind": kind, **parts, "what": what}}, as_json=True)
+    if not shown:
+        complain(f"{kind}: {error}")
+    return code

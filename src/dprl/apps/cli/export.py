@@ -1,0 +1,59 @@
+"""The command that writes a policy for others: `dprl export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from dprl._core.disk import keep_apart
+from dprl.apps.cli.console import progress, show
+from dprl.apps.cli.options import Json
+
+__all__ = ["export"]
+
+
+def export(
+    policy: str,
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Where the copy goes.")],
+    public: Annotated[
+        bool, Parameter(help="Leave out whatever names or finds people.", negative="")
+    ] = False,
+    points: Annotated[
+        bool,
+        Parameter(
+            help="With --public: let training points or cell centres go along; they are "
+            "measurements of single people.",
+            negative="",
+        ),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Write a copy of a policy: with --public one that names nobody and answers the same.
+
+    A public copy holds no labels of episodes, no sample of the training log and no digest of a
+    log. It cannot tell which logs it has seen. Without --public the copy holds what the policy
+    holds, in the form this version writes.
+
+    Example: `dprl export policy.dprl --public --out public.dprl`
+
+    Args:
+        policy: A policy file.
+    """
+    from dprl.policies._load import load
+    from dprl.policies._public import public_copy
+
+    keep_apart(out, policy)
+    with progress() as tell:
+        tell("writing", 0.0)
+        fitted = load(policy)
+        copy = public_copy(fitted, points=points) if public else fitted
+        copy.save(out)
+        digest = load(out).digest()
+    facts = {"policy": str(out), "digest": digest, "public": public}
+    kind = "A public copy" if public else "A copy"
+    show(facts if json else f"{kind} of {policy}. Saved as {out}.", json)
+    return 0

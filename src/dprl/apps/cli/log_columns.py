@@ -1,0 +1,54 @@
+"""Which columns a command reads for a policy: those asked for, else the policy's own.
+
+Names in dprl.toml are for learning. For a policy that says what it was fitted on they are not used,
+and where they differ one line says so; a policy that says nothing gets them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any
+
+from dprl.apps.cli.console import complain
+from dprl.apps.cli.options import SETTINGS, OtherColumns, columns_in_settings
+
+__all__ = ["columns_for"]
+
+
+def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[str, Any]:
+    """Columns by part, as `dprl.policies._load.read_like` takes them; None: the policy's own."""
+    from dprl.policies._load import own_columns
+
+    result = vars(asked or OtherColumns())
+    kept = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
+    own = own_columns(policy)
+    if not own:
+        return {**result, **kept}
+    features = list(getattr(policy, "feature_names", ()))
+    used = {**own, "state": features} if features else own
+    others = [
+        f"{part} = {_shown(name)}, used is {_shown(used.get(part))} (--{part} overrides)"
+        for part, name in kept.items()
+        if not _same(used.get(part), name)
+    ]
+    if others:
+        complain(f"{SETTINGS} differs from the policy's own columns: {'; '.join(others)}.")
+    return result
+
+
+def _names(name: Any) -> list[str]:
+    return [] if name is None else [name] if isinstance(name, str) else [str(n) for n in name]
+
+
+def _shown(name: Any) -> str:
+    names = _names(name)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(map(repr, names[:3])) + more if names else "none"
+
+
+def _same(own: Any, kept: Any) -> bool:
+    """Whether names, which may be patterns such as 'x_*', stand for these columns."""
+    ours, patterns = _names(own), _names(kept)
+    return all(any(fnmatch.fnmatchcase(n, p) for p in patterns) for n in ours) and all(
+        any(fnmatch.fnmatchcase(n, p) for n in ours) for p in patterns
+    )

@@ -1,0 +1,304 @@
+"""The review page: plain HTML over HTTP, with no script in it.
+
+Everything lives under a path that begins with the token, so there is no cookie that another server
+on this machine could see. Forms carry a second secret, and the guard of `dprl.apps._web` lets them
+come from our own pages only.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from dprl._core import html as pages
+from dprl.apps._change import Change
+from dprl.apps._changes import Described
+from dprl.apps._web import Guard, same
+from dprl.apps.review.export import Exported, write_approved
+from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
+from dprl.errors import ParameterError
+from dprl.policies.neighbors import NeighborPolicy
+
+__all__ = ["review_app"]
+
+BODY = 64 * 1024
+NAME_COOKIE = "dprl_reviewer"
+WORDS = {
+    "open": "○ open",
+    "approved": "✓ approved",
+    "waiting": "… waiting for a second",
+    "conflict": "≠ reviewers disagree",
+    "refused": "✗ refused",
+    "unsure": "? unsure",
+}
+
+
+def review_app(
+    described: Described,
+    verdicts: Verdicts,
+    out: Path,
+    *,
+    token: str,
+    needs: int = 1,
+    host: str = "127.0.0.1",
+    names: tuple[str, ...] = (),
+    cases: bool = False,
+) -> Starlette:
+    """The page as an ASGI application.
+
+    Past cases of the log it is judged by are shown with their labels; `cases` adds the most similar
+    *training* episodes, which the policy file names.
+    """
+    site = _Site(described, verdicts, out, token, needs, cases)
+    routes = [
+        Route("/{token}/", site.index),
+        Route("/{token}/style.css", site.style),
+        Route("/{token}/change/{key}", site.change),
+        Route("/{token}/verdict", site.verdict, methods=["POST"]),
+        Route("/{token}/export", site.export, methods=["POST"]),
+        Route("/{token}/approved.dprl", site.approved),
+        Route("/{token}/audit.csv", site.audit),
+    ]
+
+    def refuse(status: int, what: str, do: str) -> Response:
+        return HTMLResponse(pages.render("message.html", what=what, do=do), status)
+
+    def failed(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        if status == 500:
+            return refuse(500, "Something went wrong here; verdicts given are safe.", "Try again.")
+        do = "Use the whole address that dprl review printed." if status in (403, 404) else ""
+        return refuse(status, f"{status}: {getattr(error, 'detail', '')}", do)
+
+    guard = Middleware(Guard, host=host, names=names, limit=BODY, refuse=refuse, origin=True)
+    return Starlette(
+        routes=routes, middleware=[guard], exception_handlers={HTTPException: failed, 500: failed}
+    )
+
+
+class _Site:
+    def __init__(
+        self,
+        described: Described,
+        verdicts: Verdicts,
+        out: Path,
+        token: str,
+        needs: int,
+        training_cases: bool,
+    ) -> None:
+        self.described, self.verdicts, self.out = described, verdicts, out
+        self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
+        self.keys = [c.key for c in described.changes]
+        self.training_cases = training_cases
+        self.certificate = described.policy.certificate
+        self.digest, self.exported = described.policy.digest(), None
+        ends = [abs(x) for c in described.changes for x in (c.advantage, c.low, c.high)
+                if x is not None and math.isfinite(x)]  # fmt: skip
+        self.extent = max(ends, default=1.0)
+
+    exported: Exported | None
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def index(self, request: Request) -> Response:
+        self._enter(request)
+        return self._index(request)
+
+    def _index(self, request: Request, message: str = "") -> Response:
+        reviewer, said = _reviewer(request), self.verdicts.all()
+        status = statuses(said, self.keys, self.needs)
+        mine = {k for k in self.keys if any(_is(reviewer, v) for v in status[k].latest)}
+        counts = Counter(s.word for s in status.values())
+        chosen = {n: request.query_params.get(n, "")[:100] for n in ("status", "suggested", "text")}
+        shown = [
+            c
+            for c in self.described.changes
+            if (
+                chosen["status"] in ("", status[c.key].word)
+                or (chosen["status"] == "mine" and c.key not in mine)
+            )
+            and chosen["suggested"] in ("", str(c.suggested))
+            and chosen["text"].casefold() in c.situation.casefold()
+        ]
+        return self._page(
+            "review.html",
+            changes=self.described.changes,
+            shown=shown,
+            status=status,
+            counts={**dict.fromkeys(WORDS, 0), **counts, "judged": len(self.keys) - counts["open"]},
+            mine=len(mine),
+            following=next((k for k in self.keys if k not in mine), None),
+            reviewer=reviewer,
+            chosen=chosen,
+            suggestions=sorted({c.suggested for c in self.described.changes}, key=str),
+            needs=self.needs,
+            out=self.out.name,
+            exported=self.exported,
+            since=0 if self.exported is None else len(said) - self.exported.verdicts,
+            digest=self.digest,
+            message=message or _said(request),
+        )
+
+    def change(self, request: Request) -> Response:
+        self._enter(request)
+        return self._change(request.path_params["key"], _reviewer(request), _said(request))
+
+    def _change(
+        self, key: str, reviewer: str, message: str = "", comment: str = "", code: int = 200
+    ) -> Response:
+        if key not in self.described:
+            raise HTTPException(404, "there is no such change")
+        c, at = self.described[key], self.keys.index(key)
+        said = self.verdicts.all()
+        status = statuses(said, self.keys, self.needs)[key]
+        took, others = self.described.cases(c)
+        return self._page(
+            "change.html",
+            code,
+            c=c,
+            status=status,
+            history=[v for v in reversed(said) if v.change == key],
+            current={v.id for v in status.latest},
+            place=at + 1,
+            total=len(self.keys),
+            before=self.keys[at - 1] if at else None,
+            after=self.keys[at + 1] if at + 1 < len(self.keys) else None,
+            took=took,
+            others=others,
+            similar=self._similar(c),
+            certified=self._certified(c),
+            reviewer=reviewer,
+            comment=comment,
+            message=message,
+            wrong=code != 200,
+        )
+
+    def _similar(self, c: Change) -> list[dict[str, Any]]:
+        policy = self.described.policy
+        if not (isinstance(policy, NeighborPolicy) and self.training_cases):
+            return []
+        near = policy.explain([value for _, value in c.typical], cases=True)
+        return near.similar.to_dicts()
+
+    def _certified(self, c: Change) -> list[tuple[str, str]]:
+        """The certificate's row on this change, as words."""
+        if self.certificate is None or c.state is None:
+            return []
+        table = self.certificate.table()
+        cells = (dict(zip(table.columns, row, strict=True)) for row in table.cells())
+        row = next((r for r in cells if r.get("state") == str(c.state)), {})
+        return [(name, value) for name, value in row.items() if name != "state"]
+
+    def style(self, request: Request) -> Response:
+        self._enter(request)
+        return Response(pages.style(), media_type="text/css")
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def verdict(self, request: Request) -> Response:
+        form = await self._form(request)
+        given = {n: form.get(n, "") for n in ("change", "reviewer", "verdict", "comment")}
+        return await run_in_threadpool(self._record, **given)
+
+    def _record(self, change: str, reviewer: str, verdict: str, comment: str) -> Response:
+        try:
+            said = self.verdicts.add(change, reviewer, verdict, comment)
+        except ParameterError as error:
+            return self._change(change, reviewer[:100], f"{error.what} {error.do}", comment, 422)
+        status = self._statuses()
+        at = self.keys.index(change)
+        ahead = self.keys[at + 1 :] + self.keys[:at]
+        todo = (k for k in ahead if not any(_is(said.reviewer, v) for v in status[k].latest))
+        following = next(todo, None)
+        place = f"change/{following}" if following else ""
+        answer = RedirectResponse(f"/{self.token}/{place}?recorded={said.id}", 303)
+        answer.set_cookie(
+            NAME_COOKIE, quote(said.reviewer), path=f"/{self.token}/", httponly=True,
+            samesite="strict",
+        )  # fmt: skip
+        return answer
+
+    async def export(self, request: Request) -> Response:
+        await self._form(request)
+        self.exported = await run_in_threadpool(
+            write_approved, self.described, self.verdicts, self.out, self.needs
+        )
+        return RedirectResponse(f"/{self.token}/#exported", 303)
+
+    def approved(self, request: Request) -> Response:
+        self._enter(request)
+        return self._file(None if self.exported is None else self.exported.policy)
+
+    def audit(self, request: Request) -> Response:
+        self._enter(request)
+        return self._file(None if self.exported is None else self.exported.audit)
+
+    def _file(self, path: Path | None) -> Response:
+        if path is None or not path.is_file():
+            raise HTTPException(404, "nothing has been written yet")
+        return FileResponse(path, filename=path.name)
+
+    # -- around ----------------------------------------------------------------------------------
+
+    def _enter(self, request: Request) -> None:
+        if not same(request.path_params["token"], self.token):
+            raise HTTPException(403, "this address holds no valid token")
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        self._enter(request)
+        if request.headers.get("content-type") != "application/x-www-form-urlencoded":
+            raise HTTPException(415, "a form is expected")
+        try:
+            text = (await request.body()).decode("ascii")
+            form = dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=20))
+        except ValueError as error:
+            raise HTTPException(400, "this form cannot be read") from error
+        if not same(form.get("csrf", ""), self.csrf):
+            raise HTTPException(
+                403, "this form is not ours, or from before a restart: open it again"
+            )
+        return form
+
+    def _statuses(self) -> Any:
+        return statuses(self.verdicts.all(), self.keys, self.needs)
+
+    def _page(self, template: str, code: int = 200, /, **values: Any) -> Response:
+        text = pages.render(
+            template,
+            root=f"/{self.token}/",
+            csrf=self.csrf,
+            described=self.described,
+            certificate=self.certificate,
+            extent=self.extent,
+            words=WORDS,
+            **values,
+        )
+        return HTMLResponse(text, code)
+
+
+def _reviewer(request: Request) -> str:
+    try:
+        return tidy_name(unquote(request.cookies.get(NAME_COOKIE, "")))
+    except ParameterError:
+        return ""
+
+
+def _is(reviewer: str, verdict: Verdict) -> bool:
+    return who(verdict.reviewer) == who(reviewer)
+
+
+def _said(request: Request) -> str:
+    number = request.query_params.get("recorded", "")
+    return f"Verdict {int(number)} is recorded." if number.isdecimal() and len(number) < 9 else ""

@@ -1,0 +1,140 @@
+"""What a review leaves: a policy of the approved changes alone, and the audit trail as CSV.
+
+The policy's provenance names the policy it comes from, SHA-256 of the audit trail beside it, and
+how many reviewers each change needed. The trail holds every verdict ever given, also those taken
+back, with the chain of the verdicts' file.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dprl._core.disk import replacing
+from dprl.apps._change import Change
+from dprl.apps._changes import Described
+from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
+from dprl.errors import ParameterError
+from dprl.policies._restrict import limit_regions, limit_states
+from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.table import Policy
+
+__all__ = ["Exported", "approved_policy", "audit", "write_approved"]
+
+COLUMNS = (
+    "id", "time_utc", "reviewer", "change", "situation", "usual", "suggested", "verdict",
+    "comment", "latest_of_reviewer", "approved", "chain",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        policy: The policy file.
+        audit: The audit trail.
+        approved: The keys of the changes in it.
+        changes: How many changes there were.
+        verdicts: How many verdicts stand behind it.
+        policy_digest: Of the approved policy.
+        audit_digest: SHA-256 of the audit trail's bytes.
+    """
+
+    policy: Path
+    audit: Path
+    approved: tuple[str, ...]
+    changes: int
+    verdicts: int
+    policy_digest: str
+    audit_digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            **vars(self),
+            "policy": str(self.policy),
+            "audit": str(self.audit),
+            "approved": list(self.approved),
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.approved):,} of {self.changes:,} changes approved → {self.policy}\n"
+            f"{self.verdicts:,} verdicts → {self.audit}"
+        )
+
+
+def cell(value: Any) -> str:
+    """Text a spreadsheet will not take for a formula."""
+    text = str(value).replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
+
+
+def audit(said: Sequence[Verdict], described: Described, needs: int) -> str:
+    """The audit trail as CSV."""
+    changes = {c.key: c for c in described.changes}
+    state = statuses(said, list(changes), needs)
+    current = {v.id for s in state.values() for v in s.latest}
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow(COLUMNS)
+    for v in said:
+        c = changes[v.change]
+        row = (
+            v.id, v.time, v.reviewer, v.change, c.situation, c.usual, c.suggested, v.verdict,
+            v.comment, "yes" if v.id in current else "no",
+            "yes" if state[v.change].approved else "no", v.chain,
+        )  # fmt: skip
+        writer.writerow([cell(x) for x in row])
+    return out.getvalue()
+
+
+def approved_policy(
+    described: Described, approved: Sequence[Change], **noted: Any
+) -> Policy | NeighborPolicy:
+    """The policy with these changes only."""
+    policy = described.policy
+    facts = {"changes": len(approved), "of": len(described.changes), **noted}
+    if isinstance(policy, NeighborPolicy):
+        regions = [c.region for c in approved if c.region is not None]
+        return limit_regions(policy, regions, **facts)
+    return limit_states(policy, [c.state for c in approved if c.state is not None], **facts)
+
+
+def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:
+    """Write `out` and the audit trail beside it, from one look at the verdicts.
+
+    Nobody can add one meanwhile, and exports wait for each other: the last one holds the most.
+    """
+    if needs < 1:
+        raise ParameterError(f"needs must be at least 1 reviewer; got {needs}.")
+    with verdicts.held() as said:
+        return _write(said, described, out, needs)
+
+
+def _write(said: Sequence[Verdict], described: Described, out: Path, needs: int) -> Exported:
+    state = statuses(said, [c.key for c in described.changes], needs)
+    kept = [c for c in described.changes if state[c.key].approved]
+    trail = audit(said, described, needs).encode()
+    digest = hashlib.sha256(trail).hexdigest()
+    policy = approved_policy(described, kept, audit=digest, needs=needs, log=described.log_digest)
+    beside = out.with_name(f"{out.stem}-audit.csv")
+    with replacing(beside) as part:
+        part.write_bytes(trail)
+    policy.save(out)
+    return Exported(
+        out,
+        beside,
+        tuple(c.key for c in kept),
+        len(described.changes),
+        len(said),
+        policy.digest(),
+        digest,
+    )

@@ -1,0 +1,243 @@
+"""States as JSON in, answers as plain values out; what is wrong is said by state and feature.
+
+A policy that is served speaks only inside what it was trained on: a label it never saw, a feature
+below the smallest or above the largest value of the training log, or a state with nothing within
+the radius, is deferred and the answer says so. (`policy.act` itself looks at the neighbours only.)
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.table import plain
+from dprl.errors import PolicyError
+from dprl.policies._explain import KINDS, reason
+from dprl.policies._public import public_origin
+from dprl.policies.cells import CellPolicy
+from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.table import Policy
+
+__all__ = ["Answers", "StateError"]
+
+FEATURED = (NeighborPolicy, CellPolicy)
+
+
+class StateError(PolicyError):
+    """A state that cannot be asked about.
+
+    Attributes:
+        index: Which of the states.
+        feature: Which feature of it, or None.
+    """
+
+    def __init__(self, what: str, index: int, feature: str | None = None, do: str = "") -> None:
+        at = f"states[{index}]" + ("" if feature is None else f".{feature}")
+        super().__init__(what, at, do)
+        self.index, self.feature = index, feature
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.what, self.index, self.feature, self.do)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a policy answers to states given as JSON.
+
+    Attributes:
+        policy: The policy.
+        cases: Whether explanations name the most similar training episodes.
+    """
+
+    policy: Policy | NeighborPolicy
+    cases: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.policy, FEATURED):
+            ranges: Any = self.policy.provenance.get("ranges")
+            good = isinstance(ranges, list) and len(ranges) == len(self.policy.feature_names)
+            good = good and all(
+                isinstance(r, list) and len(r) == 2 and all(type(v) in (int, float) for v in r)
+                for r in ranges
+            )
+            if not good:
+                raise PolicyError(
+                    "the policy does not say on which ranges of its features it was trained.",
+                    do="Fit it again with this version of dprl, then serve it.",
+                )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of the policy."""
+        return self.policy.digest()
+
+    def warm(self) -> None:
+        """Do everything once that takes longer the first time."""
+        if isinstance(self.policy, FEATURED):
+            middle = [(low + high) / 2 for low, high in self.policy.provenance["ranges"]]
+            state = dict(zip(self.policy.feature_names, middle, strict=True))
+            self.act([state])
+            self.act([state] * 200)
+            self.explain(state)
+        else:
+            self.act(list(self.policy.states[:1]))
+        _ = self.digest
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def act(self, states: list[Any]) -> list[dict[str, Any]]:
+        """One answer a state."""
+        if isinstance(self.policy, FEATURED):
+            x = self._features(states)
+            outside = [self._outside(row) for row in x]
+            low, high = np.array(self.policy.provenance["ranges"], np.float64).T
+            x = np.clip(x, low, high)  # those outside are not asked about
+            if isinstance(self.policy, CellPolicy):
+                cells = self.policy.cells_of(x).tolist()
+                return [self._answer(self.policy, c, outside[i]) for i, c in enumerate(cells)]
+            here = self.policy.at(x)
+            return [self._answer(here, i, outside[i]) for i in range(len(states))]
+        codes = [self._code(state, i) for i, state in enumerate(states)]
+        seen = [c >= 0 and bool(self.policy.m[c].any()) for c in codes]
+        return [
+            self._answer(self.policy, c, "" if s else "This state was never seen in training.")
+            for c, s in zip(codes, seen, strict=True)
+        ]
+
+    def _answer(self, here: Policy, s: int, outside: str) -> dict[str, Any]:
+        """The answer at state number s of `here`; `outside` says why it is out of range."""
+        if not outside and isinstance(self.policy, FEATURED) and (s < 0 or not here.m[s].any()):
+            radius = self.policy.parameters["radius"]
+            outside = f"Nothing in the training log lies within {radius:g} of it."
+            if isinstance(self.policy, CellPolicy):
+                outside = f"It is farther than {radius:g} from every cell."
+        if outside:
+            return {
+                "action": None,
+                "defer": True,
+                "kind": "defer",
+                "in_range": False,
+                "reason": outside,
+            }
+        chosen = int(here.choice[s])
+        return {
+            "action": here.actions[chosen] if chosen >= 0 else None,
+            "defer": chosen < 0,
+            "kind": KINDS[here.kind[s]],
+            "in_range": True,
+            "reason": reason(here, s),
+        }
+
+    def explain(self, state: Any) -> dict[str, Any]:
+        """The answer at one state with the evidence for it."""
+        answer = self.act([state])[0]
+        if not answer["in_range"]:
+            return {"state": state, "episodes": 0, "value": None, "actions": [], "similar": [],
+                    **answer}  # fmt: skip
+        facts = self.policy.explain(state, cases=self.cases).to_dict()
+        facts.pop("suggested")
+        return {**facts, **answer}
+
+    # -- about it --------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        """What the policy is, what it needs, and where it comes from: nothing that finds people."""
+        policy, certificate = self.policy, self.policy.certificate
+        facts: dict[str, Any] = {
+            "digest": self.digest,
+            "kind": policy.KIND,
+            "actions": list(policy.actions),
+            "parameters": dict(policy.parameters),
+            "provenance": public_origin(policy.provenance),
+            "certificate": None
+            if certificate is None
+            else {
+                "claim": str(certificate.claim),
+                "delta": certificate.delta,
+                "vacuous": bool(certificate.vacuous),
+            },
+        }
+        if isinstance(policy, FEATURED):
+            ranges = policy.provenance["ranges"]
+            facts["features"] = [
+                {"name": name, "min": low, "max": high}
+                for name, (low, high) in zip(policy.feature_names, ranges, strict=True)
+            ]
+        else:
+            facts["summary"] = policy.summary()
+        described: dict[str, Any] = plain(facts)
+        return described
+
+    # -- checking --------------------------------------------------------------------------------
+
+    def _code(self, state: Any, index: int) -> int:
+        """The code of a label; -1 where it was never seen."""
+        policy = self.policy
+        kind = type(policy.states[0]) if policy.states else str
+        if type(state) is not kind:
+            what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
+            raise StateError(
+                f"this policy's states are {what}; got {_short(state)}.",
+                index,
+                do=f"Its states look like {', '.join(map(repr, policy.states[:3]))}.",
+            )
+        return policy._code(state)
+
+    def _features(self, states: list[Any]) -> NDArray[np.float64]:
+        """float64 (k, d), or what is wrong with the first state that is wrong."""
+        names = self.policy.feature_names  # type: ignore[union-attr]
+        known = f"Features: {', '.join(names)}."
+        x = np.empty((len(states), len(names)))
+        for i, state in enumerate(states):
+            if not isinstance(state, Mapping):
+                raise StateError(
+                    f"a state is an object of features; got {_short(state)}.", i, do=known
+                )
+            for name in state:
+                if name not in names:
+                    raise StateError(f"{name!r:.80} is no feature of this policy.", i, name, known)
+            for j, name in enumerate(names):
+                if name not in state:
+                    raise StateError(f"a state needs the feature {name!r}.", i, name, known)
+                x[i, j] = _number(state[name], i, name)
+        return x
+
+    def _outside(self, x: NDArray[np.float64]) -> str:
+        """Why a state lies outside the training log; '' where it does not."""
+        policy = self.policy
+        names = policy.feature_names  # type: ignore[union-attr]
+        for name, value, (low, high) in zip(
+            names, x.tolist(), policy.provenance["ranges"], strict=True
+        ):
+            if not low <= value <= high:
+                side, end = ("below", low) if value < low else ("above", high)
+                least = "smallest" if value < low else "largest"
+                return f"{name} = {value:g} is {side} the {least} value in training, {end:g}."
+        return ""
+
+
+def _number(value: Any, index: int, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise StateError(f"{name!r} must be a number; got {_short(value)}.", index, name)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise StateError(f"{name!r} must be a finite number; got {_short(value)}.", index, name)
+    return number
+
+
+def _short(value: Any) -> str:
+    """A value as an error shows it, whatever its size."""
+    if isinstance(value, Mapping | list):
+        return "an object" if isinstance(value, Mapping) else "an array"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
+        return "a number of very many digits"
+    return repr(value)[:60]

@@ -1,0 +1,150 @@
+"""The service described to machines: OpenAPI 3.1, made for the policy that is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprl._core.version import __version__
+from dprl.policies.cells import CellPolicy
+from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.table import Policy
+
+__all__ = ["MOST", "description"]
+
+MOST = 1000
+"""States one request may ask about."""
+
+
+def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), **more}
+
+
+def _answer(policy: Policy | NeighborPolicy) -> dict[str, Any]:
+    return _object(
+        {
+            "action": {"enum": [None, *policy.actions], "description": "null where it defers"},
+            "defer": {"type": "boolean", "description": "do what you would have done"},
+            "kind": {"enum": ["change", "confirmation", "defer"]},
+            "in_range": {"type": "boolean", "description": "false: outside the training log"},
+            "reason": {"type": "string"},
+        }
+    )
+
+
+def _state(policy: Policy | NeighborPolicy) -> dict[str, Any]:
+    if isinstance(policy, NeighborPolicy | CellPolicy):
+        ranges = policy.provenance["ranges"]
+        features = {
+            name: {"type": "number", "description": f"in training {low:g} to {high:g}"}
+            for name, (low, high) in zip(policy.feature_names, ranges, strict=True)
+        }
+        return _object(features, additionalProperties=False)
+    kind = type(policy.states[0]) if policy.states else str
+    return {"type": {str: "string", int: "integer", bool: "boolean"}[kind]}
+
+
+def description(policy: Policy | NeighborPolicy, token: bool) -> dict[str, Any]:
+    """The OpenAPI document."""
+    error = {"$ref": "#/components/schemas/Error"}
+
+    def says(what: str, schema: dict[str, Any]) -> dict[str, Any]:
+        return {"description": what, "content": {"application/json": {"schema": schema}}}
+
+    shared = {
+        "403": says("the request comes from another page", error),
+        "408": says("the body did not arrive in time", error),
+        "413": says("the body is too large", error),
+        "421": says("the Host header names another server", error),
+        "503": says("not ready yet", error),
+    }
+    if token:
+        shared["401"] = says("no token, or not this server's", error)
+
+    def get(summary: str, good: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"get": {"summary": summary, "responses": {"200": good, **shared}, **more}}
+
+    def post(summary: str, asked: dict[str, Any], good: dict[str, Any]) -> dict[str, Any]:
+        wrong = {
+            "400": says("the body is not JSON", error),
+            "415": says("the body is not called application/json", error),
+            "422": says("a state cannot be asked about; says which, and which feature", error),
+        }
+        body = {"required": True, "content": {"application/json": {"schema": asked}}}
+        answers = {"200": says("answered", good), **wrong, **shared}
+        return {"post": {"summary": summary, "requestBody": body, "responses": answers}}
+
+    anything = {"type": "object"}
+    explanation = _answer(policy)
+    more: dict[str, Any] = {
+        "state": True,
+        "episodes": {"type": "integer"},
+        "value": {"type": ["number", "null"]},
+        "actions": {"type": "array", "items": anything},
+        "similar": {
+            "type": "array",
+            "items": anything,
+            "description": "training episodes; empty unless served with --cases",
+        },
+    }
+    explanation["properties"] = {**explanation["properties"], **more}
+    explanation["required"] = list(explanation["properties"])
+    asked = {"type": "array", "items": _state(policy), "minItems": 1, "maxItems": MOST}
+    answers = _object(
+        {"policy": {"type": "string"}, "answers": {"type": "array", "items": _answer(policy)}}
+    )
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dprl",
+            "version": __version__,
+            "description": "A policy that names an action where its training log can speak for it,"
+            " and defers everywhere else.",
+        },
+        "paths": {
+            "/act": post(
+                "The action for each state, or to defer",
+                _object({"states": asked}, additionalProperties=False),
+                answers,
+            ),
+            "/explain": post(
+                "Why the policy answers as it does in one state",
+                _object({"state": _state(policy)}, additionalProperties=False),
+                explanation,
+            ),
+            "/policy": get(
+                "What the policy is and where it comes from", says("described", anything)
+            ),
+            "/healthz": get(
+                "Whether answers are given",
+                says("ready", _object({"status": {"type": "string"}})),
+                security=[],
+            ),
+            "/metrics": get(
+                "Metrics for Prometheus",
+                {"description": "text", "content": {"text/plain": {"schema": {"type": "string"}}}},
+            ),
+            "/openapi.json": get("This description", says("described", anything)),
+        },
+        "components": {
+            "schemas": {
+                "Error": _object(
+                    {
+                        "error": _object(
+                            {
+                                "kind": {"type": "string"},
+                                "what": {"type": "string"},
+                                "where": {"type": "string"},
+                                "do": {"type": "string"},
+                                "state": {"type": ["integer", "null"]},
+                                "feature": {"type": ["string", "null"]},
+                            }
+                        )
+                    }
+                )
+            }
+        },
+    }
+    if token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+    return document

@@ -1,0 +1,231 @@
+r"""The gate over numeric features: decide per cell.
+
+One half of the groups proposes and the other certifies, without a swap, since the cells themselves
+come from the half that proposes: its core points (enough trajectories with one action within the
+radius) are covered by a greedy net; a state belongs to the nearest centre within the radius, and
+farther from every centre the policy defers. Over cells everything is as over labels.
+
+The claim needs E x and E y, the values of taking the suggestion and of doing otherwise, to be the
+same everywhere in a cell. (E y is also moved by *who does what* there: the value of the other
+actions may be the same everywhere and their mix not.) How nearly that must hold, and what the data
+say of it:
+
+* eps* = min over suggestions of (lower bound of E x - E y, less what a margin asks for) / 2. If E x
+  and E y differ within a cell by less than that, every suggestion still improves everywhere in its
+  cell. The gain is certified for eps = 0 only.
+* The refuted contrast: each proposed cell is cut in two at the median of its widest coordinate
+  (both from the half that proposes), and on the other half the two sides are compared, x with x and
+  y with y. A cell in which the data prove a difference that its own bound does not bear is not
+  issued. The largest difference proved in a cell that is, at a level δ of its own for all proposed
+  cells, refutes any smaller eps.
+* Sensitivity: the same at half and at twice the radius, each at its own δ. They are there to be
+  looked at, not to choose the radius by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.certificate._evalue import differences
+from dprl.certificate._gate_steps import (
+    REACH,
+    Asked,
+    best_low,
+    certify,
+    finish,
+    half_of,
+    propose,
+)
+from dprl.certificate._histograms import binned, first_visits
+from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.errors import LogError
+from dprl.evidence.decision_points import allowed
+from dprl.evidence.neighbors._net import core_points, greedy_net, nearest_centres
+from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.metric import FittedMetric
+from dprl.evidence.neighbors.samples import Points
+from dprl.evidence.tabular import availability, evidence, tally
+from dprl.learners.continuous import DPRLContinuous, feature_ranges
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs._censoring import settle
+from dprl.logs.log import Log
+from dprl.logs.returns import returns
+from dprl.policies._base import provenance_of
+from dprl.policies.cells import CellPolicy, centres_of
+from dprl.policies.table import Policy
+
+__all__ = ["gate_cells"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Centres in the coordinates of a metric.
+
+    Attributes:
+        metric: Fitted to the half that proposes.
+        z: float64 (M, d'), the centres.
+        radius: How far a cell reaches.
+    """
+
+    metric: FittedMetric
+    z: Floats
+    radius: float
+
+    def labelled(self, log: Log) -> Log:
+        """The log with cells for states: 0..M-1, and M for everywhere else."""
+        M = len(self.z)
+        x = self.metric.transform(np.asarray(log.features))
+        cell = np.full(log.n_steps, -1, np.int64)
+        if M:
+            cell = nearest_centres(centres_of(self.z), x, self.radius)
+        return replace(
+            log, features=None, feature_names=(), states=tuple(range(M + 1)),
+            state=np.where(cell < 0, M, cell),
+        )  # fmt: skip
+
+
+def gate_cells(
+    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
+) -> CellPolicy:
+    """The certified part of a learner over features; sides (groups,): those that propose."""
+    policy = _gated(learner, log, asked, sides, said)
+    sensitivity = []
+    for radius in (learner.radius / 2, learner.radius * 2):
+        other = _gated(replace(learner, radius=radius), log, asked, sides, said).certificate
+        if other is not None:
+            sensitivity.append(
+                {"radius": float(radius), "suggestions": len(other.rows), "gain": other.gain}
+            )
+    certificate = policy.certificate
+    if certificate is not None:
+        cells = {**certificate.cells, "sensitivity": sensitivity}
+        policy = replace(policy, certificate=replace(certificate, cells=cells))
+    return policy
+
+
+def _gated(
+    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
+) -> CellPolicy:
+    settled = settle(log, learner.gamma, learner.cut).gathered()
+    halves = half_of(settled, log, sides, True), half_of(settled, log, sides, False)
+    if not all(half.n_episodes for half in halves):
+        raise LogError(
+            "no episode is left on one side of the split.", do="Read more, or drop fewer."
+        )
+    cells = _cells(learner, halves[0])
+    whole, one, other = (cells.labelled(part) for part in (settled, *halves))
+    M, gamma = len(cells.z), learner.gamma
+    inside = np.arange(M + 1)[:, None] < M
+
+    wanted = propose(evidence(one, gamma), learner, availability(one)) & inside
+    proof = certify(
+        other, evidence(other, gamma), wanted, gamma, asked, max(1, int(wanted.sum())), 1.0
+    )
+    refuted = _refuted(cells, halves, (one, other), wanted, gamma, asked)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bears = (proof.low - asked.margin / (1 - proof.p_high)) / 2
+    too_large = proof.pairs & (refuted > 0) & (refuted >= bears)
+    proof = replace(proof, pairs=proof.pairs & ~too_large)
+
+    known, occurrences = tally(whole, gamma)
+    available = availability(cells.labelled(log))
+    pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
+    pairs &= proof.pairs
+    over_cells = DPRLDiscrete(
+        n_min=learner.n_min, gamma=gamma, contrast=learner.contrast, plan=learner.plan
+    )
+    choice, planned = over_cells.choose(whole, known, occurrences, pairs)
+    inner = Policy.of(
+        known,
+        choice=choice,
+        allowed=pairs,
+        planned=planned,
+        steps=np.bincount(whole.codes(), minlength=M + 1),
+        parameters=learner.settings(),
+        provenance=provenance_of(
+            log, settled, notes=list(cells.metric.notes), ranges=feature_ranges(settled)
+        ),
+    )
+    policy = _cell_policy(inner, cells, log)
+    speaks = np.flatnonzero(choice >= 0)
+    nats = nats_of_sets(proof.tested, min(len(speaks), proof.tested), 1, REACH * asked.delta)
+    gain = certified_gain(other, choice, best_low([proof], choice), gamma, nats)
+    facts: dict[str, Any] = {"radius": float(learner.radius), "centres": M}
+    if len(speaks):
+        facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
+        facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
+    notes = [said]
+    if too_large.any():
+        notes.append(
+            f"{int(too_large.sum()):,} more passed, but the data prove too much difference within "
+            "their cells: not issued. A smaller radius may help."
+        )
+    return finish(policy, [proof], learner, log, settled, asked, "split", gain, notes, facts)
+
+
+def _cells(learner: DPRLContinuous, log: Log) -> Cells:
+    """A greedy net over the core points of the half that proposes."""
+    metric = learner.metric.fit(log)
+    points = Points.of(log, metric, learner.gamma)
+    engine = Engine.build(points, log.n_actions)
+    core = core_points(engine, learner.radius, max(1.0, np.ceil(learner.n_min / 2)))
+    centre = greedy_net(engine, learner.radius, core)
+    return Cells(metric, points.z[np.unique(centre[centre >= 0])], float(learner.radius))
+
+
+def _cell_policy(inner: Policy, cells: Cells, log: Log) -> CellPolicy:
+    """The policy over cells 0..M-1 of one that also has the state "elsewhere"."""
+    M = len(cells.z)
+    parts: dict[str, Any] = {}
+    for field in fields(inner):
+        value = getattr(inner, field.name)
+        parts[field.name] = value[:M] if isinstance(value, np.ndarray) else value
+    parts["states"] = tuple(range(M))
+    return CellPolicy(
+        **parts, feature_names=log.feature_names, scale=cells.metric.scale,
+        weight=cells.metric.weight, z=cells.z,
+    )  # fmt: skip
+
+
+def _refuted(
+    cells: Cells,
+    halves: tuple[Log, Log],
+    labelled: tuple[Log, Log],
+    wanted: NDArray[np.bool_],
+    gamma: float,
+    asked: Asked,
+) -> Floats:
+    """The largest difference within a cell that the data prove, of x or of y, (M + 1, A); or 0."""
+    z = [cells.metric.transform(np.asarray(half.features)) for half in halves]
+    rows = [np.flatnonzero(first_visits(log)) for log in labelled]
+    cell = [log.codes()[r] for log, r in zip(labelled, rows, strict=True)]
+    G, action = returns(labelled[1], gamma)[rows[1]], labelled[1].action[rows[1]]
+    result = np.zeros(wanted.shape)
+    at = np.argwhere(wanted)
+    pair, values = [np.empty(0, np.int64)], [np.empty(0)]
+    for i, (c, a) in enumerate(at):
+        there = z[0][rows[0][cell[0] == c]]
+        here = cell[1] == c
+        if len(there) < 2 or not here.any():
+            continue
+        axis = int(there.var(axis=0).argmax())
+        at_side, cut = z[1][rows[1][here], axis], np.median(there[:, axis])
+        side = at_side > cut if (there[:, axis] > cut).any() else at_side >= cut
+        otherwise = action[here] != a
+        pair.append(2 * (2 * i + otherwise) + side)  # state 2i: x, 2i + 1: y; "action": the side
+        values.append(G[here])
+    found = binned(
+        np.concatenate(pair), np.concatenate(values), asked.value_range, gamma,
+        tuple(range(2 * len(at))), (0, 1), len(halves[1].groups),
+    )  # fmt: skip
+    if len(found.keys):
+        each = asked.delta / (4 * len(at))
+        low = differences(found, np.arange(4 * len(at)), each).low.reshape(-1, 4)
+        result[at[:, 0], at[:, 1]] = np.maximum(low.max(axis=1), 0.0)
+    return result

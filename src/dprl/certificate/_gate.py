@@ -1,0 +1,304 @@
+r"""The gate: issue a suggestion only where the log proves that it improves on usual practice.
+
+    x = returns of first visits of s where a was taken      y = where it was not
+    A(s,a) = Q(s,a) - V(s) = (1 - p)(E x - E y),  p = π_b(a|s)
+
+so the sign of the advantage is the sign of E x - E y. A pair is issued when the e-value of "no
+benefit" (`dprl.certificate._evalue`) reaches 1/α, α small enough to hold for all pairs at once.
+Then, with probability 1 - δ, *every issued suggestion is a true improvement*, so by the performance
+difference lemma ρ(π) >= ρ(b): no horizon factor, no model, no behaviour policy. Any choice among
+issued pairs keeps that, so the learner plans again inside the gated set.
+
+The level δ is shared out: .9 δ for the differences, .05 δ for p (where bounds on the advantage
+itself are wanted) and .05 δ for how often suggestions are met (`dprl.certificate._reach`).
+
+* ``mode="swap-split"`` (default). Groups are split in two; one half proposes K pairs (the learner's
+  rule at half of n_min, and an uncorrected Welch bound above 0), the other certifies them at
+  α = .9 δ/2/K; then the reverse; the union is issued.
+* ``mode="in-sample"``. All of the log at α = .9 δ/C̄, C̄ = |S||A|, or ⌊N H/n_min⌋ where a horizon
+  H is known (pairs then need n_min first visits that took them). Valid only if
+  states, γ, n_min and the range were fixed without looking at returns: the user must say so.
+
+The issued pairs must also pass the learner's own rule on the whole log, so a gated policy is a part
+of the ungated one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_number
+from dprl.certificate._cells import gate_cells
+from dprl.certificate._gate_steps import (
+    REACH,
+    Asked,
+    Learner,
+    best_low,
+    certify,
+    finish,
+    half_of,
+    propose,
+)
+from dprl.certificate._histograms import check_range
+from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.decision_points import allowed
+from dprl.evidence.neighbors.metric import Metric
+from dprl.evidence.tabular import availability, evidence, tally
+from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs._censoring import settle
+from dprl.logs._overlap import sealed_origin
+from dprl.logs.log import Log, check_log
+from dprl.policies._base import provenance_of
+from dprl.policies._familiar import check_familiar
+from dprl.policies.cells import CellPolicy
+from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.table import Policy
+
+__all__ = ["gate"]
+
+Bools = NDArray[np.bool_]
+Mode = Literal["swap-split", "in-sample"]
+
+
+def gate(
+    proposal: Policy | NeighborPolicy | DPRLDiscrete | DPRLContinuous,
+    log: Log,
+    *,
+    delta: float = 0.05,
+    value_range: tuple[float, float] | None = None,
+    margin: float = 0.0,
+    mode: Mode = "swap-split",
+    states_fixed: bool = False,
+    split: Sequence[bool] | Bools | None = None,
+    horizon: int | None = None,
+    seed: int = 0,
+) -> Policy | CellPolicy:
+    """The part of a policy that this log proves to improve on usual practice.
+
+    Args:
+        proposal: A learner, or a policy of one. Over labels the gated policy is a part of it; over
+            features its settings are used, and cells are decided anew.
+        log: The log to certify with. For a policy, usually the log it was fitted to: what proposes
+            and what certifies are kept apart inside.
+        delta: The claim may fail with at most this probability.
+        value_range: Lowest and highest return there can be, stated from what is known about
+            rewards, never taken from the log.
+        margin: What an advantage must exceed, in units of returns.
+        mode: "swap-split", or "in-sample" where states_fixed.
+        states_fixed: Declares that states, gamma, n_min and value_range were fixed without looking
+            at returns; "in-sample" needs it.
+        split: One an episode, true for the half that proposes first; by default half of the groups,
+            drawn with `seed`.
+        horizon: No trajectory is longer, known beforehand; sharpens "in-sample".
+        seed: Of the split.
+
+    Returns:
+        The gated policy, its `Certificate` in `.certificate`; over features a policy over cells.
+    """
+    asked = Asked(delta, check_range(value_range), margin, horizon)
+    check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
+    learner = _learner(proposal)
+    _check_counting(learner)
+    check_log(log)
+    _check_cut(learner, log)
+    if mode not in ("swap-split", "in-sample"):
+        raise ParameterError(f"mode must be 'swap-split' or 'in-sample'; got {mode!r}.")
+    if not isinstance(states_fixed, bool):
+        raise ParameterError(f"states_fixed must be true or false; got {states_fixed!r}.")
+    if mode == "in-sample" and not states_fixed:
+        raise ParameterError(
+            "mode='in-sample' certifies with the returns that proposed.",
+            do="Only if states, gamma, n_min and value_range were fixed without looking at "
+            "returns: say states_fixed=True. Otherwise use mode='swap-split'.",
+        )
+    if mode == "in-sample" and split is not None:
+        raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
+    tested = _universe(log, learner.n_min, asked.horizon)
+    said = (
+        "The split of the groups was given."
+        if split is not None
+        else f"Groups were split in two with seed {seed}."
+    )
+    if isinstance(learner, DPRLContinuous):
+        if mode == "in-sample":
+            raise ParameterError(
+                "cells of features are made from the data: there is no in-sample certificate.",
+                do="Use mode='swap-split'.",
+            )
+        return gate_cells(learner, log, asked, _sides(log, split, seed), said)
+    settled = settle(log, learner.gamma, learner.cut).gathered()
+    available = availability(log)
+    known, occurrences = tally(settled, learner.gamma)
+    pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
+    if isinstance(proposal, Policy):
+        pairs &= _same_pairs(proposal, log)
+        check_familiar(proposal, log)
+    if mode == "in-sample":
+        wanted = pairs
+        if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
+            wanted = pairs & (known.took.n >= learner.n_min)
+        proofs = [certify(settled, known, wanted, learner.gamma, asked, tested, 1.0)]
+    else:
+        sides = _sides(log, split, seed)
+        halves = [half_of(settled, log, sides, side) for side in (True, False)]
+        if not all(half.n_episodes for half in halves):
+            raise LogError(
+                "no episode is left on one side of the split.", do="Read more, or drop fewer."
+            )
+        seen = [evidence(half, learner.gamma) for half in halves]
+        proofs = []
+        for one, other in ((0, 1), (1, 0)):
+            wanted = propose(seen[one], learner, availability(halves[one]))
+            tested = int(wanted.sum())
+            proofs.append(
+                certify(halves[other], seen[other], wanted, learner.gamma, asked, tested, 0.5)
+            )
+    pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
+    choice, planned = learner.choose(settled, known, occurrences, pairs)
+    policy = Policy.of(
+        known,
+        choice=choice,
+        allowed=pairs,
+        planned=planned,
+        steps=np.bincount(settled.codes(), minlength=log.n_states),
+        parameters=learner.settings(),
+        provenance={**provenance_of(log, settled), **_origin(proposal, log)},
+    )
+    level = REACH * delta
+    nats = nats_of_sets(log.n_states, int((choice >= 0).sum()), log.n_actions, level)
+    gain = certified_gain(settled, choice, best_low(proofs, choice), learner.gamma, nats)
+    notes = () if mode == "in-sample" else (said,)
+    return finish(policy, proofs, learner, log, settled, asked, mode, gain, notes)
+
+
+def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:
+    """bool (groups,): which groups propose first."""
+    n = len(log.groups)
+    if split is None:
+        if n < 2:
+            raise LogError(
+                f"a log of {n} group cannot propose with one half and certify with the other.",
+                do="Read more of them.",
+            )
+        sides = np.zeros(n, bool)
+        sides[np.random.default_rng(seed).permutation(n)[: n // 2]] = True
+        return sides
+    given = np.asarray(split)
+    if given.dtype != bool or given.shape != (log.n_episodes,):
+        raise ParameterError(
+            f"split needs true or false for each of {log.n_episodes:,} episodes; "
+            f"got {given.dtype}{given.shape}."
+        )
+    halves = np.zeros((n, 2), np.int64)
+    np.add.at(halves, (log.group, given.astype(np.int64)), 1)
+    torn = np.flatnonzero((halves > 0).all(axis=1))
+    if len(torn):
+        raise ParameterError(
+            f"{len(torn):,} of {n:,} groups straddle the split.",
+            f"group {log.groups[torn[0]]!r}",
+            "What proposes and what certifies must be independent: keep groups whole.",
+        )
+    if given.all() or not given.any():
+        raise ParameterError("split puts every episode on one side.")
+    return np.asarray(halves[:, 1] > 0)
+
+
+def _universe(log: Log, n_min: float, horizon: int | None) -> int:
+    """C̄: no more pairs than this can have n_min trajectories behind them."""
+    pairs = log.n_states * log.n_actions
+    if horizon is None or math.isinf(n_min):
+        return pairs
+    if int(np.bincount(log.group, weights=log.lengths).max()) > horizon:
+        raise ParameterError(
+            f"a group of this log has more than horizon = {horizon:,} steps.",
+            do="horizon must hold for every group there can be.",
+        )
+    return max(1, min(pairs, len(log.groups) * horizon // int(n_min)))
+
+
+def _same_pairs(policy: Policy, log: Log) -> Bools:
+    """The policy's allowed pairs in this log's order of states and actions."""
+    for name in ("states", "actions"):
+        if set(getattr(policy, name)).isdisjoint(getattr(log, name)):
+            raise LogError(
+                f"the log and the policy have no {name} in common.",
+                f"{getattr(policy, name)[0]!r} and {getattr(log, name)[0]!r}",
+                "Read the log as the training log was read.",
+            )
+    result = np.zeros((log.n_states, log.n_actions), bool)
+    rows = {label: i for i, label in enumerate(policy.states)}
+    columns = {label: i for i, label in enumerate(policy.actions)}
+    s = [rows.get(label, -1) for label in log.states]
+    a = [columns.get(label, -1) for label in log.actions]
+    for i, row in enumerate(s):
+        for j, column in enumerate(a):
+            result[i, j] = row >= 0 and column >= 0 and policy.allowed[row, column]
+    return result
+
+
+def _origin(proposal: Any, log: Log) -> dict[str, Any]:
+    """The log a policy was learned from before it was gated on another: it has seen both."""
+    facts = getattr(proposal, "provenance", {})
+    if not facts or facts.get("log") == log.digest():
+        return {}
+    kept = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
+    if facts.get("public"):
+        kept["public"] = True
+    return {"proposed": sealed_origin(kept)}
+
+
+def _learner(proposal: Any) -> Learner:
+    """The learner itself, or the one a policy came from."""
+    if isinstance(proposal, DPRLDiscrete | DPRLContinuous):
+        return proposal
+    words = dict(getattr(proposal, "parameters", {}))
+    name = words.pop("learner", None)
+    if name not in ("DPRLDiscrete", "DPRLContinuous"):
+        raise ParameterError(
+            f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",
+            do="Rivals' policies can be judged with dprl.evaluate.",
+        )
+    words["n_min"] = math.inf if words["n_min"] is None else words["n_min"]
+    kind: type[Learner] = DPRLDiscrete
+    if name == "DPRLContinuous":
+        kind = DPRLContinuous
+        metric = dict(words["metric"])
+        if metric["scale"] == "given":
+            metric["scale"] = proposal.scale.tolist()
+        words["metric"] = Metric(**metric)
+    own = {field.name for field in fields(kind)}
+    return kind(**{k: v for k, v in words.items() if k in own})
+
+
+def _check_counting(learner: Learner) -> None:
+    counting = learner.visits if isinstance(learner, DPRLDiscrete) else learner.neighbors
+    if counting != "first":
+        raise ParameterError(
+            "counting every visit carries no certificate: visits of one trajectory are not "
+            "independent.",
+            do="Fit with visits='first' (labels) or neighbors='first' (features).",
+        )
+
+
+def _check_cut(learner: Learner, log: Log) -> None:
+    cut = len(log.cut_episodes)
+    if cut and learner.cut is None:
+        raise LogError(
+            f"{cut:,} of {log.n_episodes:,} episodes were cut, and no treatment is stated.",
+            f"episode {log.episodes[log.cut_episodes[0]]!r}",
+            "Choose cut='drop' or cut='terminal' in the learner; the certificate will say which.",
+        )
+    if cut and learner.cut == "bootstrap":
+        raise LogError(
+            f"{cut:,} of {log.n_episodes:,} episodes were cut and bootstrapped: their returns "
+            "share estimates and are not independent.",
+            do="Choose cut='drop' or cut='terminal'; the certificate will say which.",
+        )

@@ -1,0 +1,253 @@
+r"""The parts of a gate: who proposes, who certifies, and the certificate that comes of it.
+
+What they mean is said in `dprl.certificate._gate`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_number
+from dprl._core.intervals import welch
+from dprl.certificate._evalue import differences, kl_upper
+from dprl.certificate._histograms import histograms
+from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
+from dprl.evidence._evidence import Evidence
+from dprl.evidence.decision_points import allowed
+from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs.log import Log
+from dprl.policies._explain import usual_words
+from dprl.policies.certificate import KINDS, Certificate
+from dprl.policies.table import Policy
+
+__all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "half_of",
+           "propose"]  # fmt: skip
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Learner: TypeAlias = DPRLDiscrete | DPRLContinuous
+P = TypeVar("P", bound=Policy)
+
+WHOLE = "the whole numbers from 1"
+
+DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
+"""How δ is shared out."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a certificate was asked for.
+
+    Attributes:
+        delta: Probability of failure.
+        value_range: Range of returns, known beforehand.
+        margin: What an advantage must exceed.
+        horizon: No trajectory is longer; None where that is not known.
+    """
+
+    delta: float
+    value_range: tuple[float, float]
+    margin: float
+    horizon: int | None
+
+    def __post_init__(self) -> None:
+        check_number("delta", self.delta, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
+        check_number("margin", self.margin, "[0, infinity)", lambda v: 0 <= v < math.inf)
+        if self.horizon is not None:
+            check_number("horizon", self.horizon, WHOLE, lambda v: v >= 1 and v == int(v))
+        for name in ("delta", "margin"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+
+@dataclass(frozen=True, eq=False)
+class Proven:
+    """What one part of a log certifies; arrays (S, A), of pairs that were tested.
+
+    Attributes:
+        pairs: Whether it is certified.
+        low: Lower bound of E x - E y, -inf where not tested.
+        advantage: Lower bound of the advantage.
+        log_e: log of the e-value of "no benefit".
+        p_high: Upper bound of p, the chance of the action.
+        known: Evidence of the certifying part.
+        tested: How many pairs the level was shared among.
+    """
+
+    pairs: Bools
+    low: Floats
+    advantage: Floats
+    log_e: Floats
+    p_high: Floats
+    known: Evidence
+    tested: int
+
+
+def propose(known: Evidence, learner: Learner, available: Bools | None) -> Bools:
+    """The pairs (S, A) a half proposes: the rule at half of n_min, and Welch's bound above 0."""
+    half = learner.n_min if math.isinf(learner.n_min) else max(1.0, math.ceil(learner.n_min / 2))
+    pairs = allowed(known, half, contrast=learner.contrast, available=available)
+    took, others = known.took, known.others
+    low, _ = welch(took.n, took.mean, took.sd, others.n, others.mean, others.sd)
+    return np.asarray(pairs & (low > 0))
+
+
+def certify(
+    log: Log,
+    known: Evidence,
+    wanted: Bools,
+    gamma: float,
+    asked: Asked,
+    tested: int,
+    share: float,
+) -> Proven:
+    """Test the wanted pairs (S, A) on a settled log, δ·share shared among `tested` pairs."""
+    found = histograms(log, gamma, asked.value_range)
+    low = np.full(wanted.shape, -np.inf)
+    advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
+    passed = np.zeros(wanted.shape, bool)
+    at = np.nonzero(wanted)
+    if len(at[0]):
+        each = asked.delta * share / tested
+        result = differences(found, np.flatnonzero(wanted), DIFFERENCES * each)
+        low[at], log_e[at] = result.low, result.log_e
+        took, total = known.took.n[at], known.state.n[at[0]]
+        with np.errstate(invalid="ignore"):
+            p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
+        p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
+        advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * low[at], low[at])
+        passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
+        if asked.margin > 0:
+            passed[at] &= advantage[at] > asked.margin
+    return Proven(passed, low, advantage, log_e, p_high, known, tested)
+
+
+def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
+    """The episodes of a settled log whose group is on this side; sides (groups of `log`,)."""
+    of = dict(zip(log.groups, sides.tolist(), strict=True))
+    here = np.array([of[g] for g in settled.groups])[settled.group]
+    return settled.take(np.flatnonzero(here == side))
+
+
+def best_low(proofs: Sequence[Proven], choice: NDArray[np.int32]) -> Floats:
+    """The best certified lower bound of E x - E y at each choice, (S,); 0 where it defers."""
+    rows = np.flatnonzero(choice >= 0)
+    result = np.zeros(len(choice))
+    for proof in proofs:
+        at = (rows, choice[rows])
+        result[rows] = np.maximum(result[rows], np.where(proof.pairs[at], proof.low[at], 0.0))
+    return result
+
+
+def finish(
+    policy: P,
+    proofs: Sequence[Proven],
+    learner: Learner,
+    log: Log,
+    settled: Log,
+    asked: Asked,
+    mode: str,
+    gain: float,
+    notes: Sequence[str] = (),
+    cells: Mapping[str, Any] | None = None,
+) -> P:
+    """The policy with its certificate."""
+    rows = []
+    for s in np.flatnonzero(policy.choice >= 0):
+        a = policy.choice[s]
+        proof = max(
+            (p for p in proofs if p.pairs[s, a]), key=lambda p: (p.low[s, a], p.log_e[s, a])
+        )
+        known = proof.known
+        rows.append({
+            "state": policy.states[s],
+            "kind": KINDS[policy.kind[s]],
+            "usual": usual_words(policy, int(s)),
+            "suggested": policy.actions[a],
+            "n": int(known.took.n[s, a]),
+            "others": int(known.others.n[s, a]),
+            "difference": float(known.took.mean[s, a] - known.others.mean[s, a]),
+            "low": float(proof.low[s, a]),
+            "advantage_low": float(proof.advantage[s, a]),
+            "log10_e": float(proof.log_e[s, a] / math.log(10)),
+        })  # fmt: skip
+    low, high = asked.value_range
+    facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
+                             "delta": asked.delta}  # fmt: skip
+    S, A, N = len(policy.states), len(policy.actions), len(settled.groups)
+    enough = int((policy.n >= learner.n_min).sum())
+    published = dprl_theorem_1(enough, learner.n_min, **facts)
+    sound = sound_theorem_1(
+        max(S, 1),
+        A,
+        N,
+        asked.horizon or math.inf,
+        learner.n_min,
+        contrast=learner.contrast,
+        **facts,
+    )
+    values = {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
+    certificate = Certificate(
+        mode=mode,
+        delta=float(asked.delta),
+        margin=float(asked.margin),
+        value_range=asked.value_range,
+        gamma=float(learner.gamma),
+        groups=N,
+        tested=tuple(proof.tested for proof in proofs),
+        rows=tuple(rows),
+        gain=gain if rows else None,
+        bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
+        assumptions=_assumptions(learner, log, asked, mode),
+        log=log.digest(),
+        notes=tuple(notes),
+        cells=cells or {},
+    )
+    return replace(policy, certificate=certificate)
+
+
+def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
+    """What a certificate rests on, in words."""
+    unit = "Episodes" if log.groups == log.episodes else "Groups"
+    low, high = asked.value_range
+    cut = len(log.cut_episodes)
+    ended = {
+        "drop": f"{cut:,} cut episodes were left out: being cut says nothing about what would "
+        "have come.",
+        "terminal": f"{cut:,} cut episodes count as ended: the value meant is what was collected "
+        "until the cut, and how long that is depends on the state alone.",
+    }
+    fixed = (
+        f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
+        "fixed without looking at returns (declared by the user)."
+        if mode == "in-sample"
+        else "Gamma, n_min, the range and what makes a state were chosen without the returns of "
+        "this log."
+    )
+    words = [
+        f"{unit} are independent of each other.",
+        "The state holds all that decisions were based on: no unmeasured confounding.",
+        "It also holds all of the past that matters for what follows.",
+        "Practice was the same throughout, and stays so wherever the policy defers.",
+        ended[str(learner.cut)] if cut else "No episode was cut short by what was about to come.",
+        f"Every return lies within {low:g}..{high:g}, known beforehand.",
+        fixed,
+    ]
+    if isinstance(learner, DPRLContinuous):
+        words.append(
+            "Within a cell each action is worth the same and taken as often everywhere (see eps* "
+            "for how nearly; the gain is for exactly the same)."
+        )
+    if log.groups != log.episodes and len(log.groups) < log.n_episodes:
+        words.append(
+            "Episodes of a group come in the order they happened"
+            + (" (by time, then by label)" if log.time is not None else " (by label)")
+            + "; a group's first visit of a state counts, and the gain is that of first episodes."
+        )
+    return tuple(words)

@@ -1,0 +1,156 @@
+r"""Returns at first visits as histograms: all that the gate's e-values need, and they merge.
+
+For every state s and action a: how the returns of trajectories that took a at their first visit of
+s are spread over the range [g_lo, g_hi] that returns were known to have beforehand. In units of
+1/400 of that range a return x is either a whole number k of units or lies between k and k + 1, and
+that is what a bin holds:
+
+    bin 2k      x = k/400               as x: k/400     as 1 - y: 1 - k/400
+    bin 2k + 1  k/400 < x < (k+1)/400   as x: k/400     as 1 - y: 1 - (k+1)/400
+
+so both x and 1 - y can be rounded *down* from one histogram, which is what keeps an e-value valid.
+Counts are whole numbers: histograms of parts of a log (split between groups) add up to the
+histograms of the whole, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.compiled import compiled
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.tabular import check_gamma
+from dprl.logs.log import Label, Log
+from dprl.logs.returns import returns
+
+__all__ = ["BINS", "UNITS", "Histograms", "binned", "check_range", "first_visits", "histograms"]
+
+Ints = NDArray[np.int64]
+
+UNITS = 400
+BINS = 2 * UNITS + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Histograms:
+    """Returns at first visits by state, action and bin; immutable.
+
+    Attributes:
+        keys: int64 (n,), rising: (s·A + a)·BINS + bin, for the bins that are not empty.
+        counts: int64 (n,), groups in the bin.
+        states: State labels.
+        actions: Action labels.
+        gamma: Discount of the returns.
+        value_range: (g_lo, g_hi), known beforehand.
+        n_groups: Groups (episodes, where no group was given) behind it.
+    """
+
+    keys: Ints
+    counts: Ints
+    states: tuple[Label, ...]
+    actions: tuple[Label, ...]
+    gamma: float
+    value_range: tuple[float, float]
+    n_groups: int
+
+    def merge(self, other: Histograms) -> Histograms:
+        """The histograms of both parts of a log (split between groups) together."""
+        for name in ("states", "actions", "gamma", "value_range"):
+            if getattr(self, name) != getattr(other, name):
+                raise LogError(
+                    f"histograms with different {name} cannot be merged.",
+                    do="Read or split the parts from one log; use one gamma and one value_range.",
+                )
+        keys, place = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)
+        counts = np.zeros(len(keys), np.int64)
+        np.add.at(counts, place, np.concatenate((self.counts, other.counts)))
+        return replace(self, keys=keys, counts=counts, n_groups=self.n_groups + other.n_groups)
+
+
+@compiled
+def _mark(
+    starts: Ints,
+    state: NDArray[np.int32],
+    group: NDArray[np.int32],
+    seen: Ints,
+    first: NDArray[np.bool_],
+) -> None:  # pragma: no cover - compiled
+    """Mark the rows where a group comes to a state for the first time; seen (S,) starts at -1."""
+    for e in range(len(starts) - 1):
+        for t in range(starts[e], starts[e + 1]):
+            first[t] = seen[state[t]] != group[e]
+            seen[state[t]] = group[e]
+
+
+def first_visits(log: Log) -> NDArray[np.bool_]:
+    """bool (N,): rows of a gathered log where their group comes to a state for the first time."""
+    first = np.empty(log.n_steps, np.bool_)
+    _mark(log.starts, log.codes(), log.group, np.full(log.n_states, -1, np.int64), first)
+    return first
+
+
+def check_range(value_range: Any) -> tuple[float, float]:
+    """(g_lo, g_hi) as floats, or a ParameterError that says why it is needed."""
+    if value_range is None:
+        raise ParameterError(
+            "a certificate needs value_range=(lowest, highest): the range of returns.",
+            do="State it from what rewards can be, never from the returns in the log.",
+        )
+    try:
+        low, high = (float(x) for x in value_range)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise ParameterError(
+            f"value_range must be (lowest, highest) return, both finite; got {value_range!r}."
+        )
+    return low, high
+
+
+def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Histograms:
+    """Histograms of a settled log with discrete states.
+
+    Args:
+        log: The log; where it has groups, a group counts once a state.
+        gamma: Discount in (0, 1].
+        value_range: Lowest and highest return there can be, known beforehand.
+    """
+    gamma, (low, high) = check_gamma(gamma), check_range(value_range)
+    log = log.gathered()
+    G = returns(log, gamma)
+    slack = 1e-9 * (high - low)
+    outside = np.flatnonzero((low - slack > G) | (high + slack < G))
+    if len(outside):
+        row = int(outside[0])
+        e = int(np.searchsorted(log.starts, row, "right")) - 1
+        raise LogError(
+            f"{len(outside):,} of {len(G):,} returns lie outside value_range ({low:g}, {high:g}).",
+            f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
+            "The range must hold for every return there can be, or nothing is proved; widen it.",
+        )
+    rows = np.flatnonzero(first_visits(log))
+    pair = log.codes()[rows].astype(np.int64) * log.n_actions + log.action[rows]
+    n = len(np.unique(log.group))
+    return binned(pair, G[rows], (low, high), gamma, log.states, log.actions, n)
+
+
+def binned(
+    pair: Ints,
+    values: NDArray[np.float64],
+    value_range: tuple[float, float],
+    gamma: float,
+    states: tuple[Label, ...],
+    actions: tuple[Label, ...],
+    n_groups: int,
+) -> Histograms:
+    """Histograms of values (n,) by pair s·A + a (n,)."""
+    low, high = value_range
+    z = np.clip((values - low) * (UNITS / (high - low)), 0, UNITS)
+    unit = np.floor(z).astype(np.int64)
+    keys, counts = np.unique(pair * BINS + 2 * unit + (z > unit), return_counts=True)
+    return Histograms(keys, counts, states, actions, gamma, (low, high), n_groups)

@@ -1,0 +1,109 @@
+r"""How much certified changes are worth together: a lower bound on ρ(π) - ρ(b).
+
+Let a trajectory of the behaviour b part from π at time σ: the first step at a state where π speaks
+and something else was done. How often that is at s is in the log:
+
+    u(s) = E_b γ^σ 1{they part at s}
+
+By the performance difference lemma ρ(π) - ρ(b) = E_π ∑_t γ^t A(s_t, π(s_t)), and every A is >= 0.
+A history up to t in which b did what π says wherever π speaks is at least as likely under π as
+under b (π does it with probability 1), so counting only such histories, with b's weight, is a lower
+bound: E_b ∑_{t <= σ} γ^t A(s_t, π(s_t)) over the states where π speaks. A = (1 - p)(E x - E y)
+there, and 1 - p is the chance of parting then and there; with lower bounds d(s) >= 0 of E x - E y
+
+    ρ(π) - ρ(b)  >=  ∑_s u(s) d(s)
+
+u must be bounded for states that were *chosen by the same data*. So the bound holds at once for
+every set of pairs π might have issued and every part T of it: a set of k states out of S, with an
+action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β, each of its 2^k parts an
+equal share of that, and
+
+    U_lo(T) = the smallest q with N · kl(Û(T), q) <= ln( (S+1) C(S,k) (2A)^k / β )
+
+(Chernoff; where other data proposed K pairs, sets are drawn from those: ln((K+1) C(K,k) 2^k / β)),
+Û(T) the mean over groups of γ^σ 1{they part in T}, in a group's first episode (how many follow may
+depend on what happened in it; ρ is then the value of first episodes). Then, with the states sorted
+by d and T_j the first j of them, both of these are lower bounds, and the larger is taken:
+
+    ∑_j (d_j - d_{j+1}) U_lo(T_j)          ∑_s d(s) U_lo({s})
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.compiled import compiled
+from dprl.certificate._evalue import kl_lower
+from dprl.logs.log import Log
+
+__all__ = ["certified_gain", "nats_of_sets", "partings"]
+
+Floats = NDArray[np.float64]
+
+
+@compiled
+def _part(
+    starts: NDArray[np.int64],
+    state: NDArray[np.int32],
+    action: NDArray[np.int32],
+    choice: NDArray[np.int32],
+    gamma: float,
+    where: NDArray[np.int64],
+    weight: Floats,
+) -> None:  # pragma: no cover - compiled
+    for e in range(len(starts) - 1):
+        where[e] = -1
+        weight[e] = 0.0
+        discount = 1.0
+        for t in range(starts[e], starts[e + 1]):
+            s = state[t]
+            if choice[s] >= 0 and action[t] != choice[s]:
+                where[e] = s
+                weight[e] = discount
+                break
+            discount *= gamma
+
+
+def partings(log: Log, choice: NDArray[np.int32], gamma: float) -> tuple[NDArray[np.int64], Floats]:
+    """Where each episode parts from choice (S,) (-1: nowhere), int64 (E,), and γ^σ, (E,)."""
+    where, weight = np.empty(log.n_episodes, np.int64), np.empty(log.n_episodes)
+    _part(log.starts, log.codes(), log.action, choice, gamma, where, weight)
+    return where, weight
+
+
+def nats_of_sets(items: int, chosen: int, kinds: int, level: float) -> float:
+    """ln( (n+1) C(n,k) (2·kinds)^k / β ): what it costs to hold for every set of k out of n."""
+    n, k = items, chosen
+    choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return math.log(n + 1) + choose + k * math.log(2 * kinds) - math.log(level)
+
+
+def certified_gain(
+    log: Log, choice: NDArray[np.int32], lower: Floats, gamma: float, nats: float
+) -> float:
+    """Lower bound on ρ(π) - ρ(b), never below 0.
+
+    Args:
+        log: A settled, gathered log of the behaviour; it may be the one the choices come from.
+        choice: int32 (S,), the action issued in each state, -1 where the policy defers.
+        lower: float64 (S,), lower bound of E x - E y at the issued pairs (where choice >= 0).
+        gamma: Discount.
+        nats: Of `nats_of_sets`, which says what the bound has to hold for at once.
+    """
+    speaks = np.flatnonzero(choice >= 0)
+    if not len(speaks):
+        return 0.0
+    where, weight = partings(log, choice, gamma)
+    # How often a group comes again may depend on what happened: its first episode speaks for it.
+    first = np.unique(log.group, return_index=True)[1]
+    where, weight, N = where[first], weight[first], len(first)
+    U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N
+    d = np.maximum(lower[speaks], 0.0)
+    order = np.lexsort((speaks, -d))
+    steps = -np.diff(np.append(d[order], 0.0))
+    layered = steps @ kl_lower(np.minimum(np.cumsum(U[order]), 1.0), N, nats)
+    single = d @ kl_lower(np.minimum(U, 1.0), N, nats)
+    return float(max(layered, single))

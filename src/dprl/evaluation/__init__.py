@@ -1,0 +1,32 @@
+"""What a policy is worth, by a log it has not seen.
+
+A policy and a held-out `Log` come in; estimates of its value and of the difference to usual
+practice go out, with intervals, effective sample sizes where it matters and cautions in words.
+Settings can be compared side by side (`sweep`); `stats` has the summaries experiments use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.evaluation._behavior import Behavior as Behavior
+    from dprl.evaluation._evaluate import evaluate as evaluate
+    from dprl.evaluation._result import Evaluation as Evaluation
+    from dprl.evaluation._sweep import Sweep as Sweep
+    from dprl.evaluation._sweep import sweep as sweep
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "_evaluate": ("evaluate",),
+        "_result": ("Evaluation",),
+        "_behavior": ("Behavior",),
+        "_sweep": (
+            "Sweep",
+            "sweep",
+        ),
+    },
+)

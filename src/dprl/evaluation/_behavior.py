@@ -1,0 +1,221 @@
+r"""Behavior: how likely each action was at every step of a log, estimated or given.
+
+    labels     π̂_b(a|s) = (n(s,a) + 1/A) / (n(s) + 1)     n: visits in the other folds
+    features   extremely randomised trees (Geurts, Ernst, Wehenkel 2006) that look at all features
+               at every split, grown on the other folds to leaves of at least 10 steps; the mean of
+               the leaves' shares
+
+Estimates are cross-fitted by group: a fold is a random part of the groups, and what is said of a
+step comes from groups in other folds only. A step that helped to estimate its own probability would
+flatter the estimate and, through the weight, whoever it votes for. One visit spread evenly over the
+actions (`1/A` and `1` above) keeps a state seen once from being certain.
+
+Calibration is part of the answer: of the actions that were given a chance of about p, did a share p
+happen? `misplaced` adds up the differences over ten equal bins of p,
+
+    ∑_bins | times it happened - ∑ p | / (2 N)              (0 perfect, 1 all wrong)
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.table import Table
+from dprl.errors import LogError, ParameterError
+from dprl.learners.baselines._forests import JOBS
+from dprl.learners.baselines._forests import Behavior as Forest
+from dprl.logs.log import Log, check_log
+
+__all__ = ["Behavior", "folds_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BINS = 10
+LEAF = 10
+"""Steps a leaf must hold: a leaf of one step says 0 or 1."""
+
+
+def folds_of(log: Log, folds: int, seed: int) -> Ints:
+    """int64 (E,): the fold of every episode; whole groups, as equal in number as can be."""
+    n = len(log.groups)
+    if not (isinstance(folds, int | np.integer) and folds >= 2):
+        raise ParameterError(f"folds must be a whole number, at least 2; got {folds!r}.")
+    if n < 2:
+        raise LogError(
+            f"a log of {n} group{'s' * (n != 1)} cannot be cross-fitted, nor resampled.",
+            do="Groups (or episodes) are never torn apart; read more of them.",
+        )
+    fold = np.empty(n, np.int64)
+    fold[np.random.default_rng(seed).permutation(n)] = np.arange(n) % min(int(folds), n)
+    return fold[log.group]
+
+
+@dataclass(frozen=True, eq=False)
+class Behavior:
+    """π_b(a|s) at every step of one log; made by `Behavior.fit` or `Behavior.given`.
+
+    Attributes:
+        table: float64 (M, A), distributions; columns follow the log's actions.
+        row: int64 (N,), the row of `table` that speaks of each step.
+        action: int32 (N,), what was done.
+        how: Where the numbers come from, in words.
+        estimated: False where they were given, and are taken as they are.
+        log: Digest of the log.
+    """
+
+    table: Floats
+    row: Ints
+    action: NDArray[np.int32]
+    how: str
+    estimated: bool
+    log: str
+
+    def __post_init__(self) -> None:
+        for name in ("table", "row", "action"):
+            column: NDArray[Any] = getattr(self, name).view()
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+
+    @classmethod
+    def fit(cls, log: Log, *, folds: int = 5, seed: int = 0, trees: int = 100) -> Behavior:
+        """Estimate it from the log itself, each fold of groups from the others.
+
+        Args:
+            log: Labels (counts) or features (extra trees).
+            folds: Parts the groups are dealt into; at most as many as there are groups.
+            seed: Of the folds and the trees.
+            trees: In each forest.
+        """
+        check_log(log)
+        fold = np.repeat(folds_of(log, folds, seed), log.lengths)
+        K = int(fold.max()) + 1
+        if log.state is None:
+            table, how = _by_trees(log, fold, K, trees, seed), f"extra trees, {K} folds by group"
+            row = np.arange(log.n_steps)
+        else:
+            table, how = _by_counts(log, fold, K), f"counts, {K} folds by group"
+            row = fold * log.n_states + log.codes()
+        return cls(table, row.astype(np.int64), log.action, how, True, log.digest())
+
+    @classmethod
+    def given(cls, log: Log, pi: Any) -> Behavior:
+        """Take it as known: (S, A) a row for each of `log.states`, or (N, A) one for each step.
+
+        Columns follow `log.actions`.
+        """
+        table = np.array(pi, np.float64)
+        shapes = [(log.n_steps, log.n_actions)]
+        row = np.arange(log.n_steps)
+        if log.state is not None:
+            shapes.insert(0, (log.n_states, log.n_actions))
+            row = log.codes().astype(np.int64) if table.shape == shapes[0] else row
+        good = table.shape in shapes and bool(
+            (table >= 0).all() and (np.abs(table.sum(axis=1) - 1) <= 1e-9).all()
+        )
+        if not good:
+            raise ParameterError(
+                f"behavior must be distributions of shape {' or '.join(map(str, shapes))}; "
+                f"got {table.shape}.",
+                do="Rows follow log.states (or the steps), columns log.actions.",
+            )
+        never = np.flatnonzero(table[row, log.action] == 0)
+        if len(never):
+            e = int(np.searchsorted(log.starts, never[0], side="right")) - 1
+            raise LogError(
+                f"{len(never):,} of {log.n_steps:,} steps took an action that the behaviour given "
+                "never takes there.",
+                f"episode {log.episodes[e]!r}, step {never[0] - log.starts[e]}, "
+                f"action {log.actions[log.action[never[0]]]!r}",
+                "A behaviour that is known must be able to do what was done; or let it be "
+                "estimated.",
+            )
+        return cls(table, row, log.action, "given", False, log.digest())
+
+    def took(self) -> Floats:
+        """float64 (N,): how likely what was done was."""
+        return np.asarray(self.table[self.row, self.action])
+
+    @functools.cached_property
+    def _tallies(self) -> tuple[Ints, Ints]:
+        """Steps of each row of the table (M,), and how often each action was taken there (M, A)."""
+        M, A = self.table.shape
+        taken = np.bincount(self.row * A + self.action, minlength=M * A).reshape(M, A)
+        return taken.sum(axis=1), taken
+
+    @property
+    def log_loss(self) -> float:
+        """Mean of -ln of the chance what was done was given; the smaller the better."""
+        chance = np.maximum(self.took(), np.finfo(float).tiny)
+        return float(-np.log(chance).mean())
+
+    @property
+    def misplaced(self) -> float:
+        """Probability given to the wrong actions, on average a step: 0 perfect, 1 all wrong."""
+        bins = self.calibration()
+        off = np.abs(np.array(bins["happened"]) - np.array(bins["expected"])).sum()
+        return float(off / (2 * len(self.row)))
+
+    def calibration(self) -> Table:
+        """Of the actions given a chance of about p, how many were expected and how many happened.
+
+        Steps times actions are sorted into ten equal bins of p.
+        """
+        steps, taken = self._tallies
+        place = np.minimum((self.table * BINS).astype(np.int64), BINS - 1).ravel()
+        count = np.broadcast_to(steps[:, None], self.table.shape).ravel()
+        n = np.bincount(place, weights=count, minlength=BINS)
+        expected = np.bincount(place, weights=count * self.table.ravel(), minlength=BINS)
+        happened = np.bincount(place, weights=taken.ravel(), minlength=BINS)
+        used = np.flatnonzero(n)
+        return Table(
+            {
+                "chance": [f"{b / BINS:.1f} to {(b + 1) / BINS:.1f}" for b in used],
+                "times": n[used].astype(np.int64).tolist(),
+                "expected": expected[used].tolist(),
+                "happened": happened[used].astype(np.int64).tolist(),
+            },
+            f"Calibration of the behaviour ({self.how})",
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Behavior: {self.how} · {len(self.row):,} steps · misplaced {self.misplaced:.3f} · "
+            f"log loss {self.log_loss:.3f}>"
+        )
+
+
+def _by_counts(log: Log, fold: Ints, K: int) -> Floats:
+    """π̂_b (K·S, A): row k·S + s is said of s in fold k, by the other folds."""
+    S, A = log.n_states, log.n_actions
+    own = np.bincount((fold * S + log.codes()) * A + log.action, minlength=K * S * A)
+    own = own.reshape(K, S, A)
+    others = own.sum(axis=0) - own
+    pi = (others + 1 / A) / (others.sum(axis=2, keepdims=True) + 1)
+    return np.asarray(pi.reshape(K * S, A))
+
+
+def _by_trees(log: Log, fold: Ints, K: int, trees: int, seed: int) -> Floats:
+    """π̂_b (N, A) at every step, by trees grown on the other folds."""
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    x = np.asarray(log.features)
+    centre = x.mean(axis=0)
+    pi = np.empty((log.n_steps, log.n_actions))
+    for k in range(K):
+        mine = fold == k
+        forest = ExtraTreesClassifier(
+            n_estimators=trees,
+            min_samples_leaf=LEAF,
+            max_features=None,
+            random_state=seed,
+            n_jobs=JOBS,
+        )
+        forest.fit(np.asarray(x[~mine] - centre, np.float32), log.action[~mine])
+        pi[mine] = Forest(forest, centre, log.n_actions).probabilities(x[mine])
+    return pi

@@ -1,0 +1,121 @@
+"""What to be wary of in an evaluation, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dprl.evaluation._result import ENOUGH
+from dprl.logs.log import Cut, Log
+from dprl.policies._familiar import never_saw
+from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.table import Policy
+
+__all__ = ["wary_of"]
+
+
+def _may_change(policy: Any) -> bool:
+    """Whether it is a policy of DPRL's that may make changes somewhere."""
+    if isinstance(policy, Policy):
+        return bool((policy.kind == 2).any())
+    return isinstance(policy, NeighborPolicy)
+
+
+def wary_of(
+    facts: Mapping[str, Any],
+    policy: Any,
+    log: Log,
+    undefined: float,
+    trouble: str,
+    draws: int,
+    cut: Cut | None,
+) -> list[str]:
+    """What to be wary of.
+
+    Args:
+        facts: Of the evaluation.
+        policy: What was evaluated.
+        log: By which, as it was given.
+        undefined: Share of the draws in which nobody's weight was left.
+        trouble: Why there is no model of values, in words; '' where there is one.
+        draws: How many there were.
+        cut: How cut episodes were treated.
+    """
+    unit, said = facts["unit"], []
+    states = getattr(policy, "states", ())
+    if states and log.state is not None:
+        known = np.array([s in policy._index for s in log.states])
+        strange = float((~known)[log.codes()].mean())
+        if strange > 0.01:
+            said.append(never_saw(policy, strange))
+    if cut == "drop" and len(log.cut_episodes):
+        said.append(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
+            f"every number here is of the other {facts['episodes']:,}."
+        )
+    if cut == "bootstrap" and len(log.cut_episodes):
+        said.append(
+            f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
+            "practice, whatever the policy would do there."
+        )
+    if facts["not_offered"]:
+        said.append(
+            f"at {100 * facts['not_offered']:.1f} % of the steps at which the policy speaks its "
+            "suggestion was not on offer: the estimates suppose that it was."
+        )
+    if not facts["spoken"]:
+        return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
+    if not facts["reached"]:
+        said.append(
+            "wherever the policy speaks in this log, it says what practice does always already: "
+            "this log says nothing about what it would do otherwise."
+        )
+    elif not facts["reached_change"] and _may_change(policy):
+        said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
+    if facts["reached"] and not facts["followers"]:
+        said.append(
+            f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a step at which "
+            "the policy differs from practice, and none took the suggestion at every one. What "
+            "would have happened is the model's guess."
+        )
+    if facts["ess"] < ENOUGH <= min(facts["ess_differs"], facts["groups"]):
+        said.append(
+            f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: estimates "
+            f"rest on few {unit}."
+        )
+    if facts["followers"] and facts["ess_differs"] < ENOUGH:
+        said.append(
+            f"the effective sample size where it matters is {facts['ess_differs']:.1f}, below "
+            f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
+        )
+    elif facts["reached_change"] and facts["ess_change"] < ENOUGH <= facts["ess_differs"]:
+        said.append(
+            f"the effective sample size of those that reach a change is "
+            f"{facts['ess_change']:.1f}, below {ENOUGH}: what the changes alone bring rests on few "
+            f"{unit}."
+        )
+    if undefined > 0:
+        said.append(
+            f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
+            "WIS, WPDIS and WDR do not exist there."
+        )
+    if abs(facts["mean_weight"] - 1) > 0.5:
+        said.append(
+            f"the mean weight is {facts['mean_weight']:.2f}, not 1: the behaviour is badly "
+            "estimated where it matters, or too few follow."
+        )
+    if facts["clipped"] > 0.05:
+        said.append(
+            f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
+            " the policy often does what is hardly ever done."
+        )
+    if facts["guessed"] is not None and facts["guessed"] > 0.01:
+        said.append(
+            f"at {100 * facts['guessed']:.1f} % of the steps at which it speaks, the suggestion "
+            "was never taken elsewhere in this log: DM, DR and WDR guess its value."
+        )
+    if trouble:
+        said.append(f"DM, DR and WDR are left out: {trouble}")
+    return said

@@ -1,0 +1,191 @@
+r"""Fitted Q evaluation: what a policy is worth after a step, from the steps of another one.
+
+    Q(s_t, a_t) = r_t + γ Q(s_{t+1}, a'),   a' = π(s_{t+1}), or what was done where π defers
+
+and 0 after an end. A policy that defers does what the log did, so there the observed next action
+is a draw of its own: no behaviour policy is needed.
+
+* Labels: the empirical semi-chain over the pairs that were seen, solved exactly (sparse). Where π
+  names a pair that was never seen, the observed next action stands in, and the pair's own value is
+  that of usual practice in its state (of the whole log, in a state never seen): a guess, counted.
+* Features: fitted Q-iteration on extremely randomised trees (see `dprl.learners.baselines.fitted`).
+
+Values are cross-fitted: what is said of a step comes from the groups of the other folds, so that a
+step's own luck is in its reward and not in its Q̂ as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.linear import solve
+from dprl.evaluation._behavior import folds_of
+from dprl.evaluation._decisions import Spoken
+from dprl.evidence.neighbors.metric import Metric
+from dprl.evidence.neighbors.samples import Points
+from dprl.learners.baselines._transitions import Transitions
+from dprl.learners.baselines.fitted import FittedQ, fitted_q
+from dprl.logs.log import Log
+
+__all__ = ["Values", "evaluate_q"]
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+BACKUPS = 50
+"""At least so many, and as many as the longest episode has steps: fewer would cut values off."""
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What a model says of every step.
+
+    Attributes:
+        Q: float64 (N,), Q̂ of what was done.
+        V: float64 (N,), V̂ of the state; equal to Q where the policy defers.
+        guessed: bool (N,), where the policy names an action that the other folds never took there.
+    """
+
+    Q: Floats
+    V: Floats
+    guessed: Bools
+
+
+def evaluate_q(
+    log: Log,
+    said: Spoken,
+    gamma: float,
+    *,
+    folds: int | None = None,
+    seed: int = 0,
+    trees: int = 20,
+    progress: Callable[[str, float], None] | None = None,
+) -> Values:
+    """Cross-fitted values of the policy that says `said` at the steps of a settled log.
+
+    By default 5 folds for labels, and 2 for features, where every fold is some seconds' work.
+    """
+    fold = folds_of(log, folds or (2 if log.state is None else 5), seed)
+    rows = np.repeat(fold, log.lengths)
+    N = log.n_steps
+    values = Values(np.zeros(N), np.zeros(N), np.zeros(N, bool))
+    K = int(fold.max()) + 1
+    for k in range(K):
+        if progress is not None:
+            progress("values", k / K)
+        if log.state is not None:
+            found = tables(log, said, gamma, rows != k)
+        else:
+            found = forests(log, said, gamma, fold != k, trees=trees, seed=seed)
+        mine = rows == k
+        values.Q[mine], values.V[mine] = found.Q[mine], found.V[mine]
+        values.guessed[mine] = found.guessed[mine]
+    return values
+
+
+# -- labels -----------------------------------------------------------------------------------
+
+
+def tables(log: Log, said: Spoken, gamma: float, use: Bools) -> Values:
+    """Values at every step, learned from the steps `use` (N,) of whole episodes."""
+    state, A = log.codes().astype(np.int64), len(said.actions)
+    pair = state * A + log.action
+    seen, n = np.unique(pair[use], return_counts=True)
+    place = np.full(log.n_states * A, -1, np.int64)
+    place[seen] = np.arange(len(seen))
+    R = np.bincount(place[pair[use]], weights=log.reward[use], minlength=len(seen)) / n
+
+    last = np.zeros(log.n_steps, bool)
+    last[log.starts[1:] - 1] = True
+    before = np.flatnonzero(use & ~last)
+    after, action = _ahead(said, before + 1)
+    to = place[state[before + 1][after] * A + action]
+    weight = said.pi[said.row[before + 1][after], action]
+    observed = place[pair[before + 1]]
+    to = np.where(to >= 0, to, observed[after])  # never seen: what was done stands in
+    silent = np.flatnonzero(~said.speaks[said.row[before + 1]])
+    source = place[pair[before]]
+    P = sparse.csr_array(
+        (
+            np.concatenate([weight, np.ones(len(silent))]),
+            (
+                np.concatenate([source[after], source[silent]]),
+                np.concatenate([to, observed[silent]]),
+            ),
+        ),
+        shape=(len(seen), len(seen)),
+    )
+    Q = solve((gamma * sparse.diags_array(1 / n) @ P).tocsr(), R)
+    return _spread(log, said, use, pair, place, Q)
+
+
+def _ahead(said: Spoken, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The pairs the policy may go on with at these steps: (which of the steps, action)."""
+    which, action = np.nonzero(said.pi[said.row[rows]])
+    return which, action
+
+
+def _spread(
+    log: Log,
+    said: Spoken,
+    use: Bools,
+    pair: NDArray[np.int64],
+    place: NDArray[np.int64],
+    Q: Floats,
+) -> Values:
+    """Q of the pairs seen → Q̂ and V̂ at every step, usual practice where a pair was not seen."""
+    state, A = log.codes(), len(said.actions)
+    here = Q[place[pair[use]]]
+    visits = np.bincount(state[use], minlength=log.n_states)
+    usual = np.bincount(state[use], weights=here, minlength=log.n_states)
+    usual = np.where(visits > 0, usual / np.maximum(visits, 1), here.mean())
+    table = np.where(place >= 0, Q[place], np.repeat(usual, A)).reshape(-1, A)
+    took = table[state, pair - state * A]
+    pi = said.pi[said.row]
+    V = np.where(said.speaks[said.row], (pi * table[state]).sum(axis=1), took)
+    unseen = (place < 0).reshape(-1, A)
+    return Values(took, V, np.any((pi > 0) & unseen[state], axis=1))
+
+
+# -- features ---------------------------------------------------------------------------------
+
+
+def forests(log: Log, said: Spoken, gamma: float, use: Bools, *, trees: int, seed: int) -> Values:
+    """Values at every step, learned from the episodes `use` (E,)."""
+    A, rows = len(said.actions), np.repeat(use, log.lengths)
+    part = log.take(np.flatnonzero(use))
+    metric = Metric(scale="none").fit(log)
+    points = Points.of(part, metric, gamma)
+    last = np.zeros(part.n_steps, bool)
+    last[part.starts[1:] - 1] = True
+    centre = points.z.mean(axis=0)
+    data = Transitions(points, part.reward, last, gamma, A, metric, centre)
+    pi = _followed(log, said)
+    mine = pi[rows]
+
+    def value(Q: Floats) -> Floats:
+        return np.asarray(np.where(mine > 0, mine * Q, 0.0).sum(axis=1))
+
+    backups = max(BACKUPS, int(log.lengths.max()))
+    fitted: FittedQ = fitted_q(data, mine > 0, value, iterations=backups, trees=trees, seed=seed)
+    z, step = metric.transform(np.asarray(log.features)), np.arange(log.n_steps)
+    asked = pi > 0
+    asked[step, log.action] = True
+    Q = fitted.values(z, asked)
+    took = Q[step, log.action]
+    V = np.where(pi > 0, pi * Q, 0.0).sum(axis=1)
+    taken = np.bincount(part.action, minlength=A) > 0
+    return Values(took, V, np.any((pi > 0) & ~taken, axis=1))
+
+
+def _followed(log: Log, said: Spoken) -> Floats:
+    """π (N, A) with what was done where the policy defers."""
+    pi = said.pi[said.row]
+    silent = np.flatnonzero(~said.speaks[said.row])
+    pi[silent, log.action[silent]] = 1.0
+    return pi

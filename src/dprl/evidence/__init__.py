@@ -1,0 +1,28 @@
+"""What a log says about every state and action, in exact sums.
+
+A `Log` comes in; `Evidence` goes out: counts by trajectory, means and deviations of returns for
+each state and pair, for labels in one pass (`tabular`) and for features by what lies within a
+radius (`neighbors`), and the pairs that may be chosen (`decision_points`, the paper's Eq. 1 = 6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.evidence._evidence import Evidence as Evidence
+    from dprl.evidence._evidence import Moments as Moments
+    from dprl.evidence.decision_points import allowed as allowed
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "_evidence": (
+            "Evidence",
+            "Moments",
+        ),
+        "decision_points": ("allowed",),
+    },
+)

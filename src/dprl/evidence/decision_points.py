@@ -1,0 +1,101 @@
+r"""Decision points: where the log may speak (the paper's Eq. 1 = Eq. 6).
+
+    allowed(s,a) := n(s,a) >= n_min  and  Q̂(s,a) >= V̂(s)
+                    and (contrast)  n(s) - m(s,a) >= n_min
+
+A state is a decision point when some action is allowed; everywhere else the policy says DEFER.
+Raising n_min never adds an allowed pair.
+
+Departures from the paper:
+
+* `contrast` is ours, and on by default: enough trajectories must have done *otherwise* at s.
+  Without it the rule may recommend the usual action on the word of two or three rare alternatives.
+  It only shrinks the allowed set, so every guarantee survives. `contrast=False` is the paper's.
+* Q̂ >= V̂ is decided on integer sums (see `dprl.evidence._evidence`), so ties are ties. Returns
+  that are equal on paper may still differ by rounding: falling short by 1e-9 of the size of the
+  returns at s (the root of their mean square) counts as equal. A share, not an amount: multiplying
+  all rewards by a positive number changes no decision.
+* Actions that are not always available in a state are never allowed there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import ParameterError
+
+if TYPE_CHECKING:
+    from dprl.evidence._evidence import Evidence
+
+__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min", "vary"]
+
+TOLERANCE = 1e-9
+"""Share of the size of the returns at a state that counts as rounding."""
+
+
+def check_n_min(n_min: float) -> float:
+    """n_min as given if it is a whole number >= 1 or infinity, else a ParameterError."""
+    good = isinstance(n_min, int | float | np.number) and not isinstance(n_min, bool)
+    if not good or not (n_min >= 1 and (math.isinf(n_min) or n_min == int(n_min))):
+        raise ParameterError(
+            f"n_min must be a whole number of episodes, at least 1 (or infinity); got {n_min!r}."
+        )
+    return float(n_min)
+
+
+def vary(
+    settings: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> Sequence[Mapping[str, Any]]:
+    """The settings, if they set no more than these names; what they share need not be redone."""
+    for setting in settings:
+        for name in setting:
+            if name not in names:
+                raise ParameterError(
+                    f"{name!r} cannot be varied without gathering the evidence anew.",
+                    do=f"Vary {' and '.join(names)}, or fit a learner of its own.",
+                )
+    return settings
+
+
+def allowed(
+    evidence: Evidence,
+    n_min: float,
+    *,
+    contrast: bool = True,
+    available: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
+    """Eq. 1: the pairs (s, a) a policy may choose, bool (S, A)."""
+    n_min = check_n_min(n_min)
+    pairs = (evidence.n_pair >= n_min) & evidence.not_worse(TOLERANCE)
+    if contrast:
+        pairs &= evidence.n_others >= n_min
+    if available is not None:
+        pairs &= available
+    return np.asarray(pairs)
+
+
+def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row with the largest q of each decision point, the first of those equal to rounding.
+
+    q (rows,); rows first[p]:first[p + 1] belong to point p.
+    """
+    if len(first) == 1:
+        return np.empty(0, np.int64)
+    top = np.maximum.reduceat(q, first[:-1])
+    is_top = q >= np.repeat(top - 1e-14 * np.abs(top), np.diff(first))
+    place = np.where(is_top, np.arange(len(q)), len(q))
+    return np.asarray(np.minimum.reduceat(place, first[:-1]))
+
+
+def best_choice(q: NDArray[np.float64], pairs: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 where none is."""
+    choice = np.full(len(q), -1, np.int32)
+    points = np.flatnonzero(pairs.any(axis=1))
+    first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))
+    choice[points] = np.nonzero(pairs)[1][best_rows(q[pairs], first)]
+    return choice

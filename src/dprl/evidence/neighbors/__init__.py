@@ -1,0 +1,7 @@
+"""What happened within a radius of here? Exactly, for many queries at once."""
+
+from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.metric import FittedMetric, Metric
+from dprl.evidence.neighbors.samples import Points
+
+__all__ = ["Engine", "FittedMetric", "Metric", "Points"]

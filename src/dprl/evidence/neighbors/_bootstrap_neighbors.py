@@ -1,0 +1,50 @@
+"""What counts near a place, for returns that were cut short there (see `dprl.logs._censoring`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.metric import FittedMetric
+from dprl.evidence.neighbors.samples import Points
+from dprl.logs._feature_input import columns_in
+from dprl.logs.log import Log
+
+if TYPE_CHECKING:
+    from dprl.logs._censoring import Near
+
+__all__ = ["near"]
+
+CHUNK = 2_048
+"""Places whose neighbours are held at a time."""
+
+
+def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
+    """The first neighbour of every other trajectory within `radius`, or all of its neighbours."""
+
+    def found(
+        log: Log, features: NDArray[np.float64], own: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        take = columns_in(log.feature_names, metric.names)  # the log may have more, in any order
+        x = np.asarray(log.features)[:, take]
+        points = Points.of(replace(log, features=x, feature_names=metric.names), metric, 1.0)
+        engine = Engine.build(points, log.n_actions)
+        z = metric.transform(features[:, take])
+        places, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for begin in range(0, len(z), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            indptr, row = engine.neighbors(z[some], radius)
+            place = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+            group = points.episode[row]
+            counts = group != own[some][place]
+            if first:  # rows rise, and a group's lie side by side
+                counts[1:] &= (place[1:] != place[:-1]) | (group[1:] != group[:-1])
+            places.append(begin + place[counts])
+            rows.append(row[counts].astype(np.int64))
+        return np.concatenate(places), np.concatenate(rows)
+
+    return found

@@ -1,0 +1,323 @@
+"""One question, asked of many places: what happened within radius r of here?
+
+The answer is the same `Evidence` a log with discrete states gives, with one "state" a query: the
+ball around it. `neighbors="first"` counts trajectories (what the theory counts), `"all"` counts
+every neighbour (lower variance, no certificate). A query that is itself part of the log should
+leave its own trajectory out: a point that may vote for itself leaks.
+
+Answers do not depend on the method, the number of threads or the company of other queries, to the
+last bit: who is a neighbour is decided by one rule in float64, and sums are sums of integers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.exact import Window, digits_of, window_of
+from dprl.errors import ParameterError
+from dprl.evidence._evidence import COUNT, FIRST, Evidence
+from dprl.evidence.neighbors._brute import brute_blocks
+from dprl.evidence.neighbors._queries import Cargo, add_all, add_first, list_rows
+from dprl.evidence.neighbors._rotation import Asked, Sketch, ask
+from dprl.evidence.neighbors._scan_blocks import QUERIES, Blocks
+from dprl.evidence.neighbors._tree import Boxes, add_up_boxes, grow, leaf_of, no_boxes
+from dprl.evidence.neighbors.metric import LARGEST
+from dprl.evidence.neighbors.samples import Points
+from dprl.logs.log import Label
+
+__all__ = ["Engine", "Method", "Neighbors"]
+
+Method: TypeAlias = Literal["auto", "tree", "brute"]
+Neighbors: TypeAlias = Literal["first", "all"]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+WORTH_A_PILOT = 1024
+"""Queries below which finding out the faster method costs more than it brings."""
+
+PILOT, RUN = 64, 8
+"""Queries of the pilot, and how many of them lie side by side."""
+
+MOST = 12
+"""Digits of a sum of returns at the most; ordinary returns need three or four."""
+
+BITMAPS = 1 << 24
+"""Bits of all bitmaps of one thread together: they should stay in its cache."""
+
+
+@dataclass(eq=False)
+class Engine:
+    """Neighbours of any place, within any radius; made by `Engine.build`.
+
+    Attributes:
+        points: What happened, and where.
+        actions: The action labels.
+        method: "tree" or "brute"; "auto" until a pilot has chosen.
+        sketch: Coordinates to search in.
+        blocks: The points, laid out for scanning.
+        boxes: The tree over them; of no families for brute force.
+    """
+
+    points: Points
+    actions: tuple[Label, ...]
+    method: Method
+    sketch: Sketch = field(repr=False)
+    blocks: Blocks = field(repr=False)
+    boxes: Boxes = field(repr=False)
+
+    @classmethod
+    def build(cls, points: Points, n_actions: int | None = None, method: Method = "auto") -> Engine:
+        """Prepare to answer questions about `points`.
+
+        Args:
+            points: What happened, and where.
+            n_actions: How many actions there are; by default as many as labels, or as were seen.
+            method: "tree", "brute" (every point is looked at), or "auto": a short pilot among the
+                first large batch of queries decides. The answers are the same.
+        """
+        if method not in ("auto", "tree", "brute"):
+            raise ParameterError(f"method must be 'auto', 'tree' or 'brute'; got {method!r}.")
+        seen = int(points.action.max()) + 1
+        n_actions = n_actions or len(points.actions) or seen
+        if n_actions < seen:
+            raise ParameterError(f"n_actions is {n_actions}, and action {seen - 1} was taken.")
+        named = len(points.actions) == n_actions
+        actions = points.actions if named else tuple(range(n_actions))
+        sketch = Sketch.of(points.z)
+        w = sketch.transform(points.z)
+        if method == "brute":
+            return cls(points, actions, method, sketch, brute_blocks(points.z, w), no_boxes())
+        return cls(points, actions, method, sketch, *grow(points.z, w))
+
+    def with_values(self, G: Floats) -> Engine:
+        """The same points with other returns (N,): nothing is searched or built anew."""
+        method, points = self.method, replace(self.points, G=G)
+        return Engine(points, self.actions, method, self.sketch, self.blocks, self.boxes)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beyond that of the points, in bytes."""
+        parts: list[NDArray[Any]] = [*self.blocks[1:], *self.boxes]
+        for kept in ("_cargo_all", "_cargo_first"):
+            if kept in self.__dict__:
+                cargo = self.__dict__[kept]
+                parts += [cargo.amount, cargo.slot, cargo.total, cargo.extent]
+                parts += [] if cargo.action is self.points.action else [cargo.action]
+        return sum(part.nbytes for part in parts)
+
+    def evidence(
+        self,
+        queries: NDArray[Any],
+        radius: float,
+        *,
+        neighbors: Neighbors = "first",
+        leave_out: NDArray[Any] | None = None,
+        threads: int | None = None,
+    ) -> Evidence:
+        """What happened within `radius` of every query, one "state" each.
+
+        Args:
+            queries: float64 (Q, d), in the coordinates of the points.
+            radius: Of the closed ball, >= 0.
+            neighbors: "first" counts the first neighbour of each trajectory (and the first of each
+                of its further actions), "all" every neighbour: no certificate.
+            leave_out: int (Q,), the episode each query must not hear from; -1 for none.
+            threads: How many; by default the cores at hand. The answer does not depend on it.
+        """
+        if neighbors not in ("first", "all"):
+            raise ParameterError(f"neighbors must be 'first' or 'all'; got {neighbors!r}.")
+        asked = ask(self.sketch, self._check(queries), _check_radius(radius))
+        own, Q = self._own(leave_out, len(asked.z)), len(asked.z)
+        window = self._window
+        words = np.zeros((2, Q, len(self.actions), window.width), np.int64)
+        span = np.full((Q, 2), np.nan)
+        boxes, order = self._choose(asked, neighbors)
+        _spread(
+            lambda part: self._add(asked, part, boxes, own, neighbors, words, span), order, threads
+        )
+        words.setflags(write=False)
+        shape = (2, Q, len(self.actions))
+        return Evidence(
+            words, np.full(shape, window.top, np.int16), np.full(shape, window.bottom, np.int16),
+            span, tuple(range(Q)), self.actions, self.points.gamma, neighbors,
+            self.points.n_episodes, window.sums,
+        )  # fmt: skip
+
+    def count(self, queries: NDArray[Any], radius: float, threads: int | None = None) -> Ints:
+        """How many points lie within `radius` of every query, int64 (Q,)."""
+        known = self.evidence(queries, radius, neighbors="all", threads=threads)
+        return np.asarray(known.words[FIRST, ..., COUNT].sum(axis=1))
+
+    def neighbors(
+        self, queries: NDArray[Any], radius: float, threads: int | None = None
+    ) -> tuple[Ints, NDArray[np.int32]]:
+        """The rows within `radius` of every query: indptr int64 (Q + 1,) and rows, ascending.
+
+        Query q's neighbours are rows[indptr[q] : indptr[q + 1]].
+        """
+        asked = ask(self.sketch, self._check(queries), _check_radius(radius))
+        cargo, Q = self._cargo_first, len(asked.z)
+        boxes, order = self._choose(asked, "first")
+
+        def part(order: Ints) -> tuple[Ints, NDArray[np.int32]]:
+            count = np.zeros(len(order), np.int64)
+            rows = list_rows(self.blocks, boxes, cargo, asked, order, self._block(), count)
+            return count, rows
+
+        found = _spread(part, order, threads)
+        count = np.concatenate([c for c, _ in found]) if found else np.zeros(0, np.int64)
+        rows = np.concatenate([r for _, r in found]) if found else np.zeros(0, np.int32)
+        indptr, begin = np.zeros(Q + 1, np.int64), np.zeros(Q, np.int64)
+        indptr[1 + order] = count
+        np.cumsum(indptr, out=indptr)
+        begin[order] = np.cumsum(count) - count  # where each query's rows lie now
+        source = np.repeat(begin - indptr[:-1], np.diff(indptr)) + np.arange(len(rows))
+        return indptr, rows[source]
+
+    def nearest_rows(self, query: NDArray[Any], radius: float, k: int) -> Ints:
+        """The rows of the k points nearest to one query (d,), within `radius`, nearest first."""
+        q = self._check(np.atleast_2d(query))[0]
+        rows = self.neighbors(q[None], radius)[1].astype(np.int64)
+        distance = np.zeros(len(rows))
+        for i in range(len(q)):
+            distance += (self.points.z[rows, i] - q[i]) ** 2
+        return np.asarray(rows[np.argsort(distance, kind="stable")[:k]])
+
+    @functools.cached_property
+    def _window(self) -> Window:
+        """One window that holds the returns of all points: a ball may hold any of them."""
+        return window_of(self.points.G, MOST)
+
+    @functools.cached_property
+    def _cargo_all(self) -> Cargo:
+        N, row = len(self.points), self.blocks.row[: len(self.points)]
+        cargo, slot = self._cargo_first, np.empty(N, np.int32)
+        slot[row] = np.arange(N, dtype=np.int32)
+        action, amount, value = cargo.action[row], cargo.amount[row], cargo.value[row]
+        F, fan = self.boxes.slots.shape[:2]
+        total = np.zeros((F, fan, len(self.actions), self._window.width), np.int64)
+        extent = np.zeros((F, fan, 2))
+        if F:
+            add_up_boxes(self.boxes, action, amount, value, total, extent)
+        return Cargo(action, amount, value, cargo.episode, slot, total, extent)
+
+    @functools.cached_property
+    def _cargo_first(self) -> Cargo:
+        """The returns as digits."""
+        G = np.ascontiguousarray(self.points.G)
+        amount = digits_of(G, self._window)
+        total, slot = np.zeros((0, 0, 0, 0), np.int64), np.zeros(0, np.int32)
+        none = np.zeros((0, 0, 0))
+        return Cargo(self.points.action, amount, G, self.points.episode, slot, total, none)
+
+    def _check(self, queries: NDArray[Any]) -> Floats:
+        """The queries as float64 (Q, d)."""
+        z = np.ascontiguousarray(queries, np.float64)
+        d = self.points.z.shape[1]
+        if z.ndim != 2 or z.shape[1] != d:
+            raise ParameterError(f"queries need {d} coordinates in columns; got shape {z.shape}.")
+        if not np.isfinite(z).all() or np.abs(z).max(initial=0) > LARGEST:
+            bad = np.flatnonzero(~(np.abs(z) <= LARGEST).all(axis=1))
+            raise ParameterError(
+                f"{len(bad):,} of {len(z):,} queries have a coordinate that is not a finite "
+                "number within 1e18.",
+                f"query {bad[0]}: {z[bad[0]]}",
+            )
+        return z
+
+    def _own(self, leave_out: NDArray[Any] | None, n: int) -> Ints:
+        """int64 (Q, 2): the rows of the trajectory each query leaves out, first and last + 1."""
+        if leave_out is None:
+            return np.zeros((n, 2), np.int64)
+        episode = np.asarray(leave_out)
+        if episode.shape != (n,) or episode.dtype.kind not in "iu":
+            raise ParameterError(
+                f"leave_out needs one episode number a query, {n:,} in all; "
+                f"got shape {episode.shape} of {episode.dtype}."
+            )
+        ends = [np.searchsorted(self.points.episode, episode, side) for side in ("left", "right")]
+        return np.stack(ends, axis=1).astype(np.int64)
+
+    def _block(self) -> int:
+        """How many queries are marked at a time."""
+        return max(1, min(QUERIES, BITMAPS // len(self.points)))
+
+    def _choose(self, asked: Asked, neighbors: Neighbors) -> tuple[Boxes, Ints]:
+        """The tree, or none where looking at every point is faster; and an order of the queries.
+
+        Queries that end up in one leaf go one after the other.
+        """
+        Q, leaf = len(asked.z), np.zeros(len(asked.z), np.int64)
+        if len(self.boxes.size):
+            leaf_of(self.boxes, asked.w, leaf)
+        order = np.argsort(leaf, kind="stable")
+        if self.method == "auto" and Q >= WORTH_A_PILOT:
+            begin = np.linspace(0, Q - RUN, PILOT // RUN).astype(int)
+            sample = order[(begin[:, None] + np.arange(RUN)).ravel()]
+            spent: dict[Method, float] = {
+                "tree": self._time(asked, sample, self.boxes, neighbors),
+                "brute": self._time(asked, sample, no_boxes(), neighbors),
+            }
+            self.method = min(spent, key=lambda m: spent[m])
+        return no_boxes() if self.method == "brute" else self.boxes, order
+
+    def _time(self, asked: Asked, order: Ints, boxes: Boxes, neighbors: Neighbors) -> float:
+        """Seconds these queries take this thread (others may be busy), the better of two."""
+        few = Asked(asked.z[order], asked.w[order], asked.p[order], asked.slack[order],
+                    asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
+        n, spent = len(order), math.inf
+        own, order = np.zeros((n, 2), np.int64), np.arange(n)
+        words = np.zeros((2, n, len(self.actions), self._window.width), np.int64)
+        span = np.full((n, 2), np.nan)
+        for _ in range(2):
+            begin = time.thread_time()
+            self._add(few, order, boxes, own, neighbors, words, span)
+            spent = min(spent, time.thread_time() - begin)
+        return spent
+
+    def _add(
+        self,
+        asked: Asked,
+        order: Ints,
+        boxes: Boxes,
+        own: Ints,
+        neighbors: Neighbors,
+        words: Ints,
+        span: Floats,
+    ) -> None:
+        """Add what the queries `order` find to words (2, Q, A, W) and span (Q, 2)."""
+        if neighbors == "all":
+            add_all(self.blocks, boxes, self._cargo_all, asked, order, own, words[FIRST], span)
+        else:
+            cargo = self._cargo_first
+            add_first(self.blocks, boxes, cargo, asked, order, own, self._block(), words, span)
+
+
+def _check_radius(radius: float) -> float:
+    """The radius as a float, or a ParameterError."""
+    number = isinstance(radius, int | float | np.number) and not isinstance(radius, bool)
+    if not (number and 0 <= radius < math.inf):
+        raise ParameterError(f"radius must be a number >= 0, and finite; got {radius!r}.")
+    return float(radius)
+
+
+def _spread(function: Any, order: Ints, threads: int | None) -> list[Any]:
+    """`function` of consecutive parts of `order`, on several threads, results in order."""
+    if threads is not None and threads < 1:
+        raise ParameterError(f"threads must be at least 1; got {threads!r}.")
+    threads = threads or os.cpu_count() or 1
+    if threads == 1 or len(order) < QUERIES:
+        return [function(order)] if len(order) else []
+    n = max(1, min(4 * threads, len(order) // QUERIES))
+    edges = np.linspace(0, len(order), n + 1).astype(int)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda i: function(order[edges[i] : edges[i + 1]]), range(n)))

@@ -1,0 +1,191 @@
+r"""How far apart two states are: scaled and weighted Euclidean distance.
+
+    d(s, s')^2 = \sum_i w_i ((s_i - s'_i) / scale_i)^2
+
+Weights act on the *squared* difference, after scaling. A fitted metric moves features into
+coordinates where that is plain Euclidean distance, z_i = s_i · sqrt(w_i) / scale_i, so nothing
+below this module knows of scales or weights. Features of weight 0 are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import LogError, ParameterError
+from dprl.logs.log import Facts, Log
+
+__all__ = ["LARGEST", "FittedMetric", "Metric"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Scale: TypeAlias = Literal["std", "none", "robust"] | Mapping[str, float] | Sequence[float]
+
+LARGEST = 1e18
+"""Coordinates beyond this are refused: their squares would run out of range in the filter."""
+
+NORMAL_IQR = 1.349
+"""Interquartile range of a normal distribution of standard deviation 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What makes two states similar.
+
+    Attributes:
+        scale: "std" (divide by the standard deviation in the training log), "robust" (by its
+            interquartile range / 1.349), "none", or the scales themselves: one number a feature,
+            by name or in order.
+        weights: Feature name → weight >= 0 of its squared difference; 1 where not named.
+    """
+
+    scale: Scale = "std"
+    weights: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scale, str) and self.scale not in ("std", "none", "robust"):
+            raise ParameterError(
+                f"scale must be 'std', 'none', 'robust' or the scales; got {self.scale!r}."
+            )
+        if not isinstance(self.scale, str | Mapping | Sequence | np.ndarray):
+            raise ParameterError(
+                f"scale must be a word or one number a feature; got {self.scale!r}."
+            )
+        if self.weights is not None and not isinstance(self.weights, Mapping):
+            raise ParameterError(f"weights go by feature name: {{'x': 2.0}}; got {self.weights!r}.")
+        if isinstance(self.scale, Mapping):
+            object.__setattr__(self, "scale", Facts(self.scale))
+        if self.weights is not None:
+            for name, weight in self.weights.items():
+                if not (_is_number(weight) and 0 <= weight < np.inf):
+                    raise ParameterError(
+                        f"a weight must be a number >= 0; feature {name!r} has {weight!r}."
+                    )
+            object.__setattr__(self, "weights", Facts(self.weights))
+
+    def words(self) -> dict[str, Any]:
+        """The metric as it goes into a policy's parameters."""
+        scale = self.scale if isinstance(self.scale, str) else "given"
+        return {"scale": scale, "weights": dict(self.weights or {})}
+
+    def fit(self, log: Log) -> FittedMetric:
+        """The metric with the scales of this log."""
+        if log.features is None:
+            raise LogError(
+                f"this log's states are {log.n_states} labels, not numeric features.",
+                do="Distances need features: pass state=['name', ...] or 'x_*' when reading.",
+            )
+        names, x = log.feature_names, log.features
+        weight = np.ones(len(names))
+        for name, value in (self.weights or {}).items():
+            if name not in names:
+                raise ParameterError(
+                    f"a weight is given for {name!r}, which is no feature of this log.",
+                    do=f"Features: {', '.join(names)}.",
+                )
+            weight[names.index(name)] = value
+        if not weight.any():
+            raise ParameterError("no feature has a weight above 0: all states would be one.")
+        scale, notes = self._scales(x, names)
+        with np.errstate(over="ignore"):
+            factor = np.sqrt(weight) / scale
+        if not np.isfinite(factor).all():
+            name = names[int(np.argmin(np.isfinite(factor)))]
+            raise ParameterError(f"the scale of {name!r} is too close to 0 to divide by.")
+        return FittedMetric(names, scale, weight, notes)
+
+    def _scales(self, x: Floats, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...]]:
+        """scale (d,), and what the user should know about it."""
+        if self.scale == "none":
+            return np.ones(len(names)), ()
+        if not isinstance(self.scale, str):
+            return self._given(names), ()
+        if not len(x):
+            raise LogError(f"scale={self.scale!r} needs at least one step.")
+        notes = []
+        scale = np.std(x, axis=0)
+        if self.scale == "robust":
+            quarter, three = np.quantile(x, [0.25, 0.75], axis=0)
+            spread = (three - quarter) / NORMAL_IQR
+            notes += [
+                f"{names[i]!r} has no interquartile range: scaled by its std."
+                for i in np.flatnonzero((spread == 0) & (np.ptp(x, axis=0) > 0))
+            ]
+            scale = np.where(spread > 0, spread, scale)
+        for i in np.flatnonzero((np.ptp(x, axis=0) == 0) | (scale == 0)):
+            notes.append(f"{names[i]!r} is constant in this log: left unscaled.")
+            scale[i] = 1.0
+        return np.asarray(scale), tuple(notes)
+
+    def _given(self, names: tuple[str, ...]) -> Floats:
+        """The scales the user gave, in the order of the features."""
+        given: Any = self.scale
+        if isinstance(given, Mapping):
+            missing = [name for name in names if name not in given]
+            unknown = [name for name in given if name not in names]
+            if missing or unknown:
+                what = f"no scale is given for {missing[0]!r}" if missing else (
+                    f"a scale is given for {unknown[0]!r}, which is no feature of this log"
+                )  # fmt: skip
+                raise ParameterError(f"{what}.", do=f"Features: {', '.join(names)}.")
+            given = [given[name] for name in names]
+        if len(given) != len(names):
+            raise ParameterError(f"{len(given)} scales are given for {len(names)} features.")
+        for name, value in zip(names, given, strict=True):
+            if not (_is_number(value) and 0 < value < np.inf):
+                raise ParameterError(f"the scale of {name!r} must be above 0; got {value!r}.")
+        return np.array(given, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMetric:
+    """A metric with its numbers.
+
+    Attributes:
+        names: The d features.
+        scale: float64 (d,).
+        weight: float64 (d,).
+        notes: What was odd about the scales, for people.
+    """
+
+    names: tuple[str, ...]
+    scale: Floats
+    weight: Floats
+    notes: tuple[str, ...] = ()
+
+    def transform(self, features: NDArray[Any]) -> Floats:
+        """Coordinates z (N, d') of features (N, d): only features of weight above 0 remain."""
+        x = np.asarray(features, np.float64)
+        if x.ndim != 2 or x.shape[1] != len(self.names):
+            raise ParameterError(
+                f"states need {len(self.names)} features in columns; got shape {x.shape}.",
+                do=f"Features: {', '.join(self.names)}.",
+            )
+        kept = np.flatnonzero(self.weight)
+        finite = np.isfinite(x)
+        if not finite.all():
+            row, i = np.argwhere(~finite)[0]
+            raise LogError(
+                f"feature {self.names[i]!r} is not a finite number in "
+                f"{np.count_nonzero(~finite[:, i]):,} of {len(x):,} states.",
+                f"state {row}: {x[row, i]}",
+                "A distance needs every feature. Fill it, or leave the feature out.",
+            )
+        with np.errstate(over="ignore"):
+            z = x[:, kept] * (np.sqrt(self.weight) / self.scale)[kept]
+        large = np.abs(z) > LARGEST
+        if large.any():
+            row, i = np.argwhere(large)[0]
+            raise LogError(
+                f"feature {self.names[kept[i]]!r} is beyond 1e18 after scaling.",
+                f"state {row}: {x[row, kept[i]]:g}",
+                "Is it a code for 'missing', or in the wrong unit?",
+            )
+        return z
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

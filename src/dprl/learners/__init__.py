@@ -1,0 +1,23 @@
+"""From a log to a policy: `fit(log)`.
+
+A learner is a frozen set of parameters. DPRL for labels (the paper's Algorithm 1) and for features
+(Algorithm 3) are here; `baselines` has the rivals behind the same method.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
+    from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "discrete": ("DPRLDiscrete",),
+        "continuous": ("DPRLContinuous",),
+    },
+)

@@ -1,0 +1,122 @@
+r"""A log of features as transitions (z, a, r, z'), which the rivals over features learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_number
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.neighbors.metric import FittedMetric, Metric
+from dprl.evidence.neighbors.samples import Points
+from dprl.evidence.tabular import check_gamma
+from dprl.logs._censoring import check_cut, settle
+from dprl.logs.log import Cut, Log, check_log
+from dprl.policies._base import provenance_of
+
+__all__ = [
+    "Transitions",
+    "check_problem",
+    "check_whole",
+    "described",
+    "transitions",
+]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """The steps of a log; row i + 1 is what follows row i within an episode.
+
+    Attributes:
+        points: Coordinates, actions, returns to go and episodes of the N steps.
+        reward: float64 (N,).
+        last: bool (N,), the steps that end an episode.
+        gamma: Discount.
+        n_actions: A.
+        metric: What made the coordinates.
+        centre: float64 (d',), their mean. Forests compute in float32, and an offset costs digits.
+    """
+
+    points: Points
+    reward: Floats
+    last: NDArray[np.bool_]
+    gamma: float
+    n_actions: int
+    metric: FittedMetric
+    centre: Floats
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def targets(self, V: Floats) -> Floats:
+        """r + γ V(next), (N,), from the value V (N,) of every step's state; r at an end."""
+        ahead = np.append(V[1:], 0.0)
+        return np.asarray(self.reward + self.gamma * np.where(self.last, 0.0, ahead))
+
+
+def check_problem(gamma: float, cut: Cut | None, metric: object) -> None:
+    """Refuse settings no learner over features can have."""
+    check_gamma(gamma)
+    check_cut(cut)
+    if cut == "bootstrap":
+        raise ParameterError(
+            "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
+        )
+    if not isinstance(metric, Metric):
+        raise ParameterError(
+            f"metric must be a Metric; got {metric!r}.", do="Metric(scale='std'), say."
+        )
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not a whole number from `least`, or beyond what a seed may be."""
+    check_number(
+        name,
+        value,
+        f"the whole numbers from {least} to 2^31",
+        lambda v: least <= v < 1 << 31 and v == int(v),
+    )
+
+
+def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Transitions:
+    """The steps of a log whose states are features."""
+    check_log(log)
+    if log.available is not None:
+        raise LogError(
+            "the rivals do not look at which actions were available.",
+            do="Read the log without available=, and see that what they suggest can be done.",
+        )
+    fitted = metric.fit(log)
+    log = settle(log, gamma, cut).gathered()
+    last = np.zeros(log.n_steps, bool)
+    last[log.starts[1:] - 1] = True
+    points = Points.of(log, fitted, gamma)
+    centre = points.z.mean(axis=0)
+    return Transitions(points, log.reward, last, gamma, log.n_actions, fitted, centre)
+
+
+def described(
+    learner: Any, settings: dict[str, Any], log: Log, data: Transitions, **found: Any
+) -> dict[str, Any]:
+    """What a policy over features says of itself: the fields every `FeaturePolicy` has."""
+    x = np.asarray(log.features)
+    return {
+        "states": (),
+        "actions": log.actions,
+        "parameters": {"learner": type(learner).__name__, **settings},
+        "provenance": provenance_of(
+            log,
+            steps_used=len(data),
+            notes=list(data.metric.notes),
+            ranges=np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist(),
+            **found,
+        ),
+        "feature_names": log.feature_names,
+        "scale": data.metric.scale,
+        "weight": data.metric.weight,
+    }

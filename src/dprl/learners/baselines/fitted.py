@@ -1,0 +1,406 @@
+r"""PQI and SPIBB where states are features: fitted Q-iteration on forests, counts from balls.
+
+Ernst, Geurts, Wehenkel: *Tree-Based Batch Mode Reinforcement Learning*, JMLR 6, 2005. Backup k fits
+extremely randomised trees to the N steps of the log,
+
+    (s_i, one-hot a_i)  →  y_i = r_i + γ V_{k-1}(s_{i+1}),     V = 0 after the end of an episode,
+
+and n(s,a) is the number of logged steps within `radius` of s with action a (all neighbours; a
+training point leaves its own trajectory out). What differs is the value:
+
+    PQI     V(s) = max over a with n(s,a)/|D| >= b of Q(s,a);  r_min/(1-γ) where there is none
+    SPIBB   V(s) = ∑_a π(a|s) Q(s,a),  π in Π_b: π̂_b's mass stays where n(s,a) < n_min, all of the
+            rest goes to the best action with n(s,a) >= n_min
+
+with π̂_b from a random forest (out of bag at training points). See `dprl.learners.baselines.pqi`
+and `.spibb` for the learners themselves; where states are few and repeated these are the same,
+since trees grown to the end average equal inputs. PQI is uniform where nothing is supported; the
+lowest of equals.
+
+Departures from the paper (Ernst et al.):
+
+* V_0 is not 0 but the return that followed (what the behaviour is worth): fewer backups do.
+* Trees are grown anew every 5 backups up to the 25th, and then kept (as they do, to converge: while
+  trees are kept only the means in their leaves move, and a backup is a contraction by γ; trees
+  grown for ever would jitter for ever). `iterations` counts backups. It stops before where one with
+  trees just grown, or kept for good, changes nothing beyond 1e-9.
+* Only pairs that V looks at are valued.
+* Trees see the coordinates of the metric (features of weight 0 are left out) less their mean, in
+  scikit-learn's float32. Coordinates that float32 cannot tell apart are one state to them.
+* Out of bag leaves out the step itself, not its whole trajectory, as counts do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_number
+from dprl.evidence.decision_points import check_n_min
+from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.metric import Metric
+from dprl.learners.baselines._forests import Behavior, Regression, pairs_of
+from dprl.learners.baselines._transitions import (
+    Transitions,
+    check_problem,
+    check_whole,
+    described,
+    transitions,
+)
+from dprl.learners.baselines.pqi import PQI
+from dprl.logs.log import Cut, Log
+from dprl.planning.mdp_policy_iteration import lowest_best, margin, one_hot
+from dprl.policies.fitted import ForestPolicy
+
+__all__ = ["FittedPQI", "FittedSPIBB", "ForestBC"]
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+KEPT, GROWN = 5, 5
+"""Backups that share one growth of the trees, and growths; the last one is kept to the end."""
+
+SETTLED = 1e-9
+"""A change of targets, relative to their size, that is none."""
+
+
+# -- fitted Q ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FittedQ:
+    """Q(s, a) for any s.
+
+    Attributes:
+        trees: What was fitted.
+        centre: float64 (d',).
+        n_actions: A.
+        slack: Values closer than this are equal.
+        backups: How many led here.
+        change: By how much the last one moved a target.
+    """
+
+    trees: Regression
+    centre: Floats
+    n_actions: int
+    slack: float
+    backups: int
+    change: float
+
+    def values(self, z: Floats, asked: Bools) -> Floats:
+        """Q (k, A) of the pairs asked for, NaN elsewhere."""
+        Q = np.full(asked.shape, np.nan)
+        rows, action = np.nonzero(asked)
+        for i in range(0, len(rows), 1 << 16):
+            r, a = rows[i : i + (1 << 16)], action[i : i + (1 << 16)]
+            x = pairs_of(z, self.centre, r, a, self.n_actions)
+            Q[r, a] = self.trees.at(self.trees.leaves(x))
+        return Q
+
+
+def fitted_q(
+    data: Transitions,
+    asked: Bools,
+    value: Callable[[Floats], Floats],
+    *,
+    iterations: int,
+    trees: int,
+    seed: int,
+) -> FittedQ:
+    """Fitted Q-iteration.
+
+    Args:
+        data: The steps.
+        asked: bool (N, A), the pairs that V looks at, at the steps' states.
+        value: Q (N, A), NaN where not asked for → V (N,).
+        iterations: Backups, at most.
+        trees: In the forest.
+        seed: Of the forest.
+    """
+    points, A = data.points, data.n_actions
+    rows, action = np.nonzero(asked & ~_first(data)[:, None])  # nothing leads to a first step
+    x = pairs_of(points.z, data.centre, np.arange(len(data)), points.action, A)
+    x_ahead = pairs_of(points.z, data.centre, rows, action, A)
+    y, change, k = points.G, math.inf, 0
+    for k in range(iterations):
+        grows = k % KEPT == 0 and k < KEPT * GROWN
+        if grows:
+            grown = Regression.grow(x, y, trees, seed)
+            ahead = grown.leaves(x_ahead)
+        Q = np.full(asked.shape, np.nan)
+        Q[rows, action] = grown.with_targets(y).at(ahead)
+        new = data.targets(value(Q))
+        change, y = float(np.abs(new - y).max()), new
+        still = change <= SETTLED * float(np.abs(y).max())
+        if still and (grows or k >= KEPT * (GROWN - 1)):
+            break
+    return FittedQ(grown.with_targets(y), data.centre, A, margin(y), k + 1, change)
+
+
+def _first(data: Transitions) -> Bools:
+    """bool (N,): the steps that begin an episode."""
+    return np.concatenate(([True], data.last[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """n(s, a): steps of the log within a radius.
+
+    Attributes:
+        engine: The neighbour engine over the log's steps.
+        radius: Of the closed ball.
+    """
+
+    engine: Engine
+    radius: float
+
+    @classmethod
+    def of(cls, data: Transitions, radius: float) -> Counts:
+        """Prepare to count."""
+        return cls(Engine.build(data.points, data.n_actions), radius)
+
+    def at(self, z: Floats) -> Ints:
+        """n (k, A) anywhere."""
+        return self.engine.evidence(z, self.radius, neighbors="all").pair.n
+
+    def share(self, n: Ints) -> Floats:
+        """n(s,a) / |D|."""
+        return np.asarray(n / len(self.engine.points))
+
+    def training(self) -> Ints:
+        """n (N, A) at the log's steps, each without its own trajectory."""
+        points = self.engine.points
+        return self.engine.evidence(
+            points.z, self.radius, neighbors="all", leave_out=points.episode
+        ).pair.n
+
+
+def _check_forest(learner: FittedPQI | FittedSPIBB | ForestBC, *names: str) -> None:
+    """Refuse whole numbers out of range."""
+    for name, least in (("seed", 0), *((n, 1) for n in names)):
+        check_whole(name, getattr(learner, name), least)
+
+
+def _check_radius(radius: float) -> None:
+    check_number("radius", radius, "[0, infinity)", lambda r: 0 <= r < math.inf)
+
+
+def _settings(learner: Any, *names: str) -> dict[str, Any]:
+    """The settings named, as they go into a policy."""
+    said: dict[str, Any] = {name: getattr(learner, name) for name in names}
+    if "metric" in said:
+        said["metric"] = learner.metric.words()
+    return said
+
+
+# -- PQI --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedPQI:
+    """PQI for states of numeric features.
+
+    Attributes:
+        b: Share of all steps an action needs near a state to be supported there, in (0, 1].
+        radius: How far neighbours may be, in the metric.
+        gamma: Discount in (0, 1].
+        metric: How far apart two states are.
+        iterations: Backups, at most; `provenance["backups"]` says how many it took.
+        trees: Of the forest.
+        seed: Of the forest.
+        r_min: The smallest reward there can be; states without support are worth r_min/(1-γ).
+        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+    """
+
+    b: float
+    radius: float
+    gamma: float
+    metric: Metric = field(default_factory=Metric)
+    iterations: int = 50
+    trees: int = 100
+    seed: int = 0
+    r_min: float = 0.0
+    cut: Cut | None = None
+
+    def __post_init__(self) -> None:
+        check_problem(self.gamma, self.cut, self.metric)
+        _check_radius(self.radius)
+        _check_forest(self, "iterations", "trees")
+        PQI(b=self.b, gamma=self.gamma, r_min=self.r_min)  # refuses what PQI refuses
+
+    @property
+    def floor(self) -> float:
+        """The value of a state in which nothing is supported."""
+        return PQI(b=self.b, gamma=self.gamma, r_min=self.r_min).floor
+
+    def fit(self, log: Log) -> ForestPolicy:
+        """The policy that is best if everything rare is as bad as can be."""
+        data = transitions(log, self.metric, self.gamma, self.cut)
+        counts = Counts.of(data, self.radius)
+        supported = counts.share(counts.training()) >= self.b
+
+        def value(Q: Floats) -> Floats:
+            best = np.where(supported, Q, -np.inf).max(axis=1)
+            return np.where(supported.any(axis=1), best, self.floor)
+
+        Q = fitted_q(
+            data, supported, value, iterations=self.iterations, trees=self.trees, seed=self.seed
+        )
+        settings = _settings(
+            self, "b", "radius", "gamma", "metric", "iterations", "trees", "seed", "r_min", "cut"
+        )
+        found = {"backups": Q.backups, "last_change": Q.change}
+        rule = Pessimistic(Q, counts, self.b)
+        return ForestPolicy(**described(self, settings, log, data, **found), rule=rule)
+
+
+@dataclass(frozen=True, eq=False)
+class Pessimistic:
+    """The best supported action; uniform where there is none.
+
+    Attributes:
+        Q: Values.
+        counts: Neighbours.
+        b: Share of the steps an action needs nearby.
+    """
+
+    Q: FittedQ
+    counts: Counts
+    b: float
+
+    def probabilities(self, z: Floats) -> Floats:
+        """π (k, A)."""
+        supported = self.counts.share(self.counts.at(z)) >= self.b
+        best = lowest_best(self.Q.values(z, supported), supported, self.Q.slack)
+        return one_hot(best, np.any(supported, axis=1), self.Q.n_actions)
+
+
+# -- SPIBB ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedSPIBB:
+    """SPIBB (Π_b) for states of numeric features.
+
+    Attributes:
+        n_min: Neighbours an action needs before the policy may give it any mass it likes.
+        radius: How far neighbours may be, in the metric.
+        gamma: Discount in (0, 1].
+        metric: How far apart two states are.
+        iterations: Backups, at most; `provenance["backups"]` says how many it took.
+        trees: Of each forest.
+        seed: Of the forests.
+        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+    """
+
+    n_min: float
+    radius: float
+    gamma: float
+    metric: Metric = field(default_factory=Metric)
+    iterations: int = 50
+    trees: int = 100
+    seed: int = 0
+    cut: Cut | None = None
+
+    def __post_init__(self) -> None:
+        check_n_min(self.n_min)
+        check_problem(self.gamma, self.cut, self.metric)
+        _check_radius(self.radius)
+        _check_forest(self, "iterations", "trees")
+
+    def fit(self, log: Log) -> ForestPolicy:
+        """The improvement on the behaviour that this log supports."""
+        data = transitions(log, self.metric, self.gamma, self.cut)
+        counts = Counts.of(data, self.radius)
+        pi_b = _behavior(data, self.trees, self.seed)
+        Q = self._improved(data, counts.training() >= self.n_min, pi_b.out_of_bag(data.points.z))
+        settings = _settings(
+            self, "n_min", "radius", "gamma", "metric", "iterations", "trees", "seed", "cut"
+        )
+        settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
+        found = {"backups": Q.backups, "last_change": Q.change}
+        rule = Bootstrapped(Q, counts, pi_b, self.n_min)
+        return ForestPolicy(**described(self, settings, log, data, **found), rule=rule)
+
+    def _improved(self, data: Transitions, free: Bools, pi_b: Floats) -> FittedQ:
+        """Q of the best policy in Π_b; free (N, A), π̂_b (N, A)."""
+
+        def value(Q: Floats) -> Floats:
+            pi = keep_rare(Q, free, pi_b, 0.0)
+            return np.asarray(np.where(pi > 0, pi * Q, 0.0).sum(axis=1))
+
+        return fitted_q(
+            data,
+            free | (pi_b > 0),
+            value,
+            iterations=self.iterations,
+            trees=self.trees,
+            seed=self.seed,
+        )
+
+
+def keep_rare(Q: Floats, free: Bools, pi_b: Floats, slack: float) -> Floats:
+    """The greedy step of Π_b, (k, A): the mass on free actions goes to the best of them."""
+    pi = np.where(free, 0.0, pi_b)
+    spare = np.where(free, pi_b, 0.0).sum(axis=1)
+    pi[np.arange(len(pi)), lowest_best(Q, free, slack)] += spare  # no free action: 0 is added
+    return pi
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrapped:
+    """The behaviour on rare actions, the best free action for the rest.
+
+    Attributes:
+        Q: Values.
+        counts: Neighbours.
+        behavior: π̂_b.
+        n_min: Neighbours that free an action.
+    """
+
+    Q: FittedQ
+    counts: Counts
+    behavior: Behavior
+    n_min: float
+
+    def probabilities(self, z: Floats) -> Floats:
+        """π (k, A)."""
+        free = self.counts.at(z) >= self.n_min
+        return keep_rare(self.Q.values(z, free), free, self.behavior.probabilities(z), self.Q.slack)
+
+
+# -- behaviour --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestBC:
+    """Behaviour cloning for states of numeric features, by a random forest.
+
+    Attributes:
+        trees: Of the forest.
+        seed: Of the forest.
+    """
+
+    trees: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_forest(self, "trees")
+
+    def fit(self, log: Log) -> ForestPolicy:
+        """The behaviour this log shows."""
+        data = transitions(log, Metric(scale="none"), 1.0, "terminal")
+        rule = _behavior(data, self.trees, self.seed)
+        settings = _settings(self, "trees", "seed")
+        return ForestPolicy(**described(self, settings, log, data), rule=rule)
+
+
+def _behavior(data: Transitions, trees: int, seed: int) -> Behavior:
+    points = data.points
+    return Behavior.grow(points.z, points.action, data.centre, data.n_actions, trees, seed)

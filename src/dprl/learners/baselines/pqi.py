@@ -1,0 +1,85 @@
+r"""Pessimistic Q-iteration: plan among pairs that are dense in the log, fear everything else.
+
+Liu, Swaminathan, Agarwal, Brunskill: *Provably Good Batch Reinforcement Learning Without Great
+Exploration*, NeurIPS 2020. With the filter ζ(s,a) = 1{ n(s,a)/|D| >= b }, |D| transitions:
+
+    Q(s,a) = R̂(s,a) + γ ∑_{s'} P̂(s'|s,a) V(s')
+    V(s)   = max over a with ζ(s,a) of Q(s,a);   r_min/(1-γ) where nothing is supported
+    π(s)   = argmax over a with ζ(s,a) of Q(s,a);  uniform where nothing is supported
+
+END is worth 0. Solved by exact policy iteration over the supported actions; the lowest of equals.
+
+Departures from the paper, which takes rewards in [0, 1] and max_a ζ Q, so that an unsupported
+action stands for 0: with rewards of any sign the floor is r_min/(1-γ), and it counts only where no
+action is supported. With γ = 1 the floor is 0, and r_min < 0 has none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_number
+from dprl.errors import ParameterError
+from dprl.evidence.tabular import check_gamma
+from dprl.learners.baselines._policy_of import policy_of
+from dprl.logs._censoring import check_cut
+from dprl.logs.log import Cut, Log
+from dprl.planning.mdp_policy_iteration import best_choices, known_mdp, one_hot
+from dprl.planning.model import Model, estimate
+from dprl.policies.stochastic import StochasticPolicy
+
+__all__ = ["PQI"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PQI:
+    """PQI for labelled states.
+
+    Attributes:
+        b: Share of all transitions that a pair needs to be supported, in (0, 1].
+        gamma: Discount in (0, 1].
+        r_min: The smallest reward there can be; states without support are worth r_min/(1-γ).
+        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+    """
+
+    b: float
+    gamma: float
+    r_min: float = 0.0
+    cut: Cut | None = None
+
+    def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+        check_cut(self.cut)
+        check_number("b", self.b, "(0, 1]", lambda b: 0 < b <= 1)
+        check_number("r_min", self.r_min, "the finite numbers", math.isfinite)
+        if self.gamma == 1 and self.r_min < 0:
+            raise ParameterError(
+                f"with gamma = 1 and r_min = {self.r_min!r} the value floor is minus infinity.",
+                do="Use a gamma below 1 (0.999, say), or r_min=0.",
+            )
+
+    @property
+    def floor(self) -> float:
+        """The value of a state in which nothing is supported."""
+        return 0.0 if self.gamma == 1 else float(self.r_min / (1 - self.gamma))
+
+    def plan(self, model: Model) -> NDArray[np.float64]:
+        """π (S, A): the best supported action, uniform where there is none."""
+        supported = model.n / max(int(model.n.sum()), 1) >= self.b
+        choice, _, _ = best_choices(known_mdp(model, self.gamma), supported, self.floor)
+        return one_hot(choice, np.any(supported, axis=1), model.n.shape[1])
+
+    def fit(self, log: Log) -> StochasticPolicy:
+        """The policy that is best if everything rare is as bad as can be."""
+        pi = self.plan(estimate(log, self.gamma, self.cut))
+        settings = {
+            "b": float(self.b),
+            "gamma": float(self.gamma),
+            "r_min": float(self.r_min),
+            "cut": self.cut,
+        }
+        return policy_of(self, settings, log, pi)

@@ -1,0 +1,38 @@
+"""From a table of decisions to a `Log`.
+
+Files, dataframes, arrays and other libraries' episodes come in; every rule of a log is checked, and
+a frozen `Log` of flat columns goes out, with returns, splits by whole groups, and cut episodes
+treated as the user chose. Nothing here learns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.logs._io import check as check
+    from dprl.logs._io import from_arrays as from_arrays
+    from dprl.logs._io import from_d3rlpy as from_d3rlpy
+    from dprl.logs._io import from_frame as from_frame
+    from dprl.logs._io import from_minari as from_minari
+    from dprl.logs._io import read as read
+    from dprl.logs._io import write as write
+    from dprl.logs.log import Log as Log
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "_io": (
+            "check",
+            "from_arrays",
+            "from_d3rlpy",
+            "from_frame",
+            "from_minari",
+            "read",
+            "write",
+        ),
+        "log": ("Log",),
+    },
+)  # fmt: skip

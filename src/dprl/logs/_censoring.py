@@ -1,0 +1,214 @@
+r"""Episodes we stopped looking at: dropped, bootstrapped, or (said aloud) taken as ended.
+
+A cut episode is never silently treated as terminal. `settle` returns a log in which every episode
+may be read as finished, so nothing below has to know about cuts:
+
+* ``"drop"``: cut episodes are left out. Biased where long or severe cases are the ones cut.
+* ``"bootstrap"``: the last row of a cut episode is only *where it was last seen*; it is taken off
+  and γ V̂(s_last) is added to the reward before it, so that G_t gets its γ^k V̂ of the last state.
+  V̂ is the self-consistent one: it solves V(s) = mean over first visits of s of the returns with
+  these tails inside, a sparse linear system. An episode whose last state has no such value (nothing
+  finished ever follows from it) is dropped. Where states are features, V̂ is that of the place the
+  episode was last seen in: the mean over the neighbours a learner would ask there (`near`), those
+  of its own trajectory left out; one equation a cut episode.
+* ``"terminal"``: taken as ended with nothing to come. Biased towards zero.
+* ``None`` (the default of every learner): as "terminal", with a CutWarning that says how many.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.compiled import compiled
+from dprl._core.linear import solve
+from dprl.errors import CutWarning, LogError, ParameterError
+from dprl.logs.log import CUT, TERMINAL, Cut, Log
+from dprl.logs.returns import powers, returns
+
+__all__ = ["Near", "check_cut", "settle"]
+
+Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
+"""Numbers of places, and rows of a log that visit them."""
+
+Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
+"""Rows of a gathered log that count near places of these features (k, d), asked by groups (k,)."""
+
+
+def check_cut(cut: Cut | None) -> None:
+    """Refuse a treatment that does not exist."""
+    if cut not in (None, "drop", "bootstrap", "terminal"):
+        raise ParameterError(
+            f"cut must be 'drop', 'bootstrap', 'terminal' or None; got {cut!r}.",
+            do="None treats cut episodes as terminal and warns.",
+        )
+
+
+def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) -> Log:
+    """The log with its cut episodes treated as asked; the log itself where none was cut.
+
+    Args:
+        log: With states that are labels or features.
+        gamma: The discount.
+        cut: The treatment.
+        near: To bootstrap over features: what is near (see
+            `dprl.evidence.neighbors._bootstrap_neighbors`).
+    """
+    check_cut(cut)
+    episodes = log.cut_episodes
+    if not len(episodes):
+        return log
+    if cut == "drop":
+        return _without(log, episodes)
+    if cut == "bootstrap":
+        if log.features is not None and near is None:
+            raise ParameterError(
+                "cut='bootstrap' needs labelled states, or a policy that knows what is near.",
+                do="Use cut='drop' or 'terminal'.",
+            )
+        return _bootstrapped(log, gamma, near if log.features is not None else None)
+    if cut is None:
+        steps = int(log.lengths[episodes].sum())
+        warnings.warn(
+            f"{len(episodes):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps)"
+            " were cut, and are treated as if nothing came after: their returns are too small "
+            "in size. Choose cut= (--cut) 'drop', 'bootstrap' or 'terminal'.",
+            CutWarning,
+            stacklevel=_outside(),
+        )
+    return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+def _outside() -> int:
+    """How far up the stack the user's own line is, as `warnings.warn` counts from our caller."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dprl."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
+    keep = np.setdiff1d(np.arange(log.n_episodes), episodes)
+    if not len(keep):
+        raise LogError(
+            f"all {log.n_episodes:,} episodes were cut: none is left.",
+            do="Choose another treatment of cut episodes, or read episodes to their end.",
+        )
+    return log.take(keep)
+
+
+def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
+    """The log with each cut episode's last row off, and these rows (of the log as it was)."""
+    is_cut = log.ended == CUT
+    at = log.starts[1:][is_cut] - 1
+    keep = np.ones(log.n_steps, bool)
+    keep[at] = False
+
+    def kept(column: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None if column is None else column[keep]
+
+    short = replace(
+        log,
+        starts=np.concatenate(([0], np.cumsum(log.lengths - is_cut))),
+        action=log.action[keep],
+        reward=log.reward[keep],
+        state=kept(log.state),
+        features=kept(log.features),
+        time=kept(log.time),
+        offset=kept(log.offset),
+        available=kept(log.available),
+    )
+    return short, at
+
+
+@compiled
+def _list_first(
+    starts: NDArray[np.int64],
+    state: NDArray[np.int32],
+    n_states: int,
+    states: NDArray[np.int32],
+    rows: NDArray[np.int64],
+) -> int:  # pragma: no cover - compiled
+    """List the first visits of every episode: their states and rows."""
+    seen = np.full(n_states, -1, np.int64)
+    n = 0
+    for e in range(len(starts) - 1):
+        for t in range(starts[e], starts[e + 1]):
+            s = state[t]
+            if seen[s] != e:
+                seen[s] = e
+                states[n], rows[n] = s, t
+                n += 1
+    return n
+
+
+def _first_visits(log: Log) -> Visits:
+    states, rows = np.empty(log.n_steps, np.int32), np.empty(log.n_steps, np.int64)
+    n = _list_first(log.starts, log.codes(), log.n_states, states, rows)
+    return states[:n], rows[:n]
+
+
+def _grounded(
+    place: NDArray[Any], tail: NDArray[np.int64], n_places: int, gamma: float
+) -> NDArray[np.bool_]:
+    """Places with a value: visited and, where nothing is discounted, followed by a finished end.
+
+    place, tail: of each visit, and where its episode was last seen (-1 if it finished).
+    """
+    grounded = np.zeros(n_places, bool)
+    if gamma < 1:
+        grounded[place] = True
+        return grounded
+    grounded[place[tail < 0]] = True
+    while True:
+        more = place[(tail >= 0) & grounded[tail]]
+        if grounded[more].all():
+            return grounded
+        grounded[more] = True
+
+
+def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
+    before = log.n_episodes
+    log = log if near is None else log.gathered()
+    lost = np.flatnonzero((log.ended == CUT) & (log.lengths == 1))
+    while True:
+        if len(lost):
+            log = _without(log, lost)
+        short, at = _shortened(log)
+        was_cut = log.ended == CUT
+        last = np.full(log.n_episodes, -1, np.int64)
+        if near is None or log.features is None:
+            n_places, last[was_cut] = log.n_states, log.codes()[at]
+            place, row = _first_visits(short)
+        else:
+            n_places, last[was_cut] = len(at), np.arange(len(at))
+            place, row = near(short, log.features[at], log.group[was_cut])
+        episode = np.repeat(np.arange(short.n_episodes), short.lengths)[row]
+        tail, ahead = last[episode], short.starts[1:][episode] - row
+        grounded = _grounded(place, tail, n_places, gamma)
+        lost = np.flatnonzero(was_cut)[~grounded[last[was_cut]]]
+        if not len(lost):
+            break
+    if log.n_episodes < before:
+        warnings.warn(
+            f"{before - log.n_episodes:,} of the cut episodes could not be bootstrapped and were "
+            "left out: one row only, or a last state that no other episode says anything about.",
+            CutWarning,
+            stacklevel=_outside(),
+        )
+    visits = np.maximum(np.bincount(place, minlength=n_places), 1)
+    weight = powers(gamma, int(short.lengths.max()))[ahead] / visits[place]
+    on = tail >= 0
+    B = sparse.csr_array((weight[on], (place[on], tail[on])), shape=(n_places, n_places))
+    G = returns(short, gamma)[row]
+    V = solve(B, np.bincount(place, weights=G, minlength=n_places) / visits)
+    reward = short.reward.copy()
+    reward[short.starts[1:][was_cut] - 1] += gamma * V[last[was_cut]]
+    return replace(short, reward=reward, ended=np.where(was_cut, TERMINAL, short.ended))

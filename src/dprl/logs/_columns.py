@@ -1,0 +1,378 @@
+"""Columns: a source's rows as they came, label columns coded, before anything is judged."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.zones import Zoned, charted
+from dprl.errors import LogError
+from dprl.logs.log import Label
+
+__all__ = [
+    "Coded",
+    "Columns",
+    "encode",
+    "encode_menus",
+    "numbers",
+    "recode",
+    "refuse_fractions",
+    "refuse_mixed",
+    "tidy_labels",
+    "times",
+]
+
+WHOLE = (2**63 - 1, 2**53)
+"""The largest whole number a label may be, as an integer and as a float."""
+MISSING_WORDS = ("", "NA", "NULL", "null", "NaN", "nan")
+"""Text that stands for a missing value in a CSV file."""
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+"""A number as files write it."""
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of labels: codes (N,) into `labels`, -1 where missing."""
+
+    codes: NDArray[np.int32]
+    labels: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The rows of a source in their own order. Missing: code -1, NaN, or `time_missing`.
+
+    Attributes:
+        names: Part → name of the source's column ("episode" → "patient"); features → a list.
+        episode: Coded (N,).
+        action: Coded (N,).
+        reward: float64 (N,).
+        state: Coded (N,), or None where states are features.
+        features: float64 (N, d), or None where states are labels.
+        time: (N,) numbers or datetime64, those with a zone in UTC; or None.
+        time_missing: bool (N,), or None.
+        offset: int32 (N,), seconds the clock on the wall was ahead of UTC; None without zones.
+        group: Coded (N,), or None.
+        available: Coded (N,) whose labels are tuples of action labels, or None.
+        ended: Coded (N,), labels as the source wrote them, or None.
+    """
+
+    names: Mapping[str, Any]
+    episode: Coded
+    action: Coded
+    reward: NDArray[np.float64]
+    state: Coded | None = None
+    features: NDArray[np.float64] | None = None
+    time: NDArray[Any] | None = None
+    time_missing: NDArray[np.bool_] | None = None
+    offset: NDArray[np.int32] | None = None
+    group: Coded | None = None
+    available: Coded | None = None
+    ended: Coded | None = None
+    feature_names: tuple[str, ...] = field(default=())
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.reward)
+
+    def place(self, row: int) -> str:
+        """Where a row is, for a person: its number from 1, its episode and its time."""
+        code = self.episode.codes[row]
+        parts = [f"{self.names['episode']}={self.episode.labels[code] if code >= 0 else '?'}"]
+        if self.time is not None and self.time_missing is not None and not self.time_missing[row]:
+            ahead = None if self.offset is None else int(self.offset[row])
+            parts.append(f"{self.names['time']}={charted(self.time[row], ahead)}")
+        return f"row {row + 1:,} ({', '.join(parts)})"
+
+
+# -- labels ------------------------------------------------------------------------------------
+
+
+def _one_label(value: Any, name: str) -> Label:
+    """A Python label of one object, or a LogError."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and abs(value) > WHOLE[isinstance(value, float)]:
+        raise LogError(
+            f"{name!r} holds a number too large to be told from its neighbours.",
+            f"{value!r}",
+            "Make such labels text.",
+        )
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return value if isinstance(value, bool) else int(value)
+    if isinstance(value, datetime.date | datetime.timedelta | uuid.UUID):
+        return str(value)
+    if isinstance(value, float):
+        raise _fraction(repr(value), name)
+    raise LogError(
+        f"{name!r} holds a {type(value).__name__}, which is not a label.",
+        f"{str(value)[:60]!r}",
+        "Labels are text, whole numbers, or true and false.",
+    )
+
+
+def _fraction(value: str, name: str) -> LogError:
+    return LogError(
+        f"{name!r} holds fractional numbers, which are not labels.",
+        value,
+        "Cut it into named ranges, or give numeric states as features: state=['x', 'y']. "
+        "Where they are codes, put a letter in front of them.",
+    )
+
+
+def refuse_fractions(words: Iterable[str], name: str) -> None:
+    """Refuse labels read as text that are numbers, one and all, and not whole: doses, say."""
+    words = list(words)
+    if all(NUMBER.fullmatch(word) for word in words):
+        fractions = [word for word in words if not float(word).is_integer()]
+        if fractions:
+            raise _fraction(min(fractions, key=float), name)
+
+
+def _sorted(labels: Iterable[Label], name: str) -> list[Label]:
+    labels = list(labels)
+    kinds = {isinstance(label, str) for label in labels}
+    if len(kinds) > 1:
+        text = next(x for x in labels if isinstance(x, str))
+        number = next(x for x in labels if not isinstance(x, str))
+        raise LogError(
+            f"{name!r} mixes text and numbers.",
+            f"{text!r} and {number!r}",
+            "Make all of them text, or all of them whole numbers.",
+        )
+    return sorted(labels)
+
+
+def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
+    """What labels read as text stand for: whole numbers where every one is written as such.
+
+    '007' is a name, not 7: leading zeros would make two different labels one. Nor do digits of
+    other scripts (wide ones, say) make a number.
+    """
+    labels = list(labels)
+    for pattern in (r"(0|-?[1-9][0-9]{0,17})", r"(0|-?[1-9][0-9]{0,14})\.0+"):
+        if labels and all(re.fullmatch(pattern, x) for x in labels):
+            return {x: int(x.split(".")[0]) for x in labels}
+    return {x: x for x in labels}
+
+
+def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
+    """Codes into sorted labels, from codes into labels in any order (possibly repeated)."""
+    order = _sorted(dict.fromkeys(labels), name)
+    place = {label: i for i, label in enumerate(order)}
+    table = np.array([*(place[label] for label in labels), -1], np.int32)
+    return Coded(table[codes], tuple(order))
+
+
+def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> Coded:
+    """Code a column of labels; sorted labels, -1 where missing."""
+    if isinstance(values, np.ma.MaskedArray):
+        missing = np.ma.getmaskarray(values)
+        values = values.data
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise LogError(f"{name!r} must be one column; got shape {array.shape}.")
+    if array.dtype.kind == "f":
+        gone = np.isnan(array) if missing is None else missing | np.isnan(array)
+        kept = array[~gone]
+        odd = np.flatnonzero((kept != np.rint(kept)) | (np.abs(kept) > WHOLE[1]))
+        if len(odd):
+            _one_label(float(kept[odd[0]]), name)
+        whole = np.zeros(len(array), np.int64)
+        whole[~gone] = kept.astype(np.int64)
+        return encode(whole, name, gone)
+    if array.dtype == np.uint64 and len(array) and array.max() > WHOLE[0]:
+        array = array.astype(object)
+    if array.dtype.kind in "iu":
+        return _encode_integers(array.astype(np.int64), missing)
+    if array.dtype.kind == "b":
+        return _encode_integers(array, missing)
+    if array.dtype.kind in "mM":
+        gone = np.isnat(array) if missing is None else missing | np.isnat(array)
+        finest = f"{'datetime64' if array.dtype.kind == 'M' else 'timedelta64'}[us]"
+        return encode(array.astype(finest).astype(object), name, gone)
+    hidden = np.zeros(len(array), bool) if missing is None else missing
+    index: dict[Any, int] = {}
+    codes = np.full(len(array), -1, np.int64)
+    for i, (value, gone) in enumerate(zip(array.tolist(), hidden.tolist(), strict=True)):
+        if gone or value is None or value == "" or value != value:
+            continue
+        try:
+            codes[i] = index.setdefault(value, len(index))
+        except TypeError:
+            _one_label(value, name)
+    return recode(codes, [_one_label(value, name) for value in index], name)
+
+
+def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> Coded:
+    """Code whole numbers or booleans; by a table where their range is small, else by sorting."""
+    gone = np.zeros(len(array), bool) if missing is None else missing
+    kept = array if missing is None else array[~gone]
+    codes = np.full(len(array), -1, np.int32)
+    if not len(kept):
+        return Coded(codes, ())
+    if array.dtype.kind == "b":
+        values, found = np.unique(kept, return_inverse=True)
+    else:
+        low, high = int(kept.min()), int(kept.max())
+        if high - low < max(4 * len(kept), 1 << 20):
+            offset = kept - low
+            seen = np.zeros(high - low + 1, bool)
+            seen[offset] = True
+            places = np.flatnonzero(seen)
+            table = np.zeros(high - low + 1, np.int32)
+            table[places] = np.arange(len(places))
+            values, found = np.array([low + p for p in places.tolist()], object), table[offset]
+        else:
+            values, found = np.unique(kept, return_inverse=True)
+    codes[~gone] = found
+    return Coded(codes, tuple(values.tolist()))
+
+
+def encode_menus(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> Coded:
+    """Code a column of sets of available actions: lists, or text such as 'a|b|c'."""
+    hidden = np.zeros(len(values), bool) if missing is None else missing
+    codes = np.full(len(values), -1, np.int32)
+    index: dict[tuple[Any, ...], int] = {}
+    for i, (value, gone) in enumerate(zip(list(values), hidden.tolist(), strict=True)):
+        if gone or value is None:
+            continue
+        codes[i] = index.setdefault(_menu(value, name), len(index))
+    return Coded(codes, tuple(index))
+
+
+def _menu(value: Any, name: str) -> tuple[Any, ...]:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        sep = "|" if "|" in value else ";"
+        return tuple(sorted({part.strip() for part in value.split(sep) if part.strip()}))
+    if isinstance(value, list | tuple | set | frozenset | np.ndarray) or hasattr(value, "to_list"):
+        labels = {_one_label(v, name) for v in value}
+        if len(labels) < len(value) or any(isinstance(v, bool) for v in labels):
+            raise LogError(
+                f"{name!r} must list the labels of available actions, each once.",
+                f"{list(value)!r}"[:80],
+                "A list of true and false does not name them.",
+            )
+        return tuple(_sorted(labels, name))
+    raise LogError(f"{name!r} must hold lists of actions, or text such as 'a|b|c'; got {value!r}.")
+
+
+# -- numbers and times -------------------------------------------------------------------------
+
+
+def numbers(
+    values: Any, name: str, missing: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
+    """A numeric column as float64, NaN where missing; refuses text."""
+    if isinstance(values, np.ma.MaskedArray):
+        missing = np.ma.getmaskarray(values)
+        values = values.data
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise LogError(f"{name!r} must be one column of numbers; got shape {array.shape}.")
+    if array.dtype.kind not in "iubf":
+        objects = array.tolist() if array.dtype.kind != "U" else list(map(str, array))
+        result = np.full(len(array), np.nan)
+        for i, value in enumerate(objects):
+            if value is None or (missing is not None and missing[i]):
+                continue
+            try:
+                if isinstance(value, str | datetime.date | datetime.timedelta):
+                    raise TypeError
+                result[i] = float(value)
+            except (TypeError, ValueError):
+                raise LogError(
+                    f"{name!r} must be numbers; it holds {str(value)[:40]!r}.",
+                    f"row {i + 1:,}",
+                    "Convert it to numbers; a missing value is an empty cell.",
+                ) from None
+        return result
+    result = array.astype(np.float64)
+    if missing is not None:
+        result[missing] = np.nan
+    return result
+
+
+def times(
+    values: Any, name: str, missing: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32] | None]:
+    """A column of times as something that sorts: numbers or dates, those with a zone in UTC.
+
+    With it where it is missing, and how far its clock was ahead of UTC, in seconds (None where it
+    has no zone).
+    """
+    if isinstance(values, Zoned):
+        moments, gone, _ = times(values.moment, name, missing)
+        offset = np.ma.filled(np.ma.asarray(values.offset), 0)
+        return moments, gone, np.where(gone, 0, offset).astype(np.int32)
+    if isinstance(values, np.ma.MaskedArray):
+        missing = np.ma.getmaskarray(values)
+        values = values.data
+    array = np.asarray(values)
+    gone = np.zeros(len(array), bool) if missing is None else missing.copy()
+    if array.dtype.kind == "O":
+        gone |= np.array([v is None or v != v for v in array.tolist()], bool)
+        kept = [v for v, g in zip(array.tolist(), gone.tolist(), strict=True) if not g]
+        if all(isinstance(v, datetime.date) for v in kept):
+            dates = np.full(len(array), np.datetime64(0, "us"))
+            dates[~gone] = np.array([_naive(v) for v in kept], "datetime64[us]")
+            return dates, gone, _offsets(kept, gone, name)
+        if all(isinstance(v, int | float) for v in kept):
+            whole = all(isinstance(v, int) for v in kept)
+            plain = np.zeros(len(array), np.int64 if whole else np.float64)
+            plain[~gone] = kept
+            return plain, gone, None
+    if array.dtype.kind not in "iufmMb":
+        raise LogError(
+            f"{name!r} must be numbers or dates; it holds text.",
+            f"row 1: {str(array[0])[:40]!r}",
+            "Text sorts '10' before '9': convert it to a number or a date.",
+        )
+    if array.dtype.kind == "f":
+        gone |= np.isnan(array)
+    if array.dtype.kind in "mM":
+        gone |= np.isnat(array)
+    return array, gone, None
+
+
+def _offsets(
+    kept: list[datetime.date], gone: NDArray[np.bool_], name: str
+) -> NDArray[np.int32] | None:
+    """Seconds ahead of UTC (N,) of the dates that are not missing; None where none has a zone."""
+    ahead = [v.utcoffset() if isinstance(v, datetime.datetime) else None for v in kept]
+    known = [a for a in ahead if a is not None]
+    if not known:
+        return None
+    if len(known) < len(ahead):
+        refuse_mixed(name, len(known), len(ahead))
+    offset = np.zeros(len(gone), np.int32)
+    offset[~gone] = [round(a.total_seconds()) for a in known]
+    return offset
+
+
+def refuse_mixed(name: str, zoned: int, total: int) -> NoReturn:
+    """Refuse times some of which have a zone: nobody knows how they follow one another."""
+    raise LogError(
+        f"{name!r} has a time zone in {zoned:,} of {total:,} times, and none in the others.",
+        do="Write the zone of all of them, or of none.",
+    )
+
+
+def _naive(value: datetime.date) -> datetime.date:
+    """A date without its zone, in UTC."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return value

@@ -1,0 +1,325 @@
+"""CSV and Parquet files, read by DuckDB: everything as it stands there, nothing guessed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.limits import said_if_short
+from dprl._core.zones import TEXT, Zoned, zone_of
+from dprl.errors import LogError, interruptible
+from dprl.logs._columns import (
+    MISSING_WORDS,
+    Coded,
+    Columns,
+    encode,
+    numbers,
+    recode,
+    refuse_fractions,
+    refuse_mixed,
+    tidy_labels,
+)
+from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
+from dprl.logs._sources import Raw, choose, columns_of, no_column, one_column, quoted
+
+__all__ = ["Progress", "TableFile", "read_columns"]
+
+Progress: TypeAlias = Callable[[str, float], None]
+"""Called with the stage's name and the share of it that is done, 0 to 1."""
+
+
+class _Files:
+    """A DuckDB connection over files, with the columns asked for in one table, as they came."""
+
+    def __init__(
+        self,
+        paths: Any,
+        progress: Progress | None,
+        missing: Sequence[str] = MISSING_WORDS,
+        partitions: bool = False,
+    ) -> None:
+        import duckdb
+
+        self.files, self.kind = open_files(paths)
+        self.error = duckdb.Error
+        self.con = duckdb.connect()
+        self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        self.progress = progress
+        self.folders = folder_columns(self.files[0]) if partitions else {}
+        if self.kind == "csv":
+            self.scan, self.values = scan_csv(self.files, missing, partitions)
+        else:
+            self.scan, self.values = scan_parquet(self.files, missing, partitions, self.run)
+        rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
+        self.types: dict[str, str] = {row[0]: str(row[1]) for row in rows}
+
+    @property
+    def name(self) -> str:
+        """The files, as messages call them."""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{os.path.basename(self.files[0])!r}{more}"
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        try:
+            with interruptible(), said_if_short(f"reading {self.name}"):
+                return self.con.execute(sql, list(values))
+        except self.error as error:
+            reason = str(error).splitlines()[0]
+            raise LogError(
+                f"{self.name} could not be read as {self.kind.upper()}.",
+                reason[:200],
+                "Open the file and look at the place named; every row needs the same columns.",
+            ) from error
+
+    def every_file_has(self, names: Iterable[str]) -> None:
+        """Refuse a file without a column that others have: its rows would count as missing."""
+        if len(self.files) < 2:
+            return
+        for file, columns in columns_of_files(self.files, self.kind, self.run).items():
+            known = {column.lower() for column in (*columns, *self.folders)}  # R is r to DuckDB
+            for name in names:
+                if name.lower() not in known:
+                    raise LogError(
+                        f"{os.path.basename(file)!r} has no column {name!r}, which others have.",
+                        f"its columns are {', '.join(map(repr, sorted(columns)[:12]))}",
+                        "Every file needs every column that is named.",
+                    )
+
+    def load(self, names: Iterable[str]) -> None:
+        """Read the columns into table `raw`, where they are called c0, c1 and so on."""
+        self.place = {name: f"c{i}" for i, name in enumerate(names)}
+        select = ", ".join(f"{quoted(name)} AS {c}" for name, c in self.place.items())
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.2):
+                if self.progress is not None:
+                    self.progress("reading", max(0.0, self.con.query_progress()) / 100)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        if self.progress is not None:
+            watcher.start()
+        try:
+            self.run(f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})", self.values)
+        finally:
+            done.set()
+            if self.progress is not None:
+                watcher.join()
+        if self.progress is not None:
+            self.progress("reading", 1.0)
+
+    def fetch(self, expression: str) -> Any:
+        with interruptible(), said_if_short(f"reading {self.name}"):
+            return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
+
+    def labels(self, name: str, fractions: bool = True) -> Coded:
+        """A column of labels, coded inside DuckDB: no Python object a row.
+
+        Where `fractions` is false, a column of numbers such as 0.5 is refused, as text too.
+        """
+        c, kind = self.place[name], self.types[name]
+        if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
+                    "UBIGINT", "BOOLEAN", "FLOAT", "DOUBLE"):  # fmt: skip
+            return encode(self.fetch(c), name)
+        if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
+            raise LogError(
+                f"{name!r} holds {kind.lower()} values, which are not labels.",
+                do="Labels are text, whole numbers, or true and false.",
+            )
+        text = f"nullif(CAST({c} AS VARCHAR), '')"
+        self.run(
+            f"CREATE OR REPLACE TYPE label_{c} AS ENUM "
+            f"(SELECT DISTINCT {text} FROM raw WHERE {text} IS NOT NULL)"
+        )
+        rows = self.run(f"SELECT unnest(enum_range(NULL::label_{c}))").fetchall()
+        words = [row[0] for row in rows]
+        codes = self.fetch(f"coalesce(enum_code(CAST({text} AS label_{c}))::INTEGER, -1)")
+        plain = self.kind == "csv" or name in self.folders  # text that may stand for numbers
+        number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
+        if number or (plain and not fractions):
+            refuse_fractions(words, name)
+        tidy = tidy_labels(words) if plain or number else {}
+        return recode(np.asarray(codes), [tidy.get(w, w) for w in words], name)
+
+    def number(self, name: str) -> Any:
+        c = self.place[name]
+        if self.types[name] == "VARCHAR":
+            bad = self.run(
+                f"SELECT rowid, {c} FROM raw WHERE {c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) "
+                "IS NULL ORDER BY rowid LIMIT 1"
+            ).fetchone()
+            if bad is not None:
+                raise LogError(
+                    f"{name!r} must be numbers; it holds {bad[1][:40]!r}.",
+                    f"row {bad[0] + 1:,}",
+                    "Convert it to numbers (1.5, not 1,5); a missing value is an empty cell.",
+                )
+        return self.fetch(f"CAST({c} AS DOUBLE)")
+
+    def time(self, name: str) -> Any:
+        c, kind = self.place[name], self.types[name]
+        if kind == "TIMESTAMP WITH TIME ZONE":
+            return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
+        if kind != "VARCHAR":
+            return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
+        moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
+        row = self.run(
+            f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
+            f"count(TRY_CAST({c} AS DOUBLE)), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
+        ).fetchone()
+        casts = (f"CAST({c} AS BIGINT)", f"CAST({c} AS DOUBLE)", moment)
+        for count, cast in zip(row[1:], casts, strict=True):
+            if count == row[0]:
+                return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
+        return self.fetch(c)
+
+    def _zoned(self, name: str, c: str, moment: str) -> Any:
+        """Times written as text, with the zone each is written with."""
+        form = quoted(TEXT, chr(39))
+        all_of_them, zoned = self.run(
+            f"SELECT count({c}), count(*) FILTER (regexp_matches({c}, {form})) FROM raw"
+        ).fetchone()
+        if not zoned:
+            return self.fetch(moment)
+        if zoned < all_of_them:
+            refuse_mixed(name, zoned, all_of_them)
+        wall = f"TRY_CAST(regexp_extract({c}, {form}, 1) AS TIMESTAMP)"
+        return Zoned(self.fetch(moment), self.fetch(f"date_diff('second', {moment}, {wall})"))
+
+    def _charted(self, c: str, zone: str) -> Zoned:
+        """Moments (column `c`) with the clock of a zone."""
+        fixed = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
+        moment = f"CAST({c} AS TIMESTAMP)"
+        wall = f"timezone({quoted(zone, chr(39))}, {c})"
+        if fixed is not None:
+            sign, hours, minutes = fixed.groups()
+            wall = f"{moment} + INTERVAL '{sign}{int(hours) * 60 + int(minutes)} minutes'"
+        try:
+            ahead = self.fetch(f"date_diff('second', {moment}, {wall})")
+        except LogError:  # a zone by a name that DuckDB does not know: the moments are right
+            ahead = self.fetch("0")
+        return Zoned(self.fetch(moment), ahead)
+
+    def menus(self, name: str) -> Raw:
+        c, kind = self.place[name], self.types[name]
+        if kind.endswith("]"):
+            lists = [None if x is None else json.loads(x) for x in self.fetch(f"to_json({c})")]
+            return lists, None
+        values = self.fetch(c)
+        return np.ma.getdata(values), np.ma.getmaskarray(values)
+
+
+def read_columns(
+    paths: Any, parts: Mapping[str, Any], progress: Progress | None, partitions: bool = False
+) -> Columns:
+    """Columns of CSV or Parquet files, and of their folders where `partitions` is true."""
+    files = _Files(paths, progress, partitions=partitions)
+    names = choose(parts, list(files.types))
+    role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
+    files.every_file_has(role)
+    files.load(role)
+
+    def get(name: str) -> Raw:
+        part = role[name]
+        if part == "available":
+            return files.menus(name)
+        if part == "time":
+            return files.time(name), None
+        if part == "reward" or isinstance(names[part], list):
+            return files.number(name), None
+        return files.labels(name, fractions=part not in ("state", "action")), None
+
+    with said_if_short(f"reading {files.name}"):
+        return columns_of(names, get)
+
+
+def _meaning(word: str, kind: type) -> Any:
+    """The whole number or truth value a word stands for, None where it stands for none."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(word.lower())
+    number = tidy_labels([word])[word]
+    return None if isinstance(number, str) else number
+
+
+class TableFile(_Files):
+    """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
+
+    def __init__(
+        self, paths: Any, progress: Progress | None = None, partitions: bool = False
+    ) -> None:
+        super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
+        self.every_file_has(self.types)
+        self.load(self.types)
+
+    def states(self, name: str, kind: type) -> list[Any]:
+        """A column of states as text, whole numbers or truth values; None where missing."""
+        name = one_column(name, list(self.types), "state")
+        if kind is str:
+            column = encode(self.fetch(f"CAST({self.place[name]} AS VARCHAR)"), name)
+        else:
+            column = self.labels(name)
+        labels: list[Any] = [*column.labels, None]
+        if kind is not str and column.labels and isinstance(column.labels[0], str):
+            read = [_meaning(label, kind) for label in column.labels]
+            wrong = np.flatnonzero(np.array([*(x is None for x in read), False])[column.codes])
+            if len(wrong):
+                what = "true or false" if kind is bool else "whole numbers"
+                raise LogError(
+                    f"{name!r} must hold {what}, as the policy's states do.",
+                    f"row {wrong[0] + 1:,}: {labels[column.codes[wrong[0]]]!r}",
+                    "Use the labels the policy was fitted on; a missing one is an empty cell.",
+                )
+            labels = [*read, None]
+        return [labels[code] for code in column.codes.tolist()]
+
+    def features(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Numeric columns (N, d); a state with a missing feature is refused."""
+        for name in names:
+            if name not in self.types:
+                raise no_column(name, list(self.types), "state")
+        x = np.column_stack([numbers(self.number(name), name) for name in names])
+        gone = np.flatnonzero(np.isnan(x).any(axis=1))
+        if len(gone):
+            name = names[int(np.argmax(np.isnan(x[gone[0]])))]
+            raise LogError(
+                f"a feature is missing on {len(gone):,} of {len(x):,} rows, such as {name!r}.",
+                f"row {gone[0] + 1:,}",
+                "A distance needs every feature: fill it, or leave these rows out.",
+            )
+        return x
+
+    def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
+        """Write every column as it came, and one more called `name`."""
+        answers = np.empty(len(words), object)
+        answers[:] = words
+        self._write(answers, f", v AS {quoted(name)}", "", path, kind)
+
+    def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
+        """Write the rows chosen (N,), every column as it came."""
+        self._write(chosen, "", "WHERE v", path, kind)
+
+    def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:
+        if kind not in (".csv", ".parquet"):
+            raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
+        self.con.register("beside", {"v": v})
+        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
+        style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
+        sql = (
+            f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
+            f"TO {quoted(str(path), chr(39))} ({style})"
+        )
+        try:
+            with interruptible(), said_if_short("writing the table", str(path)):
+                self.con.execute(sql)
+        except self.error as error:
+            reason = str(error).splitlines()[0][:200]
+            raise LogError("the table could not be written.", reason) from error

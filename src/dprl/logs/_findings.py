@@ -1,0 +1,87 @@
+"""Finding and Report: what a check has to say about a log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dprl.errors import LogError
+from dprl.logs.log import Log
+
+__all__ = ["Finding", "Report"]
+
+Level = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing worth knowing about a log.
+
+    Attributes:
+        level: "error" (cannot be used so), "warning" (can, but look) or "note".
+        rule: The rule's name.
+        what: What was found, with numbers.
+        where: The first place.
+        do: What to do.
+    """
+
+    level: Level
+    rule: str
+    what: str
+    where: str = ""
+    do: str = ""
+
+    def error(self) -> LogError:
+        """This finding as an exception."""
+        return LogError(self.what, self.where, self.do)
+
+    def __str__(self) -> str:
+        first = f"first: {self.where}" if self.where else ""
+        return "\n  ".join(x for x in (f"{self.level}: {self.what}", first, self.do) if x)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `dprl.check` found.
+
+    Attributes:
+        findings: Errors first, then warnings, then notes.
+        log: The log, where one could be made (rows with errors left out), else None.
+    """
+
+    findings: tuple[Finding, ...]
+    log: Log | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the log can be read as it is."""
+        return not any(f.level == "error" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        log = self.log
+        size = (
+            None
+            if log is None
+            else {
+                "episodes": log.n_episodes,
+                "groups": len(log.groups),
+                "steps": log.n_steps,
+                "states": log.n_states,
+                "features": len(log.feature_names),
+                "actions": log.n_actions,
+                "digest": log.digest(),
+            }
+        )
+        return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings]}
+
+    def to_json(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        head = repr(self.log) if self.log is not None else "No log could be read."
+        count = {k: sum(f.level == k for f in self.findings) for k in ("error", "warning", "note")}
+        tally = " · ".join(f"{n} {k}{'s' * (n != 1)}" for k, n in count.items())
+        return "\n".join([head, tally, *map(str, self.findings)])

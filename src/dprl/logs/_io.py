@@ -1,0 +1,335 @@
+"""The door: files, dataframes, arrays and other libraries' episodes in, a Log out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl._core.disk import replacing
+from dprl._core.limits import said_if_short
+from dprl._core.zones import written
+from dprl.errors import LogError, ParameterError
+from dprl.logs._assemble import Missing, build, examine
+from dprl.logs._columns import MISSING_WORDS, tidy_labels
+from dprl.logs._files import Progress, read_columns
+from dprl.logs._findings import Report
+from dprl.logs._sources import columns_of, frame_columns, quoted
+from dprl.logs.log import CUT, TERMINAL, Label, Log
+
+__all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def read(
+    paths: Paths,
+    *,
+    episode: str,
+    state: str | Sequence[str],
+    action: str,
+    reward: str,
+    time: str | None = None,
+    group: str | None = None,
+    available: str | None = None,
+    ended: str | None = None,
+    missing: Missing = "error",
+    states: Sequence[Label] | None = None,
+    actions: Sequence[Label] | None = None,
+    reward_range: tuple[float, float] | None = None,
+    partitions: bool = False,
+    progress: Progress | None = None,
+) -> Log:
+    """Read logged decisions from CSV or Parquet files.
+
+    Args:
+        paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either. A path that
+            exists is that file, whatever stars and brackets are in its name.
+        episode: Column that names the trajectory a row belongs to.
+        state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
+            whose columns together are the state.
+        action: Column of action labels.
+        reward: Column of the reward of this row's state and action.
+        time: Column that orders the rows of an episode; without it their own order does.
+        group: Column of what must stay together in splits (a patient with several stays).
+        available: Column of the actions on offer: a list, or text such as 'a|b|c'.
+        ended: Column that says, on an episode's last row, terminal (true) or cut (false).
+        missing: "error", or "drop-episodes" to leave out episodes with a missing value.
+        states: The state labels there are; any other is an error.
+        actions: The action labels there are; any other is an error.
+        reward_range: Smallest and largest possible reward; anything outside is an error.
+        partitions: Make columns of folders named NAME=VALUE in the paths, as text like that of a
+            CSV file. Without it folder names mean nothing.
+        progress: Called with a stage's name and the share of it that is done.
+
+    Raises:
+        LogError: In three lines: what is wrong, the first place, what to do.
+    """
+    parts = {
+        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
+        "group": group, "available": available, "ended": ended,
+    }  # fmt: skip
+    columns = read_columns(paths, parts, progress, partitions)
+    with said_if_short("the log's rows"):
+        return build(
+            columns, missing=missing, states=states, actions=actions, reward_range=reward_range
+        )
+
+
+def from_frame(
+    frame: Any,
+    *,
+    episode: str,
+    state: str | Sequence[str],
+    action: str,
+    reward: str,
+    time: str | None = None,
+    group: str | None = None,
+    available: str | None = None,
+    ended: str | None = None,
+    missing: Missing = "error",
+    states: Sequence[Label] | None = None,
+    actions: Sequence[Label] | None = None,
+    reward_range: tuple[float, float] | None = None,
+) -> Log:
+    """A log from a pandas, polars, Arrow or DuckDB table. Arguments as in `read`."""
+    parts = {
+        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
+        "group": group, "available": available, "ended": ended,
+    }  # fmt: skip
+    return build(
+        frame_columns(frame, parts),
+        missing=missing,
+        states=states,
+        actions=actions,
+        reward_range=reward_range,
+    )
+
+
+def from_arrays(
+    *,
+    episode: Any,
+    state: Any,
+    action: Any,
+    reward: Any,
+    time: Any = None,
+    group: Any = None,
+    available: Any = None,
+    ended: Any = None,
+    feature_names: Sequence[str] | None = None,
+    missing: Missing = "error",
+    states: Sequence[Label] | None = None,
+    actions: Sequence[Label] | None = None,
+    reward_range: tuple[float, float] | None = None,
+) -> Log:
+    """A log from arrays or lists of equal length, one entry a row.
+
+    `state` of two dimensions (N, d) holds features, named by `feature_names` or x0, x1, ….
+    The other arguments are as in `read`.
+    """
+    given = {
+        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
+        "group": group, "available": available, "ended": ended,
+    }  # fmt: skip
+    data = {part: values for part, values in given.items() if values is not None}
+    names: dict[str, Any] = {part: part for part in data}
+    if np.ndim(state) == 2:
+        table = np.asarray(state)
+        named = list(feature_names or [f"x{j}" for j in range(table.shape[1])])
+        if len(named) != table.shape[1]:
+            raise LogError(f"{len(named)} feature names for {table.shape[1]} features.")
+        for name in named:
+            if named.count(name) > 1 or (name in data and name != "state"):
+                raise LogError(
+                    f"the feature {name!r} is not the only column of that name.",
+                    do="Give every feature a name of its own, and none of episode, action, …",
+                )
+        names["state"] = named
+        data.update({name: table[:, j] for j, name in enumerate(named)})
+
+    def get(name: str) -> Any:
+        values = data[name]
+        if isinstance(values, np.ma.MaskedArray):
+            return values.data, np.ma.getmaskarray(values)
+        if name == "available" or isinstance(values, np.ndarray):
+            return values, None
+        values = list(values)
+        array = np.empty(len(values), object)
+        array[:] = values
+        return array, None
+
+    return build(
+        columns_of(names, get),
+        missing=missing,
+        states=states,
+        actions=actions,
+        reward_range=reward_range,
+    )
+
+
+def check(source: Any, **options: Any) -> Report:
+    """Everything worth knowing about a log before it is used; changes nothing.
+
+    Raises only where there is nothing to look at: no such file, no such column, a column that
+    cannot be read as labels or numbers.
+
+    Args:
+        source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
+        **options: Column names and options as for `read`; `partitions` for files only.
+    """
+    from dprl.logs._log_rules import LOG_RULES
+
+    if isinstance(source, Log):
+        found = [f for rule in LOG_RULES if (f := rule(source)) is not None]
+        return Report(tuple(sorted(found, key=lambda f: f.level != "warning")), source)
+    rules = ("missing", "states", "actions", "reward_range")
+    asked = {k: options.pop(k) for k in rules if k in options}
+    progress = options.pop("progress", None)
+    partitions = options.pop("partitions", False)
+    if isinstance(source, str | os.PathLike | list | tuple):
+        return examine(read_columns(source, options, progress, partitions), **asked)
+    if partitions:
+        raise ParameterError("partitions are of files; a dataframe has none.", do="Leave it out.")
+    return examine(frame_columns(source, options), **asked)
+
+
+# -- other libraries' episodes, by their shape ----------------------------------------------------
+
+
+def _episodes(
+    rows: Iterable[tuple[Label, Any, Any, Any, bool]], actions: Sequence[Label] | None
+) -> Log:
+    """A log from (label, observations, actions, rewards, finished) of each episode."""
+    episode: list[Label] = []
+    state, action, reward, ended = [], [], [], []
+    for label, observations, taken, rewards, finished in rows:
+        n = len(rewards)
+        observed = np.asarray(observations)
+        if isinstance(observations, Mapping) or observed.dtype == object or len(observed) < n:
+            raise LogError(
+                f"episode {label!r} has no plain array of observations, one a reward.",
+                do="Flatten observations to one label or one row of numbers a step.",
+            )
+        chosen = np.asarray(taken)
+        if chosen.size != n:
+            raise LogError(
+                f"episode {label!r} has {n} rewards and {chosen.size} action numbers.",
+                do="Actions must be discrete, one number a step.",
+            )
+        episode += [label] * n
+        flat = observed[:n].reshape(n, -1) if observed.ndim > 1 else observed[:n]
+        state.append(flat[:, 0] if flat.ndim > 1 and flat.shape[1] == 1
+                     and flat.dtype.kind in "iu" else flat)  # fmt: skip
+        action.append(chosen.reshape(n))
+        reward.append(np.asarray(rewards, np.float64).reshape(n))
+        ended.append(np.full(n, finished))
+    if not episode:
+        raise LogError("the dataset holds no episodes.")
+    features = state[0].ndim > 1 or state[0].dtype.kind == "f"
+    states = np.concatenate(state)
+    return from_arrays(
+        episode=episode,
+        state=states.reshape(len(states), -1) if features else states,
+        action=np.concatenate(action),
+        reward=np.concatenate(reward),
+        ended=np.concatenate(ended),
+        actions=actions,
+    )
+
+
+def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
+    """A log from a Minari dataset, or from any iterable of episodes shaped like Minari's.
+
+    An episode has `observations` (T + 1), `actions`, `rewards`, `terminations`, `truncations` (T).
+    """
+    episodes = dataset.iterate_episodes() if hasattr(dataset, "iterate_episodes") else dataset
+
+    def rows() -> Iterable[tuple[Label, Any, Any, Any, bool]]:
+        for i, e in enumerate(episodes):
+            label = getattr(e, "id", i)
+            finished = bool(len(e.terminations) and e.terminations[-1])
+            yield int(label), e.observations, e.actions, e.rewards, finished
+
+    return _episodes(rows(), actions)
+
+
+def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
+    """A log from a d3rlpy dataset (its `episodes`), or any iterable of episodes shaped like its.
+
+    An episode has `observations`, `actions`, `rewards` (T) and `terminated`.
+    """
+    episodes = getattr(dataset, "episodes", dataset)
+    return _episodes(
+        (
+            (i, e.observations, e.actions, e.rewards, bool(e.terminated))
+            for i, e in enumerate(episodes)
+        ),
+        actions,
+    )
+
+
+# -- out ------------------------------------------------------------------------------------------
+
+
+def write(log: Log, path: str | os.PathLike[str]) -> None:
+    """Write a log as Parquet or CSV (by the path's ending), in the columns it was read from.
+
+    Times with a zone are written as text, with the zone as they were charted.
+    """
+    import duckdb
+
+    kind = Path(path).suffix.lower()
+    if kind not in (".parquet", ".csv"):
+        raise LogError(f"{os.fspath(path)!r} must end in .parquet or .csv.")
+    if kind == ".csv":
+        for labels in (log.states, log.actions, log.episodes, log.groups):
+            _survives_csv(labels)
+
+    def words(labels: Sequence[Any], codes: Any) -> Any:
+        text = bool(labels) and isinstance(labels[0], str)
+        return np.array(labels, dtype=object if text else None)[codes]
+
+    which = np.repeat(np.arange(log.n_episodes), log.lengths)
+    data: dict[str, Any] = {_called(log, "episode"): words(log.episodes, which)}
+    if log.groups != log.episodes:
+        data[_called(log, "group")] = words(log.groups, log.group[which])
+    step = np.arange(log.n_steps) - log.starts[which]
+    data[_called(log, "time")] = step if log.time is None else log.time
+    if log.time is not None and log.offset is not None:  # no type of either file keeps a zone
+        data[_called(log, "time")] = written(log.time, log.offset)
+    if log.features is not None:
+        data.update({n: log.features[:, j] for j, n in enumerate(log.feature_names)})
+    else:
+        data[_called(log, "state")] = words(log.states, log.codes())
+    data[_called(log, "action")] = words(log.actions, log.action)
+    data[_called(log, "reward")] = log.reward
+    if log.available is not None and log.menus is not None:
+        offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
+        data[_called(log, "available")] = words(offers, log.available)
+    if log.ended.any():
+        how = {TERMINAL: "terminal", CUT: "cut"}
+        data[_called(log, "ended")] = words([how.get(x, "") for x in range(3)], log.ended[which])
+    style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
+    with replacing(path) as part, duckdb.connect() as con:
+        con.register("rows", data)
+        con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+
+
+def _survives_csv(labels: Sequence[Label]) -> None:
+    """Refuse labels that would come back as others: CSV knows no types."""
+    words = [str(label) for label in labels]
+    back = tidy_labels(words)
+    for label, word in zip(labels, words, strict=True):
+        if word in MISSING_WORDS or type(back[word]) is not type(label):
+            raise LogError(
+                f"the label {label!r} would not come back from a CSV file as it is.",
+                do="Write a .parquet file: it keeps types.",
+            )
+
+
+def _called(log: Log, part: str) -> str:
+    name = log.columns.get(part, part)
+    return name if isinstance(name, str) else part

@@ -1,0 +1,113 @@
+"""What is worth knowing about a finished log, one small function a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dprl.logs._findings import Finding
+from dprl.logs.log import UNKNOWN, Log
+
+__all__ = ["LOG_RULES"]
+
+
+def _name(log: Log, part: str) -> str:
+    return str(log.columns.get(part, part))
+
+
+def one_row_episodes(log: Log) -> Finding | None:
+    """Episodes of a single decision."""
+    single = np.flatnonzero(log.lengths == 1)
+    if not len(single):
+        return None
+    every = len(single) == log.n_episodes
+    return Finding(
+        "note" if every else "warning",
+        "one_row_episodes",
+        f"{len(single):,} of {log.n_episodes:,} episodes have one row only.",
+        f"{_name(log, 'episode')}={log.episodes[single[0]]}",
+        "Fine for single decisions; otherwise look whether the episode column is the right one.",
+    )
+
+
+def cut_episodes(log: Log) -> Finding | None:
+    """Episodes we stopped looking at."""
+    cut = log.cut_episodes
+    if not len(cut):
+        return None
+    steps = int(log.lengths[cut].sum())
+    return Finding(
+        "warning",
+        "cut_episodes",
+        f"{len(cut):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps) "
+        "were cut before they ended.",
+        f"{_name(log, 'episode')}={log.episodes[cut[0]]}",
+        "Say what to do with them when fitting: cut='drop', 'bootstrap' or 'terminal'.",
+    )
+
+
+def ending_unsaid(log: Log) -> Finding | None:
+    """The log does not say how its episodes ended."""
+    if not (log.ended == UNKNOWN).any():
+        return None
+    return Finding(
+        "note",
+        "ending_unsaid",
+        f"{int((log.ended == UNKNOWN).sum()):,} of {log.n_episodes:,} episodes do not say how they "
+        "ended.",
+        do="They are taken as finished; name an ended column if some were cut short.",
+    )
+
+
+def reward_range(log: Log) -> Finding | None:
+    """The smallest and largest reward."""
+    low, high = float(log.reward.min()), float(log.reward.max())
+    return Finding(
+        "warning" if low == high else "note",
+        "reward_range",
+        f"rewards run from {low:g} to {high:g}"
+        + (": they are all the same." if low == high else "."),
+        do="Nothing can be learned from a reward that never differs." if low == high else "",
+    )
+
+
+def one_action(log: Log) -> Finding | None:
+    """Only one action was ever taken."""
+    taken = np.unique(log.action)
+    if len(taken) != 1:
+        return None
+    return Finding(
+        "warning",
+        "one_action",
+        f"every step took the same action, {log.actions[taken[0]]!r}.",
+        do="There is nothing to compare: every policy will defer everywhere.",
+    )
+
+
+def availability_varies(log: Log) -> Finding | None:
+    """Rows of one state disagree about what was available."""
+    if log.available is None or log.menus is None or log.state is None:
+        return None
+    seen = np.zeros((log.n_states, len(log.menus)), bool)
+    seen[log.state, log.available] = True
+    varied = np.flatnonzero(seen.sum(axis=1) > 1)
+    if not len(varied):
+        return None
+    return Finding(
+        "note",
+        "availability_varies",
+        f"what is available differs between visits in {len(varied):,} of {log.n_states:,} states.",
+        f"{_name(log, 'state')}={log.states[varied[0]]}",
+        "An action is suggested in a state only if it was available on every visit.",
+    )
+
+
+LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
+    cut_episodes,
+    one_row_episodes,
+    one_action,
+    reward_range,
+    ending_unsaid,
+    availability_varies,
+)

@@ -1,0 +1,283 @@
+r"""Has this log been seen before, in part? A small sample of a log's groups, kept with a policy.
+
+A digest tells equal logs from different ones, but the usual mistake is another: a policy learned
+from half of a log is judged on all of it. So a policy keeps a *bottom sketch* (Cohen & Kaplan 2007)
+of its training log: every group's label, together with how the group's first episode began, gives
+one number, a **mark**, and the 256 smallest marks are kept. A log that holds the training groups
+holds these; of a log that is part of the training log, the small marks are among these.
+
+Labels alone say little (simulated logs all count 0, 1, 2, …) and neither does content alone (short
+episodes repeat themselves), so what counts is agreement beyond chance, as in Cohen's κ:
+
+    m  share of the sample found in the other log, label and content
+    c  share expected if labels meant nothing: √(a b), where a and b are the chances that two groups
+       of one log begin alike. For logs of one kind a = b = c, else c is at most that (Cauchy and
+       Schwarz), so logs of different kinds are not taken for one another
+    κ  (m - c) / (1 - c),  and 0 unless m is four standard errors of chance above c
+
+What the marks give away. A mark is BLAKE2b of 64 bits, keyed with a hash of the log's own digest.
+
+* Who has the marks alone can test nobody: the key is missing. Nor can the marks of two policies be
+  compared with each other to find the patients in both: each log has its own key.
+* Who has the *policy file* has the digest too, since it stands beside the sample, and can do what
+  dprl does: test whether somebody is in the sample. He must know that person's label *and* the
+  first steps, rewards included; a list of identifiers is not enough, unless episodes are so short
+  and of so few kinds that all of them can be tried. There is no way around this: whatever lets
+  dprl recognise a patient lets everybody who holds the same file do so. `dprl.public_copy` leaves
+  sample and digest out, and `dprl serve` sends neither.
+
+A key drawn at random would be in the same file, protect no better, and make two fits of one log two
+different files; derived from the digest, equal logs give equal bytes.
+
+Marks of 64 bits make no false match that matters (256 marks against 10 million groups: about one in
+10¹⁰), and equal labels with equal beginnings always match. Older files hold two plain 32-bit hashes
+a group, of label and of content, which anybody can try all labels against. They still work: they
+are *sealed* (marked with the key) before they are compared, and when the policy is saved again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs.log import Label, Log
+
+__all__ = [
+    "TOO_MUCH", "WITHHELD", "cannot_tell", "refuse_seen", "seal", "sealed_origin", "seen", "shared",
+    "sketch",
+]  # fmt: skip
+
+Hashes = NDArray[np.uint64]
+
+KEPT, STEPS, ENOUGH = 256, 8, 8
+"""Groups kept, steps of an episode looked at, and the smallest sample that says anything."""
+
+TOO_MUCH = 0.05
+"""Share of groups two logs may have in common, beyond chance."""
+
+WITHHELD = "withheld"
+"""What stands in a public copy in place of a digest."""
+
+HALF = np.uint64(32)
+PLAIN, KEYED = 1, 2
+"""What marks are made of: the plain hashes of older files, or labels and contents themselves."""
+
+
+def sketch(log: Log) -> dict[str, Any]:
+    """The sample of a log's groups: its marks, and how often two groups of the log begin alike."""
+    content = _contents(log, np.arange(len(log.groups)))
+    marks = sorted(_keyed_marks(log, content, log.digest()))[:KEPT]
+    return {"version": KEYED, "alike": _alike(content), "kept": marks}
+
+
+def seal(sample: Any, key: str) -> Any:
+    """A sample of plain hashes, as older files hold it, made into marks; any other as it is.
+
+    `top`, up to which plain label hashes are known, is rounded up: it must not be a hash itself.
+    """
+    if isinstance(sample, Mapping) or not sample:
+        return sample
+    label, content = (np.array([int(k[i : i + 8], 16) for k in sample], np.uint64) for i in (0, 8))
+    top = (int(label.max()) >> 16) + 1
+    marks = sorted(_mark(_key(key), k.encode()) for k in sample)
+    return {"version": PLAIN, "alike": _alike(content), "top": top << 16, "kept": marks}
+
+
+def sealed_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's provenance without plain hashes: every sample in it is sealed."""
+    result = dict(origin)
+    try:
+        if "sample" in result:
+            result["sample"] = seal(result["sample"], str(result.get("log")))
+        sweep = result.get("sweep")
+        if isinstance(sweep, Mapping) and "sample" in sweep:
+            sample = seal(sweep["sample"], str(sweep.get("valid")))
+            result["sweep"] = {**sweep, "sample": sample}
+        if isinstance(result.get("proposed"), Mapping):
+            result["proposed"] = sealed_origin(result["proposed"])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _damaged() from error
+    return result
+
+
+def shared(sample: Any, key: str, log: Log) -> float:
+    """κ of the larger of two shares: of the sampled groups in `log`, of `log`'s in the sample.
+
+    `key` is the digest of the log the sample was taken from.
+    """
+    sample = seal(sample, key)
+    if not sample or not sample["kept"] or not log.n_episodes:
+        return 0.0
+    if sample["version"] not in (PLAIN, KEYED):
+        raise ValueError("a sample of another version")
+    kept = set(sample["kept"])
+    content = _contents(log, np.arange(len(log.groups)))
+    # The sample holds every group of its log up to a largest number: so far both are known.
+    if sample["version"] == KEYED:
+        marks = _keyed_marks(log, content, key)
+        top = max(kept)
+        near = [mark for mark in marks if mark <= top]
+    else:
+        content, label = content >> HALF, _labels(log.groups)
+        marks = _plain_marks(label, content, key)
+        near = [
+            m for m, known in zip(marks, label < np.uint64(sample["top"]), strict=True) if known
+        ]
+    chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
+    in_log, in_sample = len(kept & set(marks)), sum(mark in kept for mark in near)
+    return max(_kappa(in_log, len(kept), chance), _kappa(in_sample, len(near), chance))
+
+
+def seen(origin: Mapping[str, Any], log: Log) -> str:
+    """What `log` shares with the logs a policy of this provenance comes from; '' if nothing."""
+    try:
+        sweep: Mapping[str, Any] = origin.get("sweep") or {}
+        digest = log.digest()
+        for known, sample, which in (
+            (origin.get("log"), origin.get("sample"), "the policy was learned from"),
+            (sweep.get("valid"), sweep.get("sample"),
+             f"the policy was picked on, out of {sweep.get('settings')}"),
+        ):  # fmt: skip
+            if digest == known:
+                return f"this is the log {which}"
+            share = shared(sample or (), str(known), log)
+            if share > TOO_MUCH:
+                return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
+        before = origin.get("proposed")  # what was learned from one log and gated on another
+        return "" if before is None else seen(before, log)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged() from error
+
+
+def cannot_tell(origin: Mapping[str, Any]) -> str:
+    """Why nobody can say which logs the policy has seen, in words; '' where it is on record."""
+    before = origin.get("proposed")
+    public = origin.get("public") or (isinstance(before, Mapping) and before.get("public"))
+    return PUBLIC if public else ""
+
+
+PUBLIC = (
+    "the policy is a public copy, without a record of the logs it comes from: whether it has seen "
+    "this log cannot be told"
+)
+
+
+def _damaged() -> PolicyError:
+    return PolicyError(
+        "the policy's record of the logs it comes from is damaged.", do="Fit it again."
+    )
+
+
+def _alike(content: Hashes) -> float:
+    """The chance that two groups, drawn without putting back, begin alike."""
+    n = len(content)
+    counts = np.unique(content, return_counts=True)[1].astype(np.float64)
+    return float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else 1.0
+
+
+def _kappa(found: int, n: int, c: float) -> float:
+    """Agreement beyond chance c, where `found` of n agree."""
+    if n < ENOUGH or c >= 1:
+        return 0.0
+    m = found / n
+    error = np.sqrt(max(c * (1 - c), 1 / n) / n)
+    return (m - c) / (1 - c) if m > c + 4 * error else 0.0
+
+
+def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]:
+    """Refuse a log the policy was made or chosen from; or say so, where that is allowed."""
+    origin = getattr(policy, "provenance", {})
+    what = seen(origin, log)
+    if not what:
+        unsure = cannot_tell(origin)
+        return (f"{unsure}. If it has, every estimate below flatters it.",) if unsure else ()
+    if not allowed:
+        raise PolicyError(
+            f"{what}: the estimate would flatter it.",
+            f"log {log.digest()[:12]}",
+            "Evaluate on episodes it has not seen; keep some aside before learning: "
+            "log.split(0.5, seed=0), or dprl split.",
+        )
+    return (f"{what}: every estimate below flatters it.",)
+
+
+# -- hashing ----------------------------------------------------------------------------------
+
+
+def _key(digest: str) -> bytes:
+    return hashlib.blake2b(digest.encode(), digest_size=32, person=b"dprl sample").digest()
+
+
+def _mark(key: bytes, what: bytes) -> str:
+    return hashlib.blake2b(what, key=key, digest_size=8).hexdigest()
+
+
+def _keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
+    """A mark a group, of its label (a number by its value) and its content."""
+    key = _key(digest)
+    words = (g if isinstance(g, str) else str(int(g)) for g in log.groups)
+    kind = b"text " if log.groups and isinstance(log.groups[0], str) else b"number "
+    return [
+        _mark(key, kind + word.encode("utf-8", "surrogatepass") + b"|" + begins)
+        for word, begins in zip(words, (c.tobytes() for c in content.astype("<u8")), strict=True)
+    ]
+
+
+def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
+    key = _key(digest)
+    return [
+        _mark(key, f"{a:08x}{b:08x}".encode())
+        for a, b in zip(label.tolist(), content.tolist(), strict=True)
+    ]
+
+
+def _contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
+    """64 bits a group: how its first episode began, and how long it was."""
+    code, first = np.unique(log.group, return_index=True)
+    first = first[np.searchsorted(code, groups)]
+    content = _scramble(log.lengths[first].astype(np.uint64))
+    for t in range(STEPS):
+        there = np.flatnonzero(log.lengths[first] > t)
+        row = log.starts[first[there]] + t
+        columns = [_bits(log.reward[row]), _labels(log.actions)[log.action[row]]]
+        if log.state is not None:
+            columns.append(_labels(log.states)[log.state[row]])
+        elif log.features is not None:
+            columns += [_bits(log.features[row, i]) for i in range(log.features.shape[1])]
+        for column in columns:
+            content[there] = _mixed(content[there], column)
+    return content
+
+
+def _labels(labels: Sequence[Label]) -> Hashes:
+    """32 bits a label: whole numbers by value, text by its characters."""
+    if not labels or not isinstance(labels[0], str):
+        return _scramble(np.array(labels, np.int64).view(np.uint64)) >> HALF
+    text = np.array(labels, np.str_)
+    letters = text.view(np.uint32).reshape(len(text), -1)
+    total = np.zeros(len(text), np.uint64)
+    for i in range(letters.shape[1]):
+        column = letters[:, i].astype(np.uint64)
+        total = np.where(column > 0, _mixed(total, column), total)  # not how long others are
+    return _scramble(total) >> HALF
+
+
+def _bits(numbers: NDArray[np.float64]) -> Hashes:
+    return np.ascontiguousarray(numbers + 0.0).view(np.uint64)
+
+
+def _mixed(a: Hashes, b: Hashes) -> Hashes:
+    return _scramble(_scramble(a) + b)
+
+
+def _scramble(x: Hashes) -> Hashes:
+    """The finaliser of SplitMix64: a permutation that leaves no pattern."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))

@@ -1,0 +1,343 @@
+"""What may be wrong with the rows of a source, one small function a rule.
+
+A rule looks at the columns and returns a `Finding` or None. An error stops
+the reading, with the finding as its three-line message; a warning or a note goes into the report of
+`dprl.check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.logs._columns import Coded, Columns
+from dprl.logs._findings import Finding
+from dprl.logs._label_rules import look_alikes, spellings
+from dprl.logs.log import CUT, TERMINAL, UNKNOWN
+
+__all__ = ["ROW_RULES", "ending", "missing_rows", "outside", "unknown_labels"]
+
+LARGEST_REWARD = 1e100
+
+
+def _touched(c: Columns, rows: NDArray[np.bool_]) -> int:
+    return len(np.unique(c.episode.codes[rows]))
+
+
+def _first(rows: NDArray[np.bool_]) -> int:
+    return int(np.argmax(rows))
+
+
+def missing_rows(c: Columns) -> dict[str, NDArray[np.bool_]]:
+    """Column name → bool (N,), for every column with a missing value."""
+    found = {}
+    for part in ("episode", "state", "action", "group", "available"):
+        column: Coded | None = getattr(c, part)
+        if column is not None:
+            found[str(c.names[part])] = column.codes < 0
+    found[str(c.names["reward"])] = np.isnan(c.reward)
+    if c.time_missing is not None:
+        found[str(c.names["time"])] = c.time_missing
+    if c.features is not None:
+        for j, name in enumerate(c.feature_names):
+            found[name] = np.isnan(c.features[:, j])
+    return {name: rows for name, rows in found.items() if rows.any()}
+
+
+def no_rows(c: Columns) -> Finding | None:
+    """The source is empty."""
+    if c.n:
+        return None
+    return Finding("error", "no_rows", "the source holds no rows.", do="Check the file or query.")
+
+
+def episode_missing(c: Columns) -> Finding | None:
+    """A row without an episode belongs nowhere."""
+    rows = c.episode.codes < 0
+    if not rows.any():
+        return None
+    return Finding(
+        "error",
+        "episode_missing",
+        f"{c.names['episode']!r} is missing on {rows.sum():,} of {c.n:,} rows.",
+        c.place(_first(rows)),
+        "A row without an episode belongs nowhere: fill it, or delete these rows.",
+    )
+
+
+def missing(c: Columns) -> Finding | None:
+    """A value is missing."""
+    found = {k: rows for k, rows in missing_rows(c).items() if k != c.names["episode"]}
+    if not found:
+        return None
+    (name, first), *others = found.items()
+    also = "".join(f", {k!r} on {rows.sum():,}" for k, rows in others[:4])
+    also += f", {len(others) - 4:,} more columns on some" if len(others) > 4 else ""
+    rows = np.logical_or.reduce(list(found.values()))
+    n = _touched(c, rows)
+    return Finding(
+        "error",
+        "missing",
+        f"{name!r} is missing on {first.sum():,} of {c.n:,} rows{also}.",
+        f"{c.place(_first(first))}; {n:,} episode{'s' * (n != 1)} touched.",
+        "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
+        'missing="drop-episodes" (--missing drop-episodes).',
+    )
+
+
+def not_finite(c: Columns) -> Finding | None:
+    """A reward or a feature is infinite."""
+    columns = [(str(c.names["reward"]), c.reward)]
+    if c.features is not None:
+        columns += [(name, c.features[:, j]) for j, name in enumerate(c.feature_names)]
+    for name, values in columns:
+        rows = np.isinf(values)
+        if rows.any():
+            return Finding(
+                "error",
+                "not_finite",
+                f"{name!r} is infinite on {rows.sum():,} of {c.n:,} rows.",
+                c.place(_first(rows)),
+                "Replace it by a number, or leave it empty and drop these episodes.",
+            )
+    return None
+
+
+def reward_too_large(c: Columns) -> Finding | None:
+    """A reward beyond what sums of squares can hold."""
+    with np.errstate(invalid="ignore"):
+        rows = (np.abs(c.reward) > LARGEST_REWARD) & np.isfinite(c.reward)
+    if not rows.any():
+        return None
+    row = _first(rows)
+    return Finding(
+        "error",
+        "reward_too_large",
+        f"{c.names['reward']!r} is beyond ±{LARGEST_REWARD:.0e} on {rows.sum():,} of {c.n:,} rows.",
+        f"{c.place(row)}: {c.reward[row]:g}",
+        "This looks like a code for 'missing'; leave such cells empty.",
+    )
+
+
+def group_changes(c: Columns) -> Finding | None:
+    """An episode lies in two groups."""
+    if c.group is None or not c.n:
+        return None
+    known = (c.episode.codes >= 0) & (c.group.codes >= 0)
+    home = np.full(len(c.episode.labels), -1, np.int64)
+    home[c.episode.codes[known]] = c.group.codes[known]
+    rows = known & (home[c.episode.codes] != c.group.codes)
+    if not rows.any():
+        return None
+    n = _touched(c, rows)
+    return Finding(
+        "error",
+        "group_changes",
+        f"{c.names['group']!r} changes within {n:,} episode{'s' * (n != 1)}.",
+        c.place(_first(rows)),
+        "A group is one or more whole episodes (a patient with several stays).",
+    )
+
+
+def action_unavailable(c: Columns) -> Finding | None:
+    """An action was taken that the log says was not available."""
+    if c.available is None or not c.n:
+        return None
+    actions = c.action.labels
+    menus = np.array([[a in menu for a in actions] for menu in c.available.labels], bool).reshape(
+        len(c.available.labels), len(actions)
+    )
+    known = (c.action.codes >= 0) & (c.available.codes >= 0)
+    rows = np.zeros(c.n, bool)
+    rows[known] = ~menus[c.available.codes[known], c.action.codes[known]]
+    if not rows.any():
+        return None
+    row = _first(rows)
+    return Finding(
+        "error",
+        "action_unavailable",
+        f"an action not in {c.names['available']!r} was taken on {rows.sum():,} of {c.n:,} rows.",
+        f"{c.place(row)}: took {actions[c.action.codes[row]]!r}, available "
+        f"{', '.join(map(str, c.available.labels[c.available.codes[row]])) or 'nothing'}",
+        "Mend the available column, or leave it out.",
+    )
+
+
+def order_of_rows(c: Columns) -> Finding | None:
+    """Rows are not sorted: harmless with a time column, a guess without."""
+    e = c.episode.codes
+    if c.time is None:
+        back = np.flatnonzero(np.diff(e) != 0) + 1
+        runs = len(back) + (c.n > 0)
+        if runs == len(np.unique(e)):
+            return None
+        first = np.zeros(c.n, bool)
+        first[np.unique(e, return_index=True)[1]] = True
+        again = np.append(False, e[1:] != e[:-1]) & ~first
+        return Finding(
+            "error",
+            "order_of_rows",
+            f"rows of an episode do not stand together ({runs:,} runs of rows, "
+            f"{len(np.unique(e)):,} episodes), and no time column was named.",
+            c.place(_first(again)),
+            "Name a time column, sort the rows, or give episodes of different files different ids.",
+        )
+    known = np.flatnonzero(e >= 0 if c.time_missing is None else (e >= 0) & ~c.time_missing)
+    order = known[np.argsort(e[known], kind="stable")]  # each beside the row before of its episode
+    back = (np.diff(e[order]) == 0) & (c.time[order[1:]] < c.time[order[:-1]])
+    rows = np.zeros(c.n, bool)
+    rows[order[1:][back]] = True
+    if not rows.any():
+        return None
+    return Finding(
+        "note",
+        "order_of_rows",
+        f"{rows.sum():,} of {c.n:,} rows are not in the order of {c.names['time']!r}.",
+        c.place(_first(rows)),
+        "They were sorted by it.",
+    )
+
+
+def duplicate_times(c: Columns) -> Finding | None:
+    """Two rows of one episode at one time."""
+    if c.time is None or c.n < 2:
+        return None
+    known = np.flatnonzero(~c.time_missing) if c.time_missing is not None else np.arange(c.n)
+    order = known[np.lexsort((c.time[known], c.episode.codes[known]))]
+    e, t = c.episode.codes[order], c.time[order]
+    twin = np.flatnonzero((e[1:] == e[:-1]) & (t[1:] == t[:-1]) & (e[1:] >= 0))
+    if not len(twin):
+        return None
+    first, second = order[twin], order[twin + 1]
+    at = int(np.argmin(second))
+    n = len(np.unique(e[twin]))
+    return Finding(
+        "error",
+        "duplicate_times",
+        f"{len(twin):,} rows share {c.names['episode']!r} and {c.names['time']!r} with another.",
+        f"{c.place(int(second[at]))}, same as row {int(first[at]) + 1:,}; {n:,} "
+        f"episode{'s' * (n != 1)} touched.",
+        "One decision a time: merge them, or make the times finer.",
+    )
+
+
+ENDINGS: dict[Any, int] = {
+    1: TERMINAL, "1": TERMINAL, "true": TERMINAL, "terminal": TERMINAL,
+    "terminated": TERMINAL, "yes": TERMINAL,
+    0: CUT, "0": CUT, "false": CUT, "cut": CUT, "truncated": CUT, "no": CUT,
+}  # fmt: skip
+
+
+def ending(c: Columns) -> NDArray[np.uint8]:
+    """uint8 (N,): TERMINAL, CUT or UNKNOWN (missing, or a word that means neither)."""
+    if c.ended is None:
+        return np.zeros(c.n, np.uint8)
+    known = [
+        ENDINGS.get(x.strip().lower() if isinstance(x, str) else x, UNKNOWN) for x in c.ended.labels
+    ]
+    return np.array([*known, UNKNOWN], np.uint8)[c.ended.codes]
+
+
+def ended_unknown(c: Columns) -> Finding | None:
+    """A word in the ended column that means neither terminal nor cut."""
+    if c.ended is None:
+        return None
+    rows = (ending(c) == UNKNOWN) & (c.ended.codes >= 0)
+    if not rows.any():
+        return None
+    row = _first(rows)
+    return Finding(
+        "error",
+        "ended_unknown",
+        f"{c.names['ended']!r} holds {c.ended.labels[c.ended.codes[row]]!r}, "
+        f"which is neither terminal nor cut ({rows.sum():,} of {c.n:,} rows).",
+        c.place(row),
+        "Write terminal or cut (also true or false) on the last row of each episode.",
+    )
+
+
+def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
+    """A terminal mark before the last row of an episode; `order` sorts rows by episode and time.
+
+    A mark repeated on every row of an episode is a property of the episode, and fine.
+    """
+    if c.ended is None:
+        return None
+    mark, e = ending(c)[order], c.episode.codes[order]
+    last = np.append(e[1:] != e[:-1], True)
+    whole = np.ones(len(c.episode.labels), bool)
+    whole[e[mark != TERMINAL]] = False
+    early = (mark == TERMINAL) & ~last & ~whole[e]
+    unsaid = last & (mark == UNKNOWN)
+    for rows, what, do in (
+        (early, "rows follow a terminal mark", "Start a new episode after each end."),
+        (unsaid, "the last row does not say how it ended", "Write terminal or cut there."),
+    ):
+        if rows.any():
+            n = len(np.unique(e[rows]))
+            return Finding(
+                "error",
+                "rows_after_end",
+                f"{c.names['ended']!r}: {what} in {n:,} episode{'s' * (n != 1)}.",
+                c.place(int(order[rows].min())),
+                do,
+            )
+    return None
+
+
+def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Finding | None:
+    """A label that is not among those the user declared."""
+    column: Coded | None = getattr(c, part)
+    if declared is None or column is None:
+        return None
+    known = set(declared)
+    new = np.array([label not in known for label in column.labels] + [False], bool)
+    rows = new[column.codes]
+    if not rows.any():
+        return None
+    row = _first(rows)
+    return Finding(
+        "error",
+        "unknown_labels",
+        f"{c.names[part]!r} holds {int(new.sum()):,} labels that were not declared "
+        f"({rows.sum():,} of {c.n:,} rows).",
+        f"{c.place(row)}: {column.labels[column.codes[row]]!r}",
+        f"Add them to {part}s=, or mend the rows.",
+    )
+
+
+def outside(c: Columns, bounds: tuple[float, float] | None) -> Finding | None:
+    """A reward outside the range the user declared."""
+    if bounds is None:
+        return None
+    rows = (c.reward < bounds[0]) | (c.reward > bounds[1])
+    if not rows.any():
+        return None
+    row = _first(rows)
+    return Finding(
+        "error",
+        "outside",
+        f"{c.names['reward']!r} leaves the declared range {bounds[0]:g}..{bounds[1]:g} on "
+        f"{rows.sum():,} of {c.n:,} rows.",
+        f"{c.place(row)}: {c.reward[row]:g}",
+        "Mend these rows, or declare the range that is true.",
+    )
+
+
+ROW_RULES: Sequence[Callable[[Columns], Finding | None]] = (
+    no_rows,
+    episode_missing,
+    missing,
+    not_finite,
+    reward_too_large,
+    duplicate_times,
+    group_changes,
+    action_unavailable,
+    ended_unknown,
+    order_of_rows,
+    spellings,
+    look_alikes,
+)

@@ -1,0 +1,245 @@
+"""Where rows come from: named columns of any dataframe, or of anything that hands them over."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.zones import Zoned
+from dprl.errors import LogError
+from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels, times
+
+__all__ = [
+    "Raw",
+    "choose",
+    "columns_of",
+    "frame_columns",
+    "no_column",
+    "one_column",
+    "quoted",
+    "refuse_twins",
+]
+
+Raw: TypeAlias = tuple[Any, NDArray[np.bool_] | None]
+
+
+def choose(
+    parts: Mapping[str, str | Sequence[str] | None], columns: Sequence[str]
+) -> dict[str, Any]:
+    """Part → existing column name; features (a list, or a pattern such as 'x_*') → a list.
+
+    A name that a column has is that column, whatever stars and brackets are in it.
+    """
+    chosen: dict[str, Any] = {}
+    for part, name in parts.items():
+        if name is None:
+            continue
+        if not isinstance(name, str):
+            names = [found for pattern in name for found in _matching(pattern, columns, part)]
+            chosen[part] = list(dict.fromkeys(names))
+        elif part == "state" and name not in columns and any(ch in name for ch in "*?["):
+            chosen[part] = _matching(name, columns, part)
+        else:
+            chosen[part] = one_column(name, columns, part)
+    flat = [n for v in chosen.values() for n in (v if isinstance(v, list) else [v])]
+    for name in flat:
+        if flat.count(name) > 1:
+            parts_of = [p for p, v in chosen.items() if name == v or name in v]
+            raise LogError(f"column {name!r} is used for {' and '.join(parts_of)}.")
+    return chosen
+
+
+def one_column(name: str, columns: Sequence[str], part: str) -> str:
+    """The column of this name, or the only one of this pattern."""
+    found = _matching(name, columns, part)
+    if len(found) > 1:
+        raise LogError(
+            f"{name!r} stands for {len(found)} columns, and {part} must be one.",
+            ", ".join(map(repr, found[:12])),
+            "Name one of them.",
+        )
+    return found[0]
+
+
+def refuse_twins(names: Sequence[str], whose: str) -> None:
+    """Refuse two columns of one name: which is meant cannot be known. DuckDB takes R for r."""
+    alike: dict[str, str] = {}
+    for name in names:
+        if name.lower() in alike:
+            two = f"two columns {name!r}"
+            if name != alike[name.lower()]:
+                two = f"columns {alike[name.lower()]!r} and {name!r}, which differ in case alone"
+            raise LogError(f"{whose} has {two}.", do="Rename one of them.")
+        alike[name.lower()] = name
+
+
+def _matching(name: str, columns: Sequence[str], part: str) -> list[str]:
+    if name in columns:
+        return [name]
+    found = fnmatch.filter(columns, name) if any(ch in name for ch in "*?[") else []
+    if not found:
+        raise no_column(name, columns, part)
+    return found
+
+
+def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
+    """The error that a column is not there."""
+    near = difflib.get_close_matches(name, columns, n=1)
+    return LogError(
+        f"there is no column {name!r} for {part}.",
+        f"the columns are {', '.join(map(repr, columns[:12]))}",
+        f"Did you mean {near[0]!r}?" if near else f"Name the right one: {part}= (--{part}).",
+    )
+
+
+def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
+    """Columns from a function that gives (values, where missing) of a named column."""
+
+    def coded(part: str) -> Coded | None:
+        if part not in names:
+            return None
+        values, gone = get(names[part])
+        if isinstance(values, Coded):
+            return values
+        return encode(values, str(names[part]), gone)
+
+    features, state = None, None
+    feature_names: tuple[str, ...] = ()
+    if isinstance(names["state"], list):
+        feature_names = tuple(names["state"])
+        features = np.column_stack([numbers(*_named(get, n)) for n in feature_names])
+    else:
+        state = coded("state")
+    reward = numbers(*_named(get, names["reward"]))
+    time, time_missing, offset = None, None, None
+    if "time" in names:
+        time, time_missing, offset = times(*_named(get, names["time"]))
+    episode, action = coded("episode"), coded("action")
+    if episode is None or action is None:
+        raise LogError("a log needs an episode and an action column.")
+    available = None
+    if "available" in names:
+        values, gone = get(names["available"])
+        available = _in_words_of(action, encode_menus(values, str(names["available"]), gone))
+    lengths = {len(reward), len(episode.codes), len(action.codes)}
+    lengths |= {len(x) for x in (features, time) if x is not None}
+    group, ended = coded("group"), coded("ended")
+    lengths |= {len(x.codes) for x in (state, available, group, ended) if x is not None}
+    if len(lengths) > 1:
+        raise LogError(
+            f"the columns have different lengths: {', '.join(map(str, sorted(lengths)))} rows."
+        )
+    return Columns(
+        names, episode, action, reward,
+        state=state, features=features, time=time, time_missing=time_missing,
+        offset=offset,
+        group=group, available=available, ended=ended,
+        feature_names=feature_names,
+    )  # fmt: skip
+
+
+def _named(get: Callable[[str], Raw], name: str) -> tuple[Any, str, NDArray[np.bool_] | None]:
+    values, gone = get(name)
+    return values, name, gone
+
+
+def _in_words_of(action: Coded, menus: Coded) -> Coded:
+    """Menus read as text, in whole numbers where the actions are whole numbers."""
+    if not action.labels or isinstance(action.labels[0], str):
+        return Coded(menus.codes, tuple(tuple(map(str, menu)) for menu in menus.labels))
+    tidy = tidy_labels([x for menu in menus.labels for x in menu if isinstance(x, str)])
+    return Coded(menus.codes, tuple(tuple(tidy.get(x, x) for x in menu) for menu in menus.labels))
+
+
+def quoted(word: str, mark: str = '"') -> str:
+    """A word in quotation marks, as SQL wants it."""
+    return mark + word.replace(mark, mark * 2) + mark
+
+
+def _objects(series: Any) -> NDArray[Any]:
+    values = np.empty(len(series), object)
+    values[:] = series.to_list()
+    return values
+
+
+WALL = "what the clock on the wall said"
+
+
+def _zoned(relation: Any, names: Mapping[str, Any]) -> list[str]:
+    """The time column of a DuckDB relation, if it has a zone."""
+    kinds = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    time = names.get("time")
+    return [time] if time is not None and kinds[time] == "TIMESTAMP WITH TIME ZONE" else []
+
+
+def _apart(moment: Any, wall: Any) -> Zoned:
+    """Moments in UTC, and what the clock on the wall said, as times with a zone."""
+    ahead = np.ma.getdata(wall) - np.ma.getdata(moment)
+    return Zoned(moment, np.where(np.isnat(ahead), 0, ahead.astype("timedelta64[s]").astype(int)))
+
+
+# -- dataframes ---------------------------------------------------------------------------------
+
+
+def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
+    """Columns of a pandas, polars, Arrow, DuckDB or any other frame narwhals knows."""
+    if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
+        refuse_twins(frame.columns, "the table")
+        names = choose(parts, frame.columns)
+        wanted = [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
+        zoned = _zoned(frame, names)  # as the session of the relation shows it
+        more = [
+            f"timezone(current_setting('TimeZone'), {quoted(n)}) AS {quoted(WALL)}" for n in zoned
+        ]
+        rows = frame.project(", ".join([*map(quoted, wanted), *more])).fetchnumpy()  # rows agree
+
+        def from_relation(name: str) -> Raw:
+            values = rows[name]
+            if name in zoned:
+                return _apart(values, rows[WALL]), None
+            if isinstance(values, np.ma.MaskedArray):
+                return values.data, np.ma.getmaskarray(values)
+            return values, None
+
+        return columns_of(names, from_relation)
+    import narwhals as nw
+
+    try:
+        table = nw.from_native(frame)
+        columns = table.collect_schema().names()
+    except nw.exceptions.DuplicateError as error:
+        raise LogError(
+            "the table has two columns of one name.", str(error)[:200], "Rename one of them."
+        ) from error
+    except TypeError as error:
+        raise LogError(
+            f"a {type(frame).__name__} is not a dataframe.",
+            do="Pass a pandas, polars, Arrow or DuckDB table, or use dprl.from_arrays.",
+        ) from error
+    if isinstance(table, nw.LazyFrame):
+        table = table.collect()
+    names = choose(parts, columns)
+
+    def from_frame(name: str) -> Raw:
+        series = table.get_column(name)
+        gone = series.is_null().to_numpy().astype(bool)
+        if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone:
+            if name != names.get("time"):  # a label is what its clock says, zone and all
+                return _objects(series), gone
+            wall = series.dt.replace_time_zone(None).to_numpy()
+            series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            return _apart(series.to_numpy(), wall), gone
+        if series.dtype.is_numeric() and not isinstance(series.dtype, nw.Decimal):
+            if gone.any() and series.dtype.is_integer():
+                series = series.fill_null(0)
+            return series.to_numpy(), gone
+        if isinstance(series.dtype, nw.Datetime | nw.Duration):
+            return series.to_numpy(), gone
+        return _objects(series), gone
+
+    return columns_of(names, from_frame)

@@ -1,0 +1,82 @@
+"""Tables in two: some episodes to learn from, the others to judge by."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl._core.disk import check_target, keep_apart, replacing
+from dprl.errors import LabelWarning, LogError
+from dprl.logs._files import Progress, TableFile
+from dprl.logs._label_rules import spelled_twice
+from dprl.logs._sources import choose
+from dprl.logs.log import deal
+
+__all__ = ["split_table"]
+
+NAMES = ("train", "test")
+
+
+def split_table(
+    files: Sequence[str],
+    by: str,
+    folder: Path,
+    *,
+    fraction: float,
+    seed: int,
+    partitions: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write train and test, whole episodes or groups each, with every column as it came.
+
+    The sides are those of `Log.split` with the same seed.
+
+    Args:
+        files: CSV or Parquet files.
+        by: The column whose values stay together.
+        folder: Where the two go; made if it is not there.
+        fraction: Share of the values that goes to train, in (0, 1).
+        seed: Of the draw.
+        partitions: Make columns of folders named NAME=VALUE; they are written like the others.
+        progress: Called with the stage's name and the share of it that is done.
+    """
+    for side in NAMES:
+        check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
+    table = TableFile(list(files), progress, partitions)
+    name = choose({"by": by}, list(table.types))["by"]
+    column = table.labels(name)
+    gone = np.flatnonzero(column.codes < 0)
+    if len(gone):
+        raise LogError(
+            f"{name!r} is missing on {len(gone):,} of {len(column.codes):,} rows.",
+            f"row {gone[0] + 1:,}",
+            "A row that belongs to nobody can go to neither side: fill it, or leave it out.",
+        )
+    twice = spelled_twice(column.labels)
+    if twice is not None:
+        warnings.warn(
+            f"{name!r} has {twice[0]:,} labels that only Unicode spelling tells from another; "
+            f"they may come to different sides. First: {twice[1]}.",
+            LabelWarning,
+            stacklevel=2,
+        )
+    first = deal(len(column.labels), fraction, seed)
+    ending = f".{table.kind}"
+    paths = [folder / f"{side}{ending}" for side in NAMES]
+    for path in paths:
+        keep_apart(path, *files)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LogError(f"the folder {str(folder)!r} cannot be made.", str(error)) from error
+    found: dict[str, Any] = {"by": name, "fraction": fraction, "seed": seed}
+    for side, path, some in zip(NAMES, paths, (first, ~first), strict=True):
+        chosen = some[column.codes]
+        with replacing(path) as part:
+            table.write_rows(chosen, part, ending)
+        found[side] = {"file": str(path), "kept": int(some.sum()), "rows": int(chosen.sum())}
+    return found

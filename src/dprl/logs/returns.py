@@ -1,0 +1,88 @@
+r"""Returns to go, one episode at a time.
+
+    G_t = \sum_{k \ge t} \gamma^{k-t} r_k
+
+computed backwards (G_t = r_t + γ G_{t+1}): a γ^t-weighted cumulative sum turns to NaN once
+T·|ln γ| passes about 690, and loses digits long before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.compiled import compiled, in_parts, parts
+from dprl.errors import LogError
+from dprl.logs.log import Log
+
+__all__ = ["fill_returns", "powers", "refuse_overflow", "returns", "span"]
+
+
+@compiled
+def fill_returns(
+    reward: NDArray[np.float64], gamma: float, G: NDArray[np.float64]
+) -> None:  # pragma: no cover - compiled
+    """Fill G (T,) with the returns to go of one episode's rewards (T,)."""
+    tail = 0.0
+    for t in range(len(reward) - 1, -1, -1):
+        tail = reward[t] + gamma * tail
+        G[t] = tail
+
+
+@compiled
+def _fill_all(
+    starts: NDArray[np.int64],
+    reward: NDArray[np.float64],
+    gamma: float,
+    G: NDArray[np.float64],
+) -> None:  # pragma: no cover - compiled
+    for e in range(len(starts) - 1):
+        fill_returns(reward[starts[e] : starts[e + 1]], gamma, G[starts[e] : starts[e + 1]])
+
+
+@compiled
+def _span(
+    starts: NDArray[np.int64], reward: NDArray[np.float64], gamma: float
+) -> tuple[float, float]:  # pragma: no cover - compiled
+    low, high = np.inf, -np.inf
+    for e in range(len(starts) - 1):
+        tail = 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            tail = reward[t] + gamma * tail
+            low, high = min(low, tail), max(high, tail)
+    return low, high
+
+
+def returns(log: Log, gamma: float) -> NDArray[np.float64]:
+    """G_t for every row of the log, float64 (N,)."""
+    G = np.empty(log.n_steps)
+    _fill_all(log.starts, log.reward, float(gamma), G)
+    if not np.isfinite(G).all():
+        refuse_overflow(log, int(np.flatnonzero(~np.isfinite(G))[-1]))
+    return G
+
+
+def refuse_overflow(log: Log, row: int) -> None:
+    """Say that the return of a row is larger than a float can be."""
+    episode = int(np.searchsorted(log.starts, row, "right")) - 1
+    raise LogError(
+        "rewards are so large that a return is not a finite number.",
+        f"episode {log.episodes[episode]!r}, from its row {row - int(log.starts[episode]) + 1} on",
+        "Give rewards in a larger unit (divide them all by one number).",
+    )
+
+
+def span(log: Log, gamma: float) -> tuple[float, float]:
+    """The smallest and the largest G_t of the log; (0, 0) where it is empty."""
+    if not log.n_steps:
+        return 0.0, 0.0
+    found = in_parts(
+        lambda first, last: _span(log.starts[first : last + 1], log.reward, float(gamma)),
+        parts(log.starts),
+    )
+    return float(min(low for low, _ in found)), float(max(high for _, high in found))
+
+
+def powers(gamma: float, length: int) -> NDArray[np.float64]:
+    """γ^0 .. γ^length, float64 (length + 1,)."""
+    return np.power(float(gamma), np.arange(length + 1, dtype=np.float64))

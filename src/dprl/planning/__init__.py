@@ -1,0 +1,33 @@
+"""From allowed decisions to the best plan among them.
+
+Evidence and allowed pairs come in; the elevated semi-MDP (the paper's Algorithm 2), finite MDPs
+with exact values, the maximum-likelihood model of a log, and policy iteration over them go out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.planning.finite_mdp import FiniteMDP as FiniteMDP
+    from dprl.planning.model import Model as Model
+    from dprl.planning.model import estimate as estimate
+    from dprl.planning.semi_mdp import SemiMDP as SemiMDP
+    from dprl.planning.semi_mdp import elevate as elevate
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "semi_mdp": (
+            "SemiMDP",
+            "elevate",
+        ),
+        "finite_mdp": ("FiniteMDP",),
+        "model": (
+            "Model",
+            "estimate",
+        ),
+    },
+)

@@ -1,0 +1,191 @@
+r"""The semi-MDP of a log with continuous states: decision points are training points.
+
+Rows are (training point i, action a allowed there). A row spreads its weight 1/n over the
+neighbours j that Q̂(i, a) was averaged from: those with action a, of other trajectories. Each
+neighbour has its segment: to the next decision point of its own trajectory, k >= 1 steps later, or
+to END,
+
+    Rseg_j = G_j - γ^k G_next        disc_j = γ^k  (0 at END)
+
+    R̃(i,a) = mean_j Rseg_j          D(i,a,i') = mean_j disc_j · 1{j's segment ends in i'}
+
+so q = R̃ + D v with v = max over allowed actions is an averager and a contraction by γ (Gordon,
+ICML 1995), and the planner of the discrete case solves it exactly. A policy that picks only allowed
+actions and defers elsewhere keeps the guarantee of one step, so the planner may choose among them.
+
+Planned values reach a new state the same way: there a neighbour counts Rseg_j + disc_j v(next_j)
+in place of its return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.compiled import compiled
+from dprl.evidence.neighbors.engine import Engine
+from dprl.evidence.neighbors.samples import Points
+from dprl.logs.log import Log
+from dprl.logs.returns import powers
+from dprl.planning.semi_mdp import SemiMDP
+
+__all__ = ["Segments", "elevate_neighbors", "segments"]
+
+CHUNK = 2_048
+"""Decision points whose neighbour lists are held at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """From every training point to the next decision point of its trajectory.
+
+    Attributes:
+        points: int64 (P,), rows that are decision points, rising.
+        reward: float64 (N,), discounted rewards on the way.
+        discount: float64 (N,), γ^k; 0 at END.
+        next: int32 (N,), number of the decision point it leads to, -1 for END.
+    """
+
+    points: NDArray[np.int64]
+    reward: NDArray[np.float64]
+    discount: NDArray[np.float64]
+    next: NDArray[np.int32]
+
+    def planned(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What each point is worth as a neighbour if the plan of values V (P,) follows, (N,)."""
+        ahead = np.append(V, 0.0)[self.next]
+        return np.asarray(self.reward + self.discount * ahead)
+
+
+@compiled
+def _look_back(
+    starts: NDArray[np.int64],
+    reward: NDArray[np.float64],
+    gamma: float,
+    power: NDArray[np.float64],
+    number: NDArray[np.int32],
+    total: NDArray[np.float64],
+    discount: NDArray[np.float64],
+    ahead: NDArray[np.int32],
+) -> None:  # pragma: no cover - compiled
+    """Fill total, discount and ahead (N,); number (N,): of the decision point, or -1."""
+    for e in range(len(starts) - 1):
+        end, at, so_far = np.int32(-1), starts[e + 1], 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            so_far = reward[t] + gamma * so_far
+            total[t] = so_far
+            ahead[t] = end
+            discount[t] = power[at - t] if end >= 0 else 0.0
+            if number[t] >= 0:
+                end, at, so_far = number[t], t, 0.0
+
+
+def segments(log: Log, gamma: float, points: NDArray[np.int64]) -> Segments:
+    """The segments of a settled log whose decision points are the rows `points`."""
+    N = log.n_steps
+    number = np.full(N, -1, np.int32)
+    number[points] = np.arange(len(points))
+    total, discount, ahead = np.empty(N), np.empty(N), np.empty(N, np.int32)
+    power = powers(gamma, int(log.lengths.max(initial=0)))
+    _look_back(log.starts, log.reward, gamma, power, number, total, discount, ahead)
+    return Segments(points, total, discount, ahead)
+
+
+@compiled
+def _keep(
+    own: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    action: NDArray[np.int32],
+    episode: NDArray[np.int64],
+    allowed: NDArray[np.bool_],
+    first_only: bool,
+    order: NDArray[np.int64],
+    begin: NDArray[np.int64],
+) -> None:  # pragma: no cover - compiled
+    """Sort the neighbours that count by action: order (len(rows),), begin (Q, A + 1).
+
+    Neighbours of query i are rows[indptr[i]:indptr[i + 1]], rising; own (Q,) its trajectory.
+    """
+    n_actions = allowed.shape[1]
+    seen = np.full(n_actions, -1, np.int64)
+    counts = np.empty(n_actions + 1, np.int64)
+    for i in range(len(own)):
+        for fill in range(2):
+            if fill == 0:
+                counts[:] = 0
+            else:
+                begin[i, 0] = indptr[i]
+                for a in range(n_actions):
+                    begin[i, a + 1] = begin[i, a] + counts[a]
+                    counts[a] = begin[i, a]
+            seen[:] = -1
+            for p in range(indptr[i], indptr[i + 1]):
+                j = rows[p]
+                a, e = action[j], episode[j]
+                if e == own[i] or not allowed[i, a] or (first_only and seen[a] == e):
+                    continue
+                seen[a] = e
+                if fill == 1:
+                    order[counts[a]] = j
+                counts[a] += 1
+
+
+def elevate_neighbors(
+    engine: Engine,
+    points: Points,
+    ahead: Segments,
+    allowed: NDArray[np.bool_],
+    radius: float,
+    first_only: bool,
+) -> SemiMDP:
+    """The semi-MDP over the decision points of `ahead`; allowed (N, A) at training points."""
+    at = ahead.points
+    R, columns, values, sizes, counts = [], [], [], [], []
+    for start in range(0, len(at), CHUNK):
+        some = at[start : start + CHUNK]
+        indptr, rows = engine.neighbors(points.z[some], radius)
+        order = np.empty(len(rows), np.int64)
+        begin = np.empty((len(some), allowed.shape[1] + 1), np.int64)
+        _keep(
+            points.episode[some], indptr, rows, points.action, points.episode, allowed[some],
+            first_only, order, begin,
+        )  # fmt: skip
+        pairs = np.nonzero(allowed[some])
+        low, high = begin[pairs[0], pairs[1]], begin[pairs[0], pairs[1] + 1]
+        n = high - low
+        place = np.repeat(low - np.concatenate(([0], np.cumsum(n)[:-1])), n) + np.arange(n.sum())
+        j = order[place]
+        row = np.repeat(np.arange(len(n)), n)
+        R.append(np.bincount(row, ahead.reward[j], minlength=len(n)) / n)
+        on = ahead.next[j] >= 0
+        part = sparse.csr_array(
+            (ahead.discount[j[on]] / n[row[on]], (row[on], ahead.next[j[on]])),
+            shape=(len(n), len(at)),
+        )
+        columns.append(part.indices)
+        values.append(part.data)
+        sizes.append(np.diff(part.indptr))
+        counts.append(n)
+
+    def joined(parts: list[NDArray[np.generic]], dtype: type) -> NDArray[np.generic]:
+        return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+    indptr = np.concatenate(([0], np.cumsum(joined(sizes, np.int64))))
+    per_point = allowed[at].sum(axis=1)
+    D = sparse.csr_array(
+        (joined(values, np.float64), joined(columns, np.int32), indptr),
+        shape=(int(per_point.sum()), len(at)),
+    )
+    return SemiMDP(
+        points=at,
+        labels=tuple(at.tolist()),
+        first=np.concatenate(([0], np.cumsum(per_point))),
+        action=np.nonzero(allowed[at])[1],
+        R=np.asarray(joined(R, np.float64), np.float64),
+        D=D,
+        n=np.asarray(joined(counts, np.int64), np.int64),
+    )

@@ -1,0 +1,108 @@
+r"""The maximum-likelihood MDP of a log, which every model-based rival plans in.
+
+    n(s,a)    visits of (s, a), all of them
+    P̂(s'|s,a) = n(s,a,s') / n(s,a); what ends an episode is missing mass
+    R̂(s,a)    mean reward of (s, a)
+    π̂_b(a|s)  = n(s,a) / n(s)
+
+A pair never seen has R̂ = 0 and leads to an end: value 0. A state never seen has a uniform π̂_b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl.errors import LogError, ParameterError
+from dprl.evidence.tabular import check_gamma
+from dprl.logs._censoring import settle
+from dprl.logs.log import Cut, Log, check_log
+from dprl.planning.finite_mdp import FiniteMDP
+
+__all__ = ["Model", "behavior_of", "estimate"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A log's maximum-likelihood MDP and the counts behind it.
+
+    Attributes:
+        mdp: P̂, R̂ and π̂_b as a FiniteMDP (exact values of any policy in it).
+        n: int64 (S, A), visits of each pair.
+    """
+
+    mdp: FiniteMDP
+    n: NDArray[np.int64]
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """bool (S, A): pairs that occur in the log."""
+        return np.asarray(self.n > 0)
+
+    @property
+    def visited(self) -> NDArray[np.bool_]:
+        """bool (S,): states that occur in the log."""
+        return np.asarray(self.seen.any(axis=1))
+
+
+def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
+    """The maximum-likelihood MDP of a log.
+
+    Cut episodes are treated as `dprl.logs._censoring.settle` says.
+    """
+    gamma = check_gamma(gamma)
+    check_log(log)
+    log.codes()
+    if log.available is not None:
+        raise LogError(
+            "the rivals do not look at which actions were available.",
+            do="Read the log without available=, and see that what they suggest can be done.",
+        )
+    log = settle(log, gamma, cut)
+    state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions
+    pair = state * A + log.action
+    inside = np.ones(log.n_steps, bool)
+    inside[log.starts[1:] - 1] = False
+    at = np.flatnonzero(inside)
+    n = np.bincount(pair, minlength=S * A)
+    moves = sparse.csr_array(
+        (1.0 / n[pair[at]], (pair[at], state[at + 1])), shape=(S * A, S), dtype=np.float64
+    )
+    moves.sum_duplicates()
+    reward = np.bincount(pair, weights=log.reward, minlength=S * A) / np.maximum(n, 1)
+    counts = n.reshape(S, A)
+    visits = counts.sum(axis=1, keepdims=True)
+    mdp = FiniteMDP(
+        name="maximum likelihood",
+        states=log.states,
+        actions=log.actions,
+        P=moves,
+        low=reward.reshape(S, A),
+        high=reward.reshape(S, A),
+        start=np.bincount(state[log.starts[:-1]], minlength=S) / log.n_episodes,
+        behavior=np.where(visits > 0, counts / np.maximum(visits, 1), 1 / A),
+        gamma=gamma,
+    )
+    return Model(mdp, counts)
+
+
+def behavior_of(model: Model, given: Floats | None) -> Floats:
+    """The behaviour (S, A): as given where it is known, else π̂_b."""
+    if given is None:
+        return model.mdp.behavior
+    given = np.asarray(given, np.float64)
+    good = given.shape == model.n.shape and bool(
+        (given >= 0).all() and (np.abs(given.sum(axis=1) - 1) <= 1e-9).all()
+    )
+    if not good:
+        raise ParameterError(
+            f"behavior must be {model.n.shape} of distributions, one row a state of the log; "
+            f"got {given.shape}.",
+            do="Rows follow log.states, columns log.actions.",
+        )
+    return given

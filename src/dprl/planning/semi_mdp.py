@@ -1,0 +1,218 @@
+r"""The elevated semi-MDP over decision points (the paper's Algorithm 2), with END.
+
+Source of a segment: the first occurrence of (s, a) in a trajectory, s a decision point and a
+allowed there. It ends at the next decision point *occupied* in that trajectory, k >= 1 steps later
+(a state seen before counts, and so does s itself), or at the absorbing END state of value 0 if none
+follows. Its reward is the discounted sum in between, G_t - γ^k G_{t'}. Then
+
+    R̃(s,a)    = mean of segment rewards over all segments from (s,a), END included
+    D(s,a,s') = mean of γ^k · 1{ends in s'}              (this is P̃·γ̃; END contributes 0)
+
+A pair with n(s,a) >= n_min has exactly n(s,a) segments, so no row is ever 0/0, and how much room
+each row needs is known before the pass: each segment is written straight into its row (a counting
+sort), and each row is added up once, exactly (see `dprl._core.exact`). No hash table.
+
+Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
+reward at t' twice and drops the reward after the last decision point: see the docs' table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.compiled import compiled, in_parts, parts
+from dprl._core.exact import SUMS
+from dprl._core.exact_moments import mean_of_row
+from dprl.evidence._evidence import Evidence
+from dprl.evidence.tabular import Occurrences
+from dprl.logs.log import Label, Log
+from dprl.logs.returns import powers
+
+__all__ = ["SemiMDP", "elevate"]
+
+
+@dataclass(frozen=True, eq=False)
+class SemiMDP:
+    """Decision points, their allowed actions, and what follows; immutable.
+
+    Attributes:
+        points: int64 (P,), codes of the decision points, rising.
+        labels: Their P labels.
+        first: int64 (P + 1,), rows first[p]:first[p + 1] belong to point p.
+        action: int64 (rows,), the action of each row, rising within a point.
+        R: float64 (rows,), R̃(s,a).
+        D: CSR (rows, P), D(s,a,s').
+        n: int64 (rows,), segments behind each row.
+    """
+
+    points: NDArray[np.int64]
+    labels: tuple[Label, ...]
+    first: NDArray[np.int64]
+    action: NDArray[np.int64]
+    R: NDArray[np.float64]
+    D: sparse.csr_array
+    n: NDArray[np.int64]
+
+
+@compiled
+def _scatter(
+    starts: NDArray[np.int64],
+    state: NDArray[np.int32],
+    action: NDArray[np.int32],
+    reward: NDArray[np.float64],
+    counted: NDArray[np.bool_],
+    gamma: float,
+    point: NDArray[np.int32],
+    row: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    segments: NDArray[np.int32],
+    rewards: NDArray[np.float64],
+) -> None:  # pragma: no cover - compiled
+    """Write each segment's end, length and reward into its row.
+
+    point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; of any
+        other, the number of allowed pairs.
+    rows (rows,): next free place of each row in `segments` and `rewards`.
+    segments (n, 2): where a segment ends (-1 for END) and after how many steps.
+    rewards (n,): the discounted reward of each segment.
+    """
+    longest = 0
+    for e in range(len(starts) - 1):
+        longest = max(longest, starts[e + 1] - starts[e])
+    whence, whither = np.empty(longest + 1, np.int32), np.empty(longest + 1, np.int32)
+    steps, gain = np.empty(longest + 1, np.int32), np.empty(longest + 1)
+    none = len(rows)
+    for e in range(len(starts) - 1):
+        end, at = np.int32(-1), starts[e + 1]
+        total = 0.0  # discounted rewards from here up to, not including, the decision point ahead
+        found = 0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):  # no branch: write, then keep or not
+            total = reward[t] + gamma * total
+            r, p = row[state[t], action[t]], point[state[t]]
+            whence[found], whither[found] = r, end
+            steps[found], gain[found] = at - t, total
+            found += (r != none) & counted[t]
+            end = p if p >= 0 else end
+            at = t if p >= 0 else at
+            total = 0.0 if p >= 0 else total
+        for i in range(found):
+            r = whence[i]
+            place = rows[r]
+            segments[place, 0] = whither[i]
+            segments[place, 1] = steps[i]
+            rewards[place] = gain[i]
+            rows[r] = place + 1
+
+
+@compiled
+def _average(
+    begin: NDArray[np.int64], rewards: NDArray[np.float64], R: NDArray[np.float64]
+) -> None:  # pragma: no cover - compiled
+    """R̃ of every row: the exact mean of its segments' rewards, rounded once."""
+    bits = rewards.view(np.int64)
+    words, digits = np.zeros((1, 1 + SUMS), np.int64), np.zeros(SUMS + 4, np.int64)
+    for r in range(len(begin) - 1):
+        R[r] = mean_of_row(rewards, bits, begin[r], begin[r + 1], words, digits)
+
+
+@compiled
+def _count_ends(
+    begin: NDArray[np.int64], segments: NDArray[np.int32], n_points: int, ends: NDArray[np.int64]
+) -> None:  # pragma: no cover - compiled
+    """How many different decision points the segments of each row end in: ends (rows,)."""
+    last = np.full(n_points + 1, -1, np.int32)  # the place before the first takes END
+    for r in range(len(begin) - 1):
+        different = 0
+        last[0] = r
+        for i in range(begin[r], begin[r + 1]):
+            p = segments[i, 0] + 1
+            different += last[p] != r
+            last[p] = r
+        ends[r] = different
+
+
+@compiled
+def _gather(
+    begin: NDArray[np.int64],
+    segments: NDArray[np.int32],
+    n_points: int,
+    fixed: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    total: NDArray[np.int64],
+) -> None:  # pragma: no cover - compiled
+    """Add up each row's segments by where they end: columns and sums of a CSR matrix."""
+    place = np.full(n_points, -1, np.int64)
+    for r in range(len(begin) - 1):
+        filled = indptr[r]
+        for i in range(begin[r], begin[r + 1]):
+            p = segments[i, 0]
+            if p < 0:
+                continue
+            if place[p] < indptr[r]:
+                place[p] = filled
+                indices[filled] = p
+                filled += 1
+            total[place[p]] += fixed[segments[i, 1]]
+
+
+def elevate(
+    log: Log, evidence: Evidence, occurrences: Occurrences, allowed: NDArray[np.bool_]
+) -> SemiMDP:
+    """Alg. 2: the semi-MDP of `log` over the decision points of `allowed` (S, A)."""
+    gamma, state = evidence.gamma, log.codes()
+    points = np.flatnonzero(allowed.any(axis=1))
+    pairs = np.flatnonzero(allowed)
+    point = np.full(log.n_states, -1, np.int32)
+    point[points] = np.arange(len(points))
+    row = np.full(allowed.shape, len(pairs), np.int32)
+    row.ravel()[pairs] = np.arange(len(pairs))
+
+    # Each part of the log has its own places within the rows, so the episodes' order is kept.
+    counts = [n.ravel()[pairs] for n in occurrences.n]
+    n = np.asarray(sum(counts))
+    begin = np.concatenate(([0], np.cumsum(n)))
+    segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
+    places = np.cumsum([begin[:-1], *counts[:-1]], axis=0)
+    place_of = dict(zip(occurrences.ranges, places, strict=True))
+
+    def scatter(first: int, last: int) -> None:
+        _scatter(
+            log.starts[first : last + 1], state, log.action, log.reward, occurrences.counted,
+            gamma, point, row, place_of[first, last].copy(), segments, rewards,
+        )  # fmt: skip
+
+    in_parts(scatter, list(occurrences.ranges))
+    R, ranges = np.empty(len(pairs)), parts(begin, len(occurrences.ranges))
+    in_parts(lambda lo, hi: _average(begin[lo : hi + 1], rewards, R[lo:hi]), ranges)
+
+    # γ^k as integers too; the largest row decides how fine they can be without overflow.
+    bits = min(52, 62 - int(n.max(initial=1)).bit_length())
+    power = powers(gamma, int(log.lengths.max(initial=0)))
+    fixed = np.rint(np.ldexp(power, bits)).astype(np.int64)
+    ends = np.empty(len(pairs), np.int64)
+    in_parts(
+        lambda lo, hi: _count_ends(begin[lo : hi + 1], segments, len(points), ends[lo:hi]), ranges
+    )
+    indptr = np.concatenate(([0], np.cumsum(ends)))
+    indices, total = np.empty(indptr[-1], np.int32), np.zeros(indptr[-1], np.int64)
+    in_parts(
+        lambda lo, hi: _gather(
+            begin[lo : hi + 1], segments, len(points), fixed, indptr[lo : hi + 1], indices, total
+        ),
+        ranges,
+    )
+    share = np.ldexp(total.astype(np.float64), -bits) / np.repeat(n, ends)
+    return SemiMDP(
+        points=points,
+        labels=tuple(log.states[p] for p in points),
+        first=np.concatenate(([0], np.cumsum(allowed[points].sum(axis=1)))),
+        action=pairs % allowed.shape[1] if allowed.size else pairs,
+        R=R,
+        D=sparse.csr_array((share, indices, indptr), shape=(len(pairs), len(points))),
+        n=n,
+    )

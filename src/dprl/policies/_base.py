@@ -1,0 +1,220 @@
+"""What every policy shares: labels that find their codes, frozen parts, and a file."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.table import plain
+from dprl._core.version import __version__
+from dprl.errors import PolicyError
+from dprl.logs._overlap import sealed_origin, sketch
+from dprl.logs.log import Facts, Label, Log
+from dprl.policies import _file as archive
+from dprl.policies.certificate import Certificate
+
+__all__ = ["Stored", "is_one", "provenance_of"]
+
+
+def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, Any]:
+    """Where a policy comes from: the log it was fitted to, what was left of it, and by whom."""
+    return {
+        "made_by": f"dprl {__version__}",
+        "log": log.digest(),
+        "episodes": log.n_episodes,
+        "groups": len(log.groups),
+        "steps": log.n_steps,
+        "cut_episodes": len(log.cut_episodes),
+        "episodes_used": (used or log).n_episodes,
+        "columns": dict(log.columns),
+        "sample": sketch(log),
+        **more,
+    }
+
+
+LISTS = ("states", "actions", "feature_names", "episodes")
+"""Fields that are tuples of labels; a file holds them as lists."""
+
+
+def is_one(states: Any) -> bool:
+    """Whether this is a single label rather than a column of them."""
+    return states is None or isinstance(states, str | int | float | np.generic)
+
+
+def _missing(state: Any) -> bool:
+    """None, NaN, NaT and pandas' NA."""
+    if state is None or type(state).__name__ == "NAType":
+        return True
+    return isinstance(state, float | np.floating | np.datetime64) and bool(state != state)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A policy over labelled states; immutable, and kept in a policy file.
+
+    Attributes:
+        states: State labels, S of them.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        certificate: What is proved about it, where it went through `dprl.gate`.
+    """
+
+    KIND: ClassVar[str] = ""
+    """What the file calls this kind of policy."""
+
+    states: tuple[Label, ...]
+    actions: tuple[Label, ...]
+    parameters: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    certificate: Certificate | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, np.ndarray):
+                value = value.view()
+                value.setflags(write=False)
+            elif isinstance(value, Mapping):
+                value = Facts(value)
+            object.__setattr__(self, part.name, value)
+        for name, labels in (("states", self.states), ("actions", self.actions)):
+            if len(set(labels)) != len(labels):
+                self._refuse(f"{name!r} repeats a label")
+            if len({isinstance(label, str) for label in labels}) > 1:
+                self._refuse(f"{name!r} mixes text and numbers")
+        if not self.actions:
+            self._refuse("it knows no action")
+        n_min = self.parameters.get("n_min")
+        whole = isinstance(n_min, int | float) and not isinstance(n_min, bool)
+        if n_min is not None and not (whole and n_min >= 1):
+            self._refuse(f"its n_min is {n_min!r}")
+        if not (self.certificate is None or isinstance(self.certificate, Certificate)):
+            self._refuse("its certificate is none")
+        if not isinstance(self.provenance.get("columns", {}), Mapping):
+            self._refuse("its provenance names no columns")
+
+    def _refuse(self, what: str) -> None:
+        raise PolicyError(f"a policy cannot be made of these parts: {what}.")
+
+    def _check_arrays(self, parts: Mapping[str, str], shape: tuple[int, ...]) -> None:
+        """Refuse arrays that have not this shape and the dtype named for them."""
+        for name, dtype in parts.items():
+            array = getattr(self, name)
+            if array.shape != shape or array.dtype != dtype:
+                self._refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
+
+    @property
+    def n_min(self) -> float:
+        """Trajectories an action needed before it could be suggested."""
+        n_min = self.parameters.get("n_min")
+        return math.inf if n_min is None else float(n_min)
+
+    # -- on disk -----------------------------------------------------------------------------
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
+        arrays = {}
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, np.ndarray):
+                arrays[part.name] = value
+            elif isinstance(value, Certificate):
+                words[part.name] = value.to_dict()
+            else:
+                words[part.name] = plain(value)
+        return words, arrays
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy file (a zip of JSON and npy; equal policies give equal bytes).
+
+        Plain hashes of training groups, which files of older versions hold, are sealed
+        (`dprl.logs._overlap`): such a file is written with a new digest.
+        """
+        words, arrays = self._parts()
+        words["provenance"] = plain(sealed_origin(self.provenance))
+        archive.pack(path, self.KIND, words, arrays)
+
+    def digest(self) -> str:
+        """SHA-256 of everything the policy holds."""
+        digest: str = archive.document(self.KIND, *self._parts())[0]["digest"]
+        return digest
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
+        return cls._from_parts(path, *archive.unpack(path))
+
+    @classmethod
+    def _from_parts(
+        cls,
+        path: str | os.PathLike[str],
+        kind: str,
+        words: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:
+        names = {f.name for f in fields(cls)}
+        given: dict[str, Any] = {**{k: v for k, v in words.items() if k in names}, **arrays}
+        odd = sorted(names ^ set(given))
+        lists = [f.name for f in fields(cls) if f.name in LISTS]
+        labels: list[Any] = [given.get(name) for name in lists]
+        good = (
+            kind == cls.KIND
+            and not odd
+            and all(
+                isinstance(x, list) and all(isinstance(v, str | int) for v in x) for x in labels
+            )
+            and all(isinstance(given[k], dict) for k in ("parameters", "provenance"))
+            and isinstance(given["certificate"], dict | None)
+        )
+        if not good:
+            raise PolicyError(
+                f"{os.fspath(path)!r} holds no policy this version can read.",
+                f"kind {kind!r}" + (f", parts {', '.join(odd[:4])}" if odd else ""),
+                "Upgrade dprl, or fit the policy again.",
+            )
+        given |= {n: tuple(x) for n, x in zip(lists, labels, strict=True)}
+        if given["certificate"] is not None:
+            given["certificate"] = Certificate.from_dict(given["certificate"])
+        return cls(**given)
+
+    # -- labels ------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _index(self) -> dict[Label, int]:
+        return {label: i for i, label in enumerate(self.states)}
+
+    def _codes(self, states: Iterable[Any]) -> list[int]:
+        """Codes of a column of labels; -1 where a label is missing or was never seen.
+
+        A label of another type than the training labels is refused: it would be unknown for ever,
+        without a word.
+        """
+        if isinstance(states, str | Mapping) or hasattr(states, "columns"):
+            raise PolicyError(
+                f"states must be a list or a column of labels; got a {type(states).__name__}.",
+                do="Pass one column: table['stage'], not the table.",
+            )
+        return [self._code(state) for state in states]
+
+    def _code(self, state: Any) -> int:
+        if _missing(state):
+            return -1
+        text = bool(self.states) and isinstance(self.states[0], str)
+        whole = isinstance(state, int | np.integer | np.bool_) or (
+            isinstance(state, float | np.floating) and float(state).is_integer()
+        )
+        if self.states and not (isinstance(state, str) if text else whole):
+            raise PolicyError(
+                f"this policy's states are {'text' if text else 'whole numbers'}; got {state!r}.",
+                f"its states look like {', '.join(map(repr, self.states[:3]))}",
+                "Give one label a state, in the type it had when the policy was fitted.",
+            )
+        return self._index.get(state, -1)

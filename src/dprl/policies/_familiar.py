@@ -1,0 +1,103 @@
+"""Is this log about the states a policy knows at all? A log of something else is refused.
+
+A policy defers in states it does not know, so on a log read from the wrong column, or in other
+units, every estimate is "no difference, and quite sure". That is a wrong answer, not a cautious
+one. Known are
+
+* labels: the steps in states of the training log;
+* features: the steps inside the training range of every feature that counts, made wider by the
+  radius. Farther out there is no training point (or cell) within the radius, so the policy defers
+  there for certain. A network, which has no radius, is on its own outside the range itself.
+
+Fewer than one step in ten known is an error, fewer than half a warning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import LogError
+from dprl.logs.log import Log
+
+__all__ = ["check_familiar", "never_saw"]
+
+TOO_FEW, FEW = 0.1, 0.5
+"""Shares of steps in known states below which a log is refused, and warned of."""
+
+
+def check_familiar(policy: Any, log: Log) -> tuple[str, ...]:
+    """Refuse a log nearly all of whose states are strange to the policy; warn where most are."""
+    if log.state is not None:
+        return _labels(policy, log)
+    return _features(policy, log)
+
+
+def never_saw(policy: Any, share: float) -> str:
+    """What is said where this share of the steps is in states a policy over labels never saw."""
+    does = "defers" if hasattr(policy, "choice") else "is uniform"
+    return f"{100 * share:.1f} % of steps are in states the policy never saw; it {does} there."
+
+
+def _labels(policy: Any, log: Log) -> tuple[str, ...]:
+    states = getattr(policy, "states", ())
+    if not states or not log.states or isinstance(states[0], str) != isinstance(log.states[0], str):
+        return ()  # labels of another type are refused by name, wherever they are looked up
+    known = np.array([state in policy._index for state in log.states])[log.codes()]
+    share = float(known.mean())
+    if share < TOO_FEW:
+        strange = log.states[log.codes()[np.argmin(known)]]
+        raise LogError(
+            f"only {int(known.sum()):,} of {len(known):,} steps of this log are in states the "
+            "policy knows: it is a log of something else, and says nothing about the policy.",
+            f"state {strange!r} is unknown; the policy's states look like "
+            f"{', '.join(map(repr, states[:3]))}",
+            "Name the column the policy's states are in (--state, or state=), or judge it by a log "
+            "like the one it was learned from.",
+        )
+    return (never_saw(policy, 1 - share),) if share < FEW else ()
+
+
+def _features(policy: Any, log: Log) -> tuple[str, ...]:
+    names = getattr(policy, "feature_names", ())
+    ranges = _ranges(policy, len(names))
+    if ranges is None or log.features is None or not set(names) <= set(log.feature_names):
+        return ()  # features that are missing are named wherever they are looked up
+    used = np.flatnonzero(policy.weight)
+    x = log.features[:, [log.feature_names.index(names[j]) for j in used]]
+    low, high = ranges[used].T
+    radius = float(policy.parameters.get("radius") or 0.0)
+    reach = radius * policy.scale[used] / np.sqrt(policy.weight[used])
+    reach = reach + 1e-9 * np.maximum(np.abs(low), np.abs(high))
+    inside = (low - reach <= x) & (x <= high + reach)
+    known = inside.all(axis=1)
+    share = float(known.mean())
+    if share >= FEW:
+        return ()
+    worst = int(inside.mean(axis=0).argmin())
+    row = int(np.argmin(inside[:, worst]))
+    name = names[used[worst]]
+    place = f"{name} = {x[row, worst]:g}, in training {low[worst]:g} to {high[worst]:g}"
+    near = f"within {radius:g} of the ranges" if radius else "inside the ranges"
+    if share < TOO_FEW:
+        raise LogError(
+            f"only {int(known.sum()):,} of {len(known):,} steps of this log lie {near} of the "
+            "training log: it is a log of something else, and says nothing about the policy.",
+            place,
+            "See that every feature is the same measurement in the same unit as in training.",
+        )
+    return (
+        f"{100 * (1 - share):.1f} % of steps lie outside the ranges of the training log ({place}).",
+    )
+
+
+def _ranges(policy: Any, d: int) -> NDArray[np.float64] | None:
+    """float64 (d, 2): the smallest and largest value of each feature in training, if on record."""
+    try:
+        ranges = np.array(policy.provenance["ranges"], np.float64)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    good = d > 0 and ranges.shape == (d, 2) and bool(np.isfinite(ranges).all())
+    return ranges if good else None

@@ -1,0 +1,74 @@
+"""Reading a policy file, whatever kind of policy it holds."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dprl.errors import ParameterError, PolicyError
+from dprl.policies import _file as archive
+from dprl.policies.cells import CellPolicy
+from dprl.policies.fitted import NetworkPolicy
+from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.stochastic import StochasticPolicy
+from dprl.policies.table import Policy
+
+if TYPE_CHECKING:
+    from dprl.logs._files import Progress
+    from dprl.logs.log import Log
+
+__all__ = ["deferring", "load", "own_columns", "read_like"]
+
+
+Loaded: TypeAlias = Policy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
+KINDS = {kind.KIND: kind for kind in (
+    Policy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
+)}  # fmt: skip
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
+    kind, words, arrays = archive.unpack(path)
+    home = KINDS.get(kind, Policy)  # which refuses a kind it does not know
+    return home._from_parts(path, kind, words, arrays)
+
+
+def deferring(path: str | os.PathLike[str]) -> Policy | NeighborPolicy:
+    """A policy of DPRL's from a file; the rivals' have no changes to list."""
+    fitted = load(path)
+    if not isinstance(fitted, Policy | NeighborPolicy):
+        raise PolicyError(
+            f"{os.fspath(path)!r} holds a policy of "
+            f"{fitted.parameters.get('learner', 'another kind')}.",
+            do="Only DPRL's policies defer, explain and list changes.",
+        )
+    return fitted
+
+
+PARTS = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
+
+
+def own_columns(policy: Any) -> dict[str, Any]:
+    """The columns a policy was fitted on, by part; empty where it does not say."""
+    return {k: v for k, v in policy.provenance.get("columns", {}).items() if k in PARTS and v}
+
+
+def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
+    """A log from files that have the columns the policy was fitted on, or these where `named`."""
+    from dprl.logs._io import read  # acting on a policy needs no reader of logs
+
+    columns = own_columns(policy)
+    features = isinstance(policy, NeighborPolicy | CellPolicy | NetworkPolicy)
+    if features:
+        columns["state"] = list(policy.feature_names)
+    columns |= {k: v for k, v in named.items() if v is not None}
+    if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
+        columns["state"] = columns["state"][0]
+    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
+    if missing or "state" not in columns:
+        raise ParameterError(
+            "the policy does not say which columns it was fitted on.",
+            do="Name them (--episode, --state, --action, --reward), or fit it on a log read from a "
+            "file or a dataframe.",
+        )
+    return read(files, **columns, progress=progress)

@@ -1,0 +1,102 @@
+"""A copy of a policy that may leave the house: it answers the same, and names nobody.
+
+What a policy file holds about people, and what becomes of it in a public copy:
+
+* the digest of the training log, the sample of its groups and the digests beside other logs and
+  the audit trail (`provenance`, `certificate`): left out. They let one test who was in the log.
+* labels of training episodes (`NeighborPolicy.episodes`): replaced by numbers. The numbers follow
+  the points' own values, so they say nothing about the labels or the order of the log.
+* training points (`NeighborPolicy`) and cell centres (`CellPolicy`, each the state of one training
+  step): the policy cannot answer without them. They go along only where that is asked for.
+* labels of states and actions, counts, means and variances of returns, the smallest and largest
+  value of each feature, the weights of a network, names of columns, settings: stay. They are what
+  the policy knows. A count may be 1, and then the mean beside it is one person's return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dprl.errors import PolicyError
+from dprl.logs._overlap import WITHHELD
+from dprl.policies._base import Stored
+from dprl.policies.cells import CellPolicy
+from dprl.policies.neighbors import NeighborPolicy
+
+__all__ = ["public_copy", "public_origin"]
+
+Kept = TypeVar("Kept", bound=Stored)
+
+FACTS = (
+    "made_by", "episodes", "groups", "steps", "cut_episodes", "episodes_used", "steps_used",
+    "columns", "notes", "ranges", "backups",
+)  # fmt: skip
+PARTS = {
+    "sweep": ("settings", "rule", "words", "estimator"),
+    "approved": ("changes", "of", "needs"),
+}
+"""What of a provenance names nobody. Whatever is not listed here is left out."""
+
+
+def public_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a provenance by which nobody can be found in the training log."""
+    result: dict[str, Any] = {name: origin[name] for name in FACTS if name in origin}
+    for part, names in PARTS.items():
+        facts = origin.get(part)
+        if isinstance(facts, Mapping):
+            result[part] = {name: facts[name] for name in names if name in facts}
+    return result
+
+
+def public_copy(policy: Kept, *, points: bool = False) -> Kept:
+    """A copy of a policy without what names people; it answers the same at every state.
+
+    The copy cannot tell which logs it has seen: `dprl.evaluate` warns of that. What stays in it is
+    said in `dprl.policies._public`.
+
+    Args:
+        policy: A policy that can be saved.
+        points: Let training points (or the centres of cells) go along, where the policy answers
+            from them. They are states of single people as they were measured; without this, such a
+            policy is refused.
+    """
+    policy.digest()  # a policy that lives in memory only is refused here
+    if isinstance(policy, NeighborPolicy | CellPolicy) and not points:
+        kind = "cell centres" if isinstance(policy, CellPolicy) else "training points"
+        more = "" if isinstance(policy, CellPolicy) else ", with what was done and the return"
+        raise PolicyError(
+            f"this policy answers from {len(policy.z):,} {kind}: states of single people as they "
+            f"were measured{more}.",
+            ", ".join(policy.feature_names[:4]),
+            "If they may be public, say so: points=True, or --points. Labels are left out anyhow.",
+        )
+    origin = {**public_origin(policy.provenance), "log": WITHHELD, "public": True}
+    proved = policy.certificate
+    changed: dict[str, Any] = {
+        "provenance": origin,
+        "certificate": None if proved is None else replace(proved, log=WITHHELD),
+    }
+    if isinstance(policy, NeighborPolicy):
+        changed |= _unnamed(policy)
+    return replace(policy, **changed)
+
+
+def _unnamed(policy: NeighborPolicy) -> dict[str, Any]:
+    """The points with episodes numbered by what they hold, whatever order they came in."""
+    episodes, first = np.unique(policy.episode, return_index=True)
+    ends = np.append(first[1:], len(policy.episode))
+    rows = [np.arange(a, b) for a, b in zip(first, ends, strict=True)]
+    names = ("z", "action", "G", "worth", "menu")
+
+    def content(e: int) -> bytes:
+        return b"".join(np.ascontiguousarray(getattr(policy, n)[rows[e]]).tobytes() for n in names)
+
+    order = sorted(range(len(episodes)), key=content)
+    moved = np.concatenate([rows[e] for e in order])
+    number = np.repeat(np.arange(len(order)), [len(rows[e]) for e in order]).astype(np.int64)
+    arrays = {name: getattr(policy, name)[moved] for name in names}
+    return {**arrays, "episode": number, "episodes": tuple(range(len(order)))}

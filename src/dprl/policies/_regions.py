@@ -1,0 +1,109 @@
+"""Region: a part of the feature space in words and numbers, and one change made in it.
+
+A query x lies in a region if low <= x_i < high for every feature the region names. Ranges are half
+open, so that two regions that share an edge share no point. A policy that is limited to regions
+(see `dprl.policies._restrict`) keeps a suggestion only where a region holds the state *and* names
+the same usual and suggested action: whatever it says, the policy it came from says too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs.log import Label
+
+__all__ = ["Range", "Region", "range_words", "read_layers"]
+
+
+class Range(NamedTuple):
+    """low <= feature < high."""
+
+    feature: str
+    low: float
+    high: float
+
+
+def range_words(ranges: Sequence[Range], whole: Mapping[str, bool]) -> str:
+    """Ranges as people say them; `whole` tells which features are whole numbers."""
+
+    def one(r: Range) -> str:
+        if whole[r.feature] and r.high - r.low == 1:
+            return f"{r.feature} = {r.low:.12g}"
+        return f"{r.feature} {r.low:.12g} to under {r.high:.12g}"
+
+    return " · ".join(one(r) for r in ranges) or "anywhere"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where one change is made.
+
+    Attributes:
+        usual: The usual action there, in words ("a or b" where two share the first place).
+        suggested: The action suggested in its place.
+        ranges: What a state must satisfy; features not named may be anything.
+    """
+
+    usual: Label
+    suggested: Label
+    ranges: tuple[Range, ...]
+
+    def holds(self, x: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.bool_]:
+        """bool (k,): which states x (k, d) lie inside."""
+        inside = np.ones(len(x), bool)
+        for feature, low, high in self.ranges:
+            column = x[:, list(names).index(feature)]
+            inside &= (column >= low) & (column < high)
+        return inside
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a policy file keeps it."""
+        return {
+            "usual": self.usual,
+            "suggested": self.suggested,
+            "ranges": [[r.feature, r.low, r.high] for r in self.ranges],
+        }
+
+    @classmethod
+    def from_dict(cls, given: Any, features: Sequence[str], actions: Sequence[Label]) -> Region:
+        """The region a policy file holds; a PolicyError if it is none."""
+        try:
+            ranges = tuple(
+                Range(str(f), float(low), float(high)) for f, low, high in given["ranges"]
+            )
+            region = cls(given["usual"], given["suggested"], ranges)
+        except (TypeError, KeyError, ValueError) as error:
+            raise _odd(given) from error
+        named = [r.feature for r in ranges]
+        good = (
+            isinstance(region.usual, str | int)
+            and region.suggested in actions
+            and len(set(named)) == len(named)
+            and set(named) <= set(features)
+            and all(math.isfinite(r.low) and r.low < r.high < math.inf for r in ranges)
+        )
+        if not good:
+            raise _odd(given)
+        return region
+
+
+def _odd(given: Any) -> PolicyError:
+    return PolicyError("a policy cannot be limited to this region.", repr(given)[:200])
+
+
+def read_layers(
+    given: Any, features: Sequence[str], actions: Sequence[Label]
+) -> tuple[tuple[Region, ...], ...]:
+    """The regions a policy is limited to: it speaks only inside some region of every layer."""
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple) or not all(isinstance(x, list | tuple) for x in given):
+        raise _odd(given)
+    return tuple(tuple(Region.from_dict(r, features, actions) for r in layer) for layer in given)

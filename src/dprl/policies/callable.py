@@ -1,0 +1,189 @@
+"""CallablePolicy: anything that predicts an action, made into a policy that can be evaluated.
+
+A scikit-learn classifier, a d3rlpy algorithm, a stable-baselines3 model, or a plain function. It is
+asked for its actions and for nothing else; where it answers None or DEFER, usual practice goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs._feature_input import features_of
+from dprl.logs.log import Facts, Label
+from dprl.policies._base import is_one
+from dprl.policies.table import DEFER
+
+__all__ = ["CallablePolicy"]
+
+AGAIN = 64
+"""States asked about twice."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CallablePolicy:
+    """A policy that asks `model.predict(states)`, or `model(states)`; it lives in memory only.
+
+    Where states are features the model gets float64 (k, d) (a dataframe with their names, in its
+    own order, if it was fitted to one); where they are labels, an array of k labels. Where
+    `predict` returns a pair, as stable-baselines3 does, the first is taken; where it can be told to
+    be `deterministic`, it is. A model that answers the same states differently is refused: what it
+    is worth is not what one draw of it is worth.
+
+    Attributes:
+        model: What predicts.
+        actions: The action labels, in the order of its codes.
+        answers: What it predicts: "labels" out of `actions`, or "codes" 0, 1, … into them.
+        feature_names: The d features a state needs, in the model's order; empty where states are
+            labels. By default those of the dataframe it was fitted to, where it remembers them.
+        parameters: What is worth knowing about it (`gamma`, say, which `evaluate` then uses).
+        provenance: Where it comes from.
+    """
+
+    model: Any
+    actions: Sequence[Label]
+    answers: Literal["labels", "codes"] = "labels"
+    feature_names: Sequence[str] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        if not callable(getattr(self.model, "predict", self.model)):
+            raise PolicyError(
+                f"a {type(self.model).__name__} cannot be asked: it has no predict, and is no "
+                "function."
+            )
+        if self.answers not in ("labels", "codes"):
+            raise PolicyError(f"answers must be 'labels' or 'codes'; got {self.answers!r}.")
+        known = getattr(self.model, "feature_names_in_", ())
+        names = tuple(self.feature_names) or tuple(map(str, known))
+        if len(known) and sorted(names) != sorted(map(str, known)):
+            raise PolicyError(
+                "the model was fitted to other features than it is said to take.",
+                f"{', '.join(map(str, known[:4]))} and not {', '.join(names[:4])}",
+            )
+        actions = tuple(self.actions)
+        if not actions or len(set(actions)) != len(actions):
+            raise PolicyError(
+                f"actions must be different labels, at least one; got {actions!r}.",
+                do="Pass those of the log: actions=log.actions.",
+            )
+        put("feature_names", tuple(map(str, known)) if len(known) else names)
+        put("actions", actions)
+        put("parameters", Facts({"learner": type(self.model).__name__, **self.parameters}))
+        put("provenance", Facts(self.provenance))
+
+    # -- what it answers ---------------------------------------------------------------------
+
+    def choice(self, states: Any) -> NDArray[np.int64]:
+        """int64 (k,): the code of the action predicted for each state, -1 where it defers."""
+        asked = self._asked(states)
+        codes = self._codes(asked)
+        if (self._codes(asked[:AGAIN]) != codes[:AGAIN]).any():
+            raise PolicyError(
+                "the model answers the same states differently each time.",
+                do="Wrap it in a function that gives its most likely action.",
+            )
+        return codes
+
+    def _codes(self, asked: Any) -> NDArray[np.int64]:
+        """The codes of its answers."""
+        found = self._predict(asked)
+        if isinstance(found, tuple):  # stable-baselines3: (actions, hidden state)
+            found = found[0]
+        found = found if isinstance(found, list) else np.asarray(found)
+        if np.ndim(found) != 1 and np.size(found) == len(asked):
+            found = np.reshape(np.asarray(found), len(asked))
+        if np.ndim(found) != 1 or len(found) != len(asked):
+            raise PolicyError(
+                f"the model predicted {np.shape(found)} for {len(asked):,} states.",
+                do="It must name one action a state.",
+            )
+        column = found.tolist() if isinstance(found, np.ndarray) else found
+        return np.array([self._code(answer) for answer in column], np.int64)
+
+    @functools.cached_property
+    def _predict(self) -> Callable[[Any], Any]:
+        """What is asked; stable-baselines3 would explore unless told not to."""
+        predict = getattr(self.model, "predict", self.model)
+        try:
+            told = "deterministic" in inspect.signature(predict).parameters
+        except (TypeError, ValueError):  # what is written in C may not say
+            told = False
+        return functools.partial(predict, deterministic=True) if told else predict
+
+    def _asked(self, states: Any) -> Any:
+        """The states as the model takes them."""
+        if not self.feature_names:
+            return np.asarray(states)
+        x, _ = features_of(states, self.feature_names)
+        if not hasattr(self.model, "feature_names_in_"):
+            return x
+        import narwhals as nw
+
+        columns = dict(zip(self.feature_names, x.T, strict=True))
+        return nw.from_dict(columns, backend="pandas").to_native()
+
+    def _code(self, answer: Any) -> int:
+        if answer is None or answer is DEFER:
+            return -1
+        if isinstance(answer, np.generic):
+            answer = answer.item()
+        if self.answers == "labels":
+            # 1 == 1.0 == True: a label must also be of the labels' type
+            if any(type(answer) is type(label) for label in self.actions):
+                try:
+                    return self.actions.index(answer)
+                except ValueError:
+                    pass
+            self._refuse(answer)
+        whole = isinstance(answer, int) and not isinstance(answer, bool)
+        if not whole or not 0 <= answer < len(self.actions):
+            self._refuse(answer)
+        return int(answer)
+
+    def _refuse(self, answer: Any) -> NoReturn:
+        labels = f"labels are {', '.join(map(repr, self.actions[:4]))}"
+        if self.answers == "labels":
+            raise PolicyError(
+                f"the model predicted {answer!r}, which is no action.",
+                labels,
+                "Pass answers='codes' if it predicts places in that list.",
+            )
+        raise PolicyError(
+            f"the model predicted {answer!r}, which is no code from 0 to {len(self.actions) - 1}.",
+            labels,
+            "Pass answers='labels' if it predicts them.",
+        )
+
+    def act(self, states: Any) -> Any:
+        """The action for each state, or DEFER; a single state gives a single answer."""
+        if self.feature_names:
+            single = features_of(states, self.feature_names)[1]
+        else:
+            single = is_one(states)
+        codes = self.choice([states] if single and not self.feature_names else states)
+        answers = [self.actions[c] if c >= 0 else DEFER for c in codes.tolist()]
+        return answers[0] if single else answers
+
+    def probabilities(
+        self, states: Any, *, behavior: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """π(a|s), float64 (k, A): 1 at the action predicted; `behavior` (or NaN) at deferral."""
+        choice = self.choice(states)
+        pi = np.eye(len(self.actions))[choice]
+        usual = np.nan if behavior is None else np.asarray(behavior, np.float64)
+        return np.where((choice < 0)[:, None], usual, pi)
+
+    def __repr__(self) -> str:
+        return f"<CallablePolicy: {self.parameters['learner']} · {len(self.actions)} actions>"

@@ -1,0 +1,184 @@
+"""Policies over numeric features that never defer: what the rivals of DPRL return there.
+
+`FeaturePolicy` has the verbs; a `ForestPolicy` asks fitted forests and lives in memory only, a
+`NetworkPolicy` is four arrays, needs no torch to answer, and is kept in a policy file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs._feature_input import features_of
+from dprl.policies._base import Stored
+
+if TYPE_CHECKING:
+    from dprl.evidence.neighbors.metric import FittedMetric
+
+__all__ = ["FeaturePolicy", "ForestPolicy", "NetworkPolicy", "Rule"]
+
+Floats = NDArray[np.float64]
+
+
+class Rule(Protocol):
+    """What decides."""
+
+    def probabilities(self, z: Floats) -> Floats:
+        """π (k, A) at coordinates z (k, d')."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePolicy(Stored):
+    """A distribution over actions for any numeric features; immutable.
+
+    Attributes:
+        states: Empty: states are features here.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        feature_names: The d features a state needs, in order.
+        scale: float64 (d,), what each feature is divided by.
+        weight: float64 (d,), what each squared difference is multiplied by.
+    """
+
+    feature_names: tuple[str, ...]
+    scale: Floats
+    weight: Floats
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_arrays({"scale": "float64", "weight": "float64"}, (len(self.feature_names),))
+        good = (
+            np.isfinite(self.scale).all()
+            and np.isfinite(self.weight).all()
+            and (self.scale > 0).all()
+            and (self.weight >= 0).all()
+            and (self.weight > 0).any()
+        )
+        if not good:
+            self._refuse("its scales and weights make no metric")
+
+    @functools.cached_property
+    def _metric(self) -> FittedMetric:
+        from dprl.evidence.neighbors.metric import FittedMetric
+
+        return FittedMetric(self.feature_names, self.scale, self.weight)
+
+    def _pi(self, z: Floats) -> Floats:
+        """π (k, A) at coordinates z (k, d')."""
+        raise NotImplementedError
+
+    def act(self, states: Any) -> Any:
+        """The most probable action of each state, the first of equals.
+
+        Args:
+            states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
+                or one state as a sequence or a mapping, which gives a single answer.
+        """
+        _, single = features_of(states, self.feature_names)
+        answers = [self.actions[a] for a in self.probabilities(states).argmax(axis=1)]
+        return answers[0] if single else answers
+
+    def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
+        """π(a|s), float64 (k, A); states as in `act`.
+
+        `behavior` is what a deferring policy would need; this one does not.
+        """
+        x, _ = features_of(states, self.feature_names)
+        return self._pi(self._metric.transform(x))
+
+    def __repr__(self) -> str:
+        name = self.parameters.get("learner", "features")
+        return f"<{type(self).__name__}: {name} · {len(self.feature_names)} features>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ForestPolicy(FeaturePolicy):
+    """A policy that asks scikit-learn's forests, in memory.
+
+    Attributes:
+        rule: What decides.
+    """
+
+    KIND: ClassVar[str] = "forest"
+
+    rule: Rule
+
+    def _pi(self, z: Floats) -> Floats:
+        return self.rule.probabilities(z)
+
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: scikit-learn's forests are saved by pickle, and a policy file holds no code."""
+        raise PolicyError(
+            f"a {self.parameters.get('learner')} policy holds scikit-learn forests, which cannot "
+            "be saved without pickle.",
+            do="Fit it again from its log: the same seed gives the same answers.",
+        )
+
+    def digest(self) -> NoReturn:
+        """Refused, as saving is."""
+        self.save("")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: no file holds one."""
+        raise PolicyError(
+            f"{os.fspath(path)!r} holds no forest policy: they are not saved.",
+            do="Read other policies with dprl.load.",
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkPolicy(FeaturePolicy):
+    """Greedy in the Q of a network with one hidden layer: relu((z - centre) W1 + b1) W2 + b2.
+
+    Attributes:
+        centre: float64 (d',), what is taken off the d' coordinates of a state.
+        W1: float64 (d', H).
+        b1: float64 (H,).
+        W2: float64 (H, A).
+        b2: float64 (A,).
+    """
+
+    KIND: ClassVar[str] = "network"
+
+    centre: Floats
+    W1: Floats
+    b1: Floats
+    W2: Floats
+    b2: Floats
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        d, H, A = int((self.weight > 0).sum()), len(self.b1), len(self.actions)
+        shapes = {"centre": (d,), "W1": (d, H), "b1": (H,), "W2": (H, A), "b2": (A,)}
+        for name, shape in shapes.items():
+            self._check_arrays({name: "float64"}, shape)
+            if not np.isfinite(getattr(self, name)).all():
+                self._refuse(f"{name!r} holds a number that is not finite")
+
+    def values(self, states: Any) -> Floats:
+        """Q(s, a), float64 (k, A); states as in `act`."""
+        x, _ = features_of(states, self.feature_names)
+        return self._Q(self._metric.transform(x))
+
+    def _Q(self, z: Floats) -> Floats:
+        hidden = np.maximum(_affine(z - self.centre, self.W1, self.b1), 0.0)
+        return _affine(hidden, self.W2, self.b2)
+
+    def _pi(self, z: Floats) -> Floats:
+        return np.asarray(np.eye(len(self.actions))[self._Q(z).argmax(axis=1)])
+
+
+def _affine(x: Floats, W: Floats, b: Floats) -> Floats:
+    """x W + b, added up in one order: an answer must not depend on its company in a batch."""
+    out = np.tile(b, (len(x), 1))
+    for i in range(len(W)):
+        out += x[:, i, None] * W[i]
+    return out

@@ -1,0 +1,253 @@
+"""Running an experiment: tasks in processes, resumable, the same rows whatever the workers.
+
+An experiment is its settings (data), `run(setting)` → rows, a summary and a figure. Each task's
+rows go to a file of their own, named by the task's content, as soon as they exist: a run that was
+killed goes on where it was (with the same code; with other code it starts anew). At the end all
+rows are put together in the order of the settings.
+
+    OUT/rows.parquet      every row, with settings and seeds
+    OUT/summary.csv, .md  the table
+    OUT/figure.png, .svg  the picture
+    OUT/settings.json     what was asked for, and the versions that answered
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dprl._core import plot
+from dprl._core.disk import check_target, replacing
+from dprl._core.table import Table
+from dprl._core.version import __version__
+from dprl.errors import ParameterError
+from dprl.logs._files import Progress
+from dprl.logs._parquet import Row, Rows, read_rows, write_rows
+
+__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "reproduce"]
+
+Setting: TypeAlias = dict[str, Any]
+
+
+def _whole(table: Table) -> Table:
+    return table
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What `dprl reproduce NAME` does.
+
+    Attributes:
+        name: Its name.
+        question: What it asks, in one sentence.
+        settings: (quick, seed) → the tasks, each plain JSON-able data with its seeds.
+        run: A task → its rows. A function of the task alone.
+        summary: Rows → the table people read.
+        figure: Rows → a matplotlib figure.
+        brief: The summary → what fits a screen; the summary itself by default.
+    """
+
+    name: str
+    question: str
+    settings: Callable[[bool, int], Sequence[Setting]]
+    run: Callable[[Setting], list[Row]]
+    summary: Callable[[Rows], Table]
+    figure: Callable[[Rows], Any]
+    brief: Callable[[Table], Table] = _whole
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where an experiment's files are, and its table."""
+
+    name: str
+    folder: Path
+    rows: int
+    summary: Table
+    files: tuple[Path, ...]
+
+
+RESULTS = (
+    "rows.parquet", "summary.csv", "summary.md", "settings.json", "figure.png", "figure.svg",
+)  # fmt: skip
+"""The files an experiment leaves in its folder."""
+
+
+@functools.cache
+def _code() -> str:
+    """A digest of this package's own source: rows of other code are not gone on with."""
+    home = Path(__file__).parent.parent
+    total = hashlib.sha256()
+    for path in sorted(home.rglob("*.py")):
+        total.update(path.relative_to(home).as_posix().encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def _task_name(experiment: Experiment, setting: Setting) -> str:
+    """A name that changes with anything that could change the rows."""
+    words = json.dumps([experiment.name, _code(), np.__version__, setting], sort_keys=True)
+    return hashlib.sha256(words.encode()).hexdigest()[:24]
+
+
+def _readable(path: Path) -> bool:
+    """Whether a task's rows are there and whole."""
+    import duckdb
+
+    if not path.exists():
+        return False
+    try:
+        read_rows([path])
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _work(experiment: Experiment, setting: Setting, path: Path) -> None:
+    """One task, in a process of its own kind."""
+    write_rows(experiment.run(setting), path)
+
+
+def reproduce(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run what is missing of an experiment, then write its rows, table and figure.
+
+    Args:
+        experiment: What to run.
+        folder: Where its files go; tasks finished there before are not run again.
+        quick: A small version of it, in about a minute.
+        seed: Everything random follows from it.
+        workers: Processes; by default the cores at hand. The rows do not depend on it.
+        progress: Called with the stage's name and the share of it that is done.
+    """
+    if workers is not None and workers < 1:
+        raise ParameterError(f"workers must be at least 1; got {workers!r}.")
+    if seed < 0:
+        raise ParameterError(f"seed must be at least 0; got {seed!r}.")
+    check_target(*(folder / name for name in RESULTS))
+    plot.ready()  # before hours of rows, not after
+    settings = list(experiment.settings(quick, seed))
+    parts = folder / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    files = [parts / f"{_task_name(experiment, s)}.parquet" for s in settings]
+    todo = [(s, f) for s, f in zip(settings, files, strict=True) if not _readable(f)]
+    say = progress or (lambda stage, share: None)
+    say(experiment.name, 1 - len(todo) / len(settings))
+    _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), say)
+
+    rows = read_rows(files)
+    table = experiment.summary(rows)
+    written = _write(experiment, folder, settings, rows, table, {"quick": quick, "seed": seed})
+    return Result(experiment.name, folder, len(next(iter(rows.values()))), table, written)
+
+
+def _go_with_parent() -> None:
+    """A worker whose parent was killed ends at once; by itself it would wait for work for ever.
+
+    Ctrl-C reaches all processes of a terminal: it is the parent who hears it, and ends the workers.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this runs in workers only
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _run_all(
+    experiment: Experiment,
+    todo: list[tuple[Setting, Path]],
+    workers: int,
+    total: int,
+    say: Progress,
+) -> None:
+    done = total - len(todo)
+    if workers == 1 or len(todo) <= 1:
+        for setting, path in todo:
+            _work(experiment, setting, path)
+            done += 1
+            say(experiment.name, done / total)
+        return
+    # Fresh processes: a fork would inherit the threads and locks of this one.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(
+        min(workers, len(todo)), mp_context=context, initializer=_go_with_parent
+    ) as pool:
+        jobs = [pool.submit(_work, experiment, setting, path) for setting, path in todo]
+        try:
+            for job in as_completed(jobs):
+                job.result()
+                done += 1
+                say(experiment.name, done / total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            # Tasks under way may take minutes, and what they leave is whole: no need to wait.
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.kill()
+            raise
+
+
+def _write(
+    experiment: Experiment,
+    folder: Path,
+    settings: Sequence[Setting],
+    rows: Rows,
+    table: Table,
+    asked: Mapping[str, Any],
+) -> tuple[Path, ...]:
+    paths = tuple(folder / name for name in RESULTS)
+    columns = list(rows)
+    write_rows(
+        [dict(zip(columns, row, strict=True)) for row in zip(*rows.values(), strict=True)], paths[0]
+    )
+    _write_text(paths[1], _csv(table))
+    _write_text(paths[2], table.to_markdown())
+    facts = {"experiment": experiment.name, "question": experiment.question, **asked,
+             "dprl": __version__, "code": _code(), "numpy": np.__version__,
+             "tasks": settings}  # fmt: skip
+    _write_text(paths[3], json.dumps(facts, indent=1) + "\n")
+    with plot.look():
+        figure = experiment.figure(rows)
+        for path in paths[4:]:
+            plot.save(figure, path)
+    return paths
+
+
+def _write_text(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _csv(table: Table) -> str:
+    import csv
+    import io
+
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(zip(*table.columns.values(), strict=True))
+    return stream.getvalue()

@@ -1,0 +1,278 @@
+r"""A small model of hypotension whose best treatment is known, observed the way a ward charts.
+
+A patient is *septic* (vessels too wide; lactate high) or *dry* (too little volume; lactate low).
+Each hour t, with the treatment (bolus level b, vasopressor level v) of the hour before,
+
+    base   from hour 7 moves .02 of the way towards 84 mmHg, plus noise          (shock resolves)
+    pool   .75 · pool + fluid(kind, b)                                           (fluid leaks away)
+    MAP    = base + pool + pressor(kind, v) + noise
+
+    pressor  septic 0, 3, 11, 5     dry 0, -2, -4, -6       (mmHg by level)
+    fluid    septic 0, -1, -2, -4   dry 0, 4, 5, -1
+
+so that for a septic patient vasopressor level 2 is best and fluid harms, and for a dry one a bolus
+of level 1 or 2 is best and vasopressors harm. The clinician looks at the last charted pressure and
+at the last vasopressor given, and nearly always starts with too little of it. Low pressure costs
+urine, raises lactate, and below 50 mmHg kills 2 % an hour.
+
+All is played in lockstep for n stays with the same random numbers whatever is done, so that two
+policies meet the same patients. `Chart` keeps what has been charted so far and gives the 29
+features of `dprl.studies.icu` hour by hour: a second, independent way to them (the first is SQL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.studies.icu.dictionary import FEATURES, RAW
+from dprl.studies.icu.stays import Cohort
+
+__all__ = ["BOLUS_ML", "Chart", "Choose", "Played", "clinician", "play", "reward_of"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Choose: TypeAlias = Callable[[Floats, Ints, np.random.Generator], Ints]
+"""Features (k, 29) with NaN where never charted, stays (k,), random numbers → actions (k,)."""
+
+PRESSOR = np.array([[0.0, 3.0, 11.0, 5.0], [0.0, -2.0, -4.0, -6.0]])
+FLUID = np.array([[0.0, -1.0, -2.0, -4.0], [0.0, 4.0, 5.0, -1.0]])
+"""mmHg by kind (septic, dry) and level."""
+
+RATES = np.array([0.0, 0.08, 0.25, 0.5])
+"""Norepinephrine, mcg/kg/min, by level; each hour's is up to 20 % more or less."""
+
+BOLUS_ML = np.array([0.0, 500.0, 1000.0, 1500.0])
+MINUTES = (12, 42)
+"""When pressures are charted in an hour; in the first, eight times: the stay is in the cohort."""
+
+FIRST = (3, 9, 15, 21, 27, 33, 39, 45, 51)
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Something charted for some stays: hour, minute, concept, values (NaN: not for this one)."""
+
+    hour: int
+    minute: int
+    concept: str
+    value: Floats
+
+
+class Chart:
+    """What has been charted and given so far, for n stays; values last charted, NaN if never."""
+
+    def __init__(self, n: int) -> None:
+        names = (*RAW, "gcs_eye", "gcs_verbal", "gcs_motor")
+        self.last: dict[str, Floats] = {name: np.full(n, np.nan) for name in names}
+        self.urine, self.fresh = np.full(n, np.nan), np.zeros(n, bool)  # of the hour being charted
+        self.since = {"urine": np.zeros(n, bool), "gcs": np.zeros(n, bool)}
+        self.given: list[tuple[Floats, Floats]] = []
+        self.levels = (np.zeros(n, np.int64), np.zeros(n, np.int64))
+
+    def put(self, event: Event) -> None:
+        """Chart something; call `turn` when its hour is over."""
+        there = ~np.isnan(event.value)
+        if event.concept == "urine":
+            self.urine = np.where(there, np.nansum([self.urine, event.value], axis=0), self.urine)
+            return
+        if event.concept.startswith("gcs"):
+            self.fresh |= there
+        self.last[event.concept] = np.where(there, event.value, self.last[event.concept])
+
+    def turn(self) -> None:
+        """The hour is over: what was charted in it becomes known."""
+        there = ~np.isnan(self.urine)
+        self.last["urine"] = np.where(there, self.urine, self.last["urine"])
+        self.since = {"urine": there, "gcs": self.fresh}
+        self.urine, self.fresh = np.full(len(there), np.nan), np.zeros(len(there), bool)
+
+    def give(self, bolus: Ints, pressor: Ints, ml: Floats, dose: Floats) -> None:
+        """Record the treatment of an hour: its levels, and how much."""
+        self.levels = (bolus, pressor)
+        self.given.append((ml, dose))
+
+    def features(self) -> Floats:
+        """float64 (n, 29) in the order of FEATURES; NaN where never charted."""
+        n = len(self.fresh)
+        gcs = self.last["gcs_eye"] + self.last["gcs_verbal"] + self.last["gcs_motor"]
+        known: dict[str, Any] = {**self.last, "gcs": gcs}
+        for name in ("fio2", "lactate", "alt", "ast", "creatinine", "po2"):
+            known[f"{name}_ever"] = ~np.isnan(self.last[name])
+        for name, flag in self.since.items():
+            known[f"{name}_since"] = flag
+        for what, levels in zip(("bolus", "vasopressor"), self.levels, strict=True):
+            for k in (1, 2, 3):
+                known[f"last_{what}_{k}"] = levels == k
+        zero = np.zeros(n)
+        for what, i in (("bolus", 0), ("vasopressor", 1)):
+            known[f"total_{what}"] = sum((g[i] for g in self.given), zero)
+            known[f"total_{what}_8h"] = sum((g[i] for g in self.given[-8:]), zero)
+        return np.column_stack([np.asarray(known[name], np.float64) for name in FEATURES])
+
+
+def clinician(x: Floats) -> Floats:
+    """What the simulated clinician does: π_b (k, 16) at features (k, 29), of which it sees three.
+
+    The last pressure, and the last levels given; never whether the patient is septic or dry.
+    """
+    low = x[:, FEATURES.index("map")] < 65
+    levels = [x[:, FEATURES.index(f"last_vasopressor_{k}")] for k in (1, 2, 3)]
+    held = (levels[0] + 2 * levels[1] + 3 * levels[2]).astype(np.int64)
+    step = np.array([[0.55, 0.35, 0.08, 0.02], [0.10, 0.62, 0.22, 0.06],
+                     [0.03, 0.17, 0.65, 0.15], [0.02, 0.08, 0.30, 0.60]])  # fmt: skip
+    rest = np.array([[0.97, 0.02, 0.01, 0.00], [0.45, 0.52, 0.03, 0.00],
+                     [0.15, 0.40, 0.43, 0.02], [0.05, 0.25, 0.40, 0.30]])  # fmt: skip
+    pressor = np.where(low[:, None], step[held], rest[held])
+    bolus = np.where(low[:, None], [0.74, 0.17, 0.07, 0.02], [0.97, 0.025, 0.005, 0.0])
+    return np.asarray((bolus[:, :, None] * pressor[:, None, :]).reshape(len(x), 16))
+
+
+def reward_of(pressure: Floats, urine: Floats) -> Floats:
+    """The reward of an hour with this mean pressure and urine (NaN: none charted)."""
+    line = 1 + np.interp(pressure, [40, 55, 60, 65], [-1, -0.15, -0.05, 0])
+    well = (pressure >= 55) & (np.nan_to_num(urine, nan=0.0) >= 30)
+    return np.asarray(np.where(well, 1.0, line))
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What happened: n stays of at most T hours.
+
+    Attributes:
+        hours: int64 (n,), whole hours before the patient left or died.
+        ends: float64 (n,), hours from the beginning to the end of the stay.
+        died: bool (n,).
+        septic: bool (n,).
+        action: int64 (n, T), what was done in each hour; -1 after the end.
+        ml: float64 (n, T), boluses.
+        rate: float64 (n, T), norepinephrine.
+        reward: float64 (n, T), NaN where there is no decision.
+        features: float64 (n, T, 29), NaN where never charted; None unless kept.
+        events: What was charted, hour by hour; empty unless kept.
+    """
+
+    hours: Ints
+    ends: Floats
+    died: NDArray[np.bool_]
+    septic: NDArray[np.bool_]
+    action: Ints
+    ml: Floats
+    rate: Floats
+    reward: Floats
+    features: Floats | None
+    events: list[Event]
+
+    def returns(self, gamma: float) -> Floats:
+        """float64 (n,), the discounted return of each stay."""
+        discount = gamma ** np.arange(self.reward.shape[1])
+        return np.asarray((np.nan_to_num(self.reward, nan=0.0) * discount).sum(axis=1))
+
+
+def play(
+    n: int,
+    seed: int,
+    choose: Choose,
+    *,
+    twins: Ints | None = None,
+    low: bool = True,
+    keep: bool = False,
+) -> Played:
+    """Play n stays with `choose`.
+
+    Args:
+        n: Stays.
+        seed: Of the patients and of all that happens to them.
+        choose: What is done; asked once an hour for the stays that go on.
+        twins: int64 (n,), the stay whose patient this is (kind and kidneys are the patient's).
+        low: False: patients who are not hypotensive, for tables that hold such too.
+        keep: Keep features and events.
+    """
+    T = Cohort().horizon
+    rng, act_rng = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
+    person = np.arange(n) if twins is None else twins
+    septic = (rng.random(n) < 0.6)[person]
+    kind = np.where(septic, 0, 1)
+    ventilated = rng.random(n) < 0.6
+    creatinine = rng.gamma(6, 0.2, n)[person] + 0.3
+    liver = rng.lognormal(3.4, 0.5, n)
+    planned = np.minimum(rng.uniform(20, 130, n), 1e3)
+    base = rng.normal(53, 3, n) if low else rng.normal(84, 3, n)
+    lactate = np.where(septic, rng.normal(4.2, 0.8, n), rng.normal(1.5, 0.3, n)).clip(0.5, 20)
+    pool = np.zeros(n)
+    chart, events = Chart(n), []
+    action = np.full((n, T), -1, np.int64)
+    ml, rate, reward = np.zeros((n, T)), np.zeros((n, T)), np.full((n, T), np.nan)
+    features = np.zeros((n, T, len(FEATURES))) if keep else None
+    ends, died = planned.copy(), np.zeros(n, bool)
+
+    def put(hour: int, minute: int, concept: str, value: Floats, digits: int = 0) -> None:
+        event = Event(hour, minute, concept, np.round(value, digits))
+        chart.put(event)
+        if keep:
+            events.append(event)
+
+    def only(mask: Any, value: Any) -> Floats:
+        return np.where(mask, value, np.nan)
+
+    for t in range(-1, T):
+        if t >= 0:
+            x = chart.features()
+            if features is not None:
+                features[:, t] = x
+            on = ends >= t + 1  # this whole hour is theirs
+            stays = np.flatnonzero(on)
+            u = act_rng.random((n, 2))
+            a = np.zeros(n, np.int64)
+            if len(stays):
+                a[stays] = choose(x[stays], stays, np.random.default_rng([seed, 3, t]))
+            action[stays, t] = a[stays]
+            ml[:, t] = np.where(on, BOLUS_ML[a // 4], 0)
+            rate[:, t] = np.where(on, np.round(RATES[a % 4] * (0.8 + 0.4 * u[:, 0]), 4), 0)
+        # What is charted in this hour: the treatment of the hour before has worked.
+        before = action[:, t - 1].clip(0) if t >= 1 else np.zeros(n, np.int64)
+        base = base + 0.02 * (84 - base) * (t > 6) + rng.normal(0, 1.0, n)
+        pool = 0.75 * pool + FLUID[kind, before // 4]
+        true = base + pool + PRESSOR[kind, before % 4]
+        minutes = FIRST if t == 0 else MINUTES if t > 0 else (30,)
+        for minute in minutes:
+            pressure = true + rng.normal(0, 1.5, n)
+            if t == 0 and low:
+                pressure = np.minimum(pressure, 64)
+            pressure = pressure.clip(20, 150)
+            put(t, minute, "map", pressure)
+            put(t, minute, "sbp", 1.35 * pressure + 6 + rng.normal(0, 3, n))
+            put(t, minute, "dbp", 0.82 * pressure + rng.normal(0, 2, n))
+        well = 1 / (1 + np.exp(-(true - 62) / 3))
+        urine = rng.gamma(6, 1, n) * (3 + 7 * well)
+        put(t, 55, "urine", only(rng.random(n) < 0.9, urine))
+        lactate = lactate + 0.1 * (np.where(septic, 3.0, 1.3) + 2 * (1 - well) - lactate)
+        if t % 6 == 5:
+            put(t, 20, "lactate", lactate * rng.lognormal(0, 0.05, n), 1)
+            put(t, 21, "po2", only(ventilated, rng.normal(95, 12, n).clip(40, 300)))
+        if t % 24 == 23:
+            put(t, 22, "creatinine", creatinine * rng.lognormal(0, 0.05, n), 1)
+            put(t, 23, "alt", only(septic, liver * rng.lognormal(0, 0.1, n)).clip(1))
+            put(t, 23, "ast", only(septic, 1.2 * liver * rng.lognormal(0, 0.1, n)).clip(1))
+        if t % 4 == 3:
+            awake = rng.random(n) < np.where(ventilated, 0.2, 0.85)
+            put(t, 5, "gcs_eye", np.where(awake, 4.0, 3.0))
+            put(t, 5, "gcs_verbal", np.where(ventilated, 1.0, np.where(awake, 5.0, 4.0)))
+            put(t, 5, "gcs_motor", np.full(n, 6.0))
+            put(t, 6, "fio2", only(ventilated, rng.choice([40.0, 50.0, 60.0], n)))
+        if t >= 1:  # this hour is the outcome of the decision before it
+            whole = ends >= t + 1
+            reward[:, t - 1] = only(whole, reward_of(chart.last["map"], chart.urine))
+        chart.turn()
+        if t >= 0:
+            levels = (a // 4, a % 4)
+            chart.give(*levels, ml[:, t], rate[:, t] * 60)
+            dies = (rng.random(n) < np.where(true < 50, 0.02, 0.0)) & (ends > t + 1.25) & (t > 1)
+            died |= dies
+            ends = np.where(dies, t + 1.25, ends)
+    hours = np.minimum(np.floor(ends), T).astype(np.int64)
+    return Played(hours, ends, died, septic, action, ml, rate, reward, features, events)

@@ -1,0 +1,355 @@
+"""From stays.parquet to the logs learners take: split by patient, filled from training alone.
+
+stays.parquet leaves what was never charted missing, so that nobody fills it with numbers from the
+wrong patients by accident: `dprl.read` refuses it. A `Preparation` is fitted on the training split;
+the same one then makes the log of every split.
+
+    medians        of each measured feature, over the training decisions in which it is known
+    usual_map      the training median of the mean pressure, where a reward needs one and none is
+    edges          of the action levels: the published ones, or terciles of the training doses
+
+Stays differ in length and the reward of an hour is nearly 1, so a return mostly says how many hours
+were left, which no feature tells. `reward="shortfall"` is the same reward less 1 (a good hour costs
+nothing): returns then compare how hours went, not how many there were.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.disk import check_target, replacing
+from dprl.errors import LogError, ParameterError
+from dprl.logs._io import write
+from dprl.logs._scans import columns_of_files, literal
+from dprl.logs._sources import quoted
+from dprl.logs.log import CUT, TERMINAL, Log
+from dprl.studies.icu.dictionary import COLUMNS, FEATURES, RAW, WEIGHTS
+from dprl.studies.icu.stays import Cohort, check_edges, run_sql, set_variables
+
+__all__ = [
+    "ACTIONS",
+    "PARTS",
+    "Preparation",
+    "Prepared",
+    "Stays",
+    "prepare",
+    "read_stays",
+    "write_splits",
+]
+
+ACTIONS = tuple(f"bolus {b}, vasopressor {v}" for b in range(4) for v in range(4))
+"""The 16 treatments: level of bolus, level of vasopressor."""
+
+PARTS = {
+    "episode": "stay_id", "group": "subject_id", "time": "hour", "action": "action",
+    "reward": "reward", "ended": "ended",
+}  # fmt: skip
+"""What the columns of a prepared log are called in a file."""
+
+Edges = Literal["published", "terciles"]
+Reward = Literal["published", "shortfall"]
+
+
+@dataclass(frozen=True)
+class Stays:
+    """Decisions in a file, of some or all of its patients.
+
+    Attributes:
+        path: A file `build` wrote.
+        subjects: The patients meant, sorted.
+        n_stays: Their stays.
+        n_decisions: Their decisions.
+    """
+
+    path: Path
+    subjects: tuple[int, ...]
+    n_stays: int
+    n_decisions: int
+
+    def __repr__(self) -> str:
+        return (
+            f"Stays: {self.n_stays:,} stays of {len(self.subjects):,} patients · "
+            f"{self.n_decisions:,} decisions"
+        )
+
+    def split(self, shares: Sequence[float] = (0.25, 0.25, 0.5), *, seed: int) -> tuple[Stays, ...]:
+        """Parts with about these shares of the patients; a patient is in one of them only."""
+        if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+            raise ParameterError(f"shares must be above 0 and add up to 1; got {tuple(shares)!r}.")
+        n = len(self.subjects)
+        ends = np.round(np.cumsum(shares) * n).astype(int)
+        if (np.diff(np.concatenate(([0], ends))) < 1).any():
+            raise LogError(
+                f"{n} patients cannot be split into {len(shares)} parts of {tuple(shares)}.",
+                do="A patient is never torn apart; use fewer parts, or more patients.",
+            )
+        order = np.random.default_rng(seed).permutation(n)
+        parts = np.split(order, ends[:-1])
+        return tuple(_stays(self.path, [self.subjects[i] for i in part]) for part in parts)
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """A connection in which `decisions` are these."""
+        import duckdb
+
+        made = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
+        names = ", ".join(name for name in COLUMNS if name not in made)
+        with duckdb.connect() as con:
+            con.execute("CREATE TABLE chosen AS SELECT unnest($1::BIGINT[]) AS subject_id",
+                        [list(self.subjects)])  # fmt: skip
+            con.execute(
+                f"CREATE VIEW decisions AS SELECT {names} FROM "
+                f"{_scan(self.path)} "
+                "SEMI JOIN chosen USING (subject_id)"
+            )
+            yield con
+
+
+def _scan(path: Path) -> str:
+    """SQL that reads this very file."""
+    return f"read_parquet({quoted(literal(path), chr(39))}, hive_partitioning=false)"
+
+
+def read_stays(path: str | os.PathLike[str]) -> Stays:
+    """The decisions in a file that `build` wrote."""
+    import duckdb
+
+    file = Path(path)
+    if not file.is_file():
+        raise LogError(f"there is no file {str(file)!r}.", do="Make it: dprl icu build.")
+    try:
+        with duckdb.connect() as con:
+            columns_of_files([str(file)], "parquet", con.execute)  # each column once
+            there = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
+            missing = [name for name in COLUMNS if name not in there]
+            if not missing:
+                found = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
+    except duckdb.Error as error:
+        raise LogError(f"{str(file)!r} is no Parquet file.", str(error).splitlines()[0]) from error
+    if missing:
+        raise LogError(
+            f"{str(file)!r} lacks {len(missing)} columns of a table of stays: "
+            f"{', '.join(missing[:6])}.",
+            do="Make it with dprl icu build.",
+        )
+    return _stays(file, [row[0] for row in found])
+
+
+def _stays(path: Path, subjects: Sequence[int]) -> Stays:
+    chosen = Stays(path, tuple(sorted(subjects)), 0, 0)
+    with chosen.open() as con:
+        n = con.execute("SELECT count(DISTINCT stay_id), count(*) FROM decisions").fetchone()
+    return Stays(path, chosen.subjects, int(n[0]), int(n[1]))
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What fills and bins the decisions, from the training split alone.
+
+    Attributes:
+        medians: Measured feature → its training median.
+        bolus_edges: Upper edges of bolus levels 1 and 2, mL.
+        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg.
+        reward: "published", in [0, 1]; or "shortfall", less 1.
+        notes: What was odd, for people.
+    """
+
+    medians: dict[str, float]
+    bolus_edges: tuple[float, float]
+    vasopressor_edges: tuple[float, float]
+    reward: Reward = "published"
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def fit(
+        cls,
+        train: Stays,
+        *,
+        edges: Edges = "published",
+        reward: Reward = "published",
+        cohort: Cohort | None = None,
+    ) -> Preparation:
+        """Fit on the training split.
+
+        Args:
+            train: Its decisions.
+            edges: Of vasopressor levels: "published", or "terciles" of the training doses above 0.
+            reward: "published", or "shortfall": less 1, so that a good hour costs nothing.
+            cohort: Where the published edges are kept.
+        """
+        if edges not in ("published", "terciles"):
+            raise ParameterError(f"edges must be 'published' or 'terciles'; got {edges!r}.")
+        if reward not in ("published", "shortfall"):
+            raise ParameterError(f"reward must be 'published' or 'shortfall'; got {reward!r}.")
+        rules = cohort or Cohort()
+        pressor = rules.vasopressor_edges
+        with train.open() as con:
+            found = con.execute(
+                f"SELECT {', '.join(f'median({name})' for name in RAW)} FROM decisions"
+            ).fetchone()
+            if edges == "terciles":
+                cuts = con.execute(
+                    "SELECT quantile_cont(vasopressor_dose, [1/3, 2/3]) FROM decisions "
+                    "WHERE vasopressor_dose > 0"
+                ).fetchone()[0]
+                if cuts is None:
+                    raise LogError(
+                        "no vasopressor was given in the training split: there are no terciles.",
+                        do="Use edges='published'.",
+                    )
+                pressor = (float(cuts[0]), float(cuts[1]))
+                check_edges("terciles of the vasopressor doses", pressor)
+        if found[RAW.index("map")] is None:
+            raise LogError(
+                f"no mean pressure is known at any of {train.n_decisions:,} training decisions.",
+                do="Rewards and states rest on it; use more patients.",
+            )
+        notes = [
+            f"{name!r} is known nowhere in the training split: set to 0 where missing."
+            for name, value in zip(RAW, found, strict=True)
+            if value is None
+        ]
+        medians = {n: 0.0 if v is None else float(v) for n, v in zip(RAW, found, strict=True)}
+        return cls(medians, rules.bolus_edges, pressor, reward, tuple(notes))
+
+    def log(self, stays: Stays) -> Log:
+        """The log of any split: 29 features, 16 actions, groups are patients."""
+        with stays.open() as con:
+            set_variables(
+                con,
+                bolus_edges=self.bolus_edges,
+                vasopressor_edges=self.vasopressor_edges,
+                usual_map=self.medians["map"],
+            )
+            run_sql(con, "actions")
+            run_sql(con, "reward")
+            got = con.execute("SELECT * FROM rewarded ORDER BY stay_id, hour").fetchnumpy()
+        return _log(got, self.medians, 1.0 if self.reward == "shortfall" else 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "medians": self.medians, "bolus_edges": list(self.bolus_edges),
+            "vasopressor_edges": list(self.vasopressor_edges), "reward": self.reward,
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def _log(got: dict[str, Any], medians: dict[str, float], less: float) -> Log:
+    """The log of fetched rows, sorted by stay and hour."""
+    stay = np.asarray(got["stay_id"])
+    episodes, first, lengths = np.unique(stay, return_index=True, return_counts=True)
+    subject = np.asarray(got["subject_id"])[first]
+    groups, group = np.unique(subject, return_inverse=True)
+    last = np.asarray(got["ended"])[first + lengths - 1]
+    return Log(
+        starts=np.concatenate(([0], np.cumsum(lengths))),
+        action=np.asarray(got["bolus"]) * 4 + np.asarray(got["vasopressor"]),
+        reward=np.asarray(got["reward"], np.float64) - less,
+        actions=ACTIONS,
+        features=np.column_stack([_feature(got, name, medians) for name in FEATURES]),
+        feature_names=FEATURES,
+        episodes=tuple(episodes.tolist()),
+        group=group.astype(np.int32),
+        groups=tuple(groups.tolist()),
+        time=np.asarray(got["hour"], np.int64),
+        ended=np.where(last == "cut", CUT, TERMINAL),
+        columns={**PARTS, "state": list(FEATURES)},
+    )
+
+
+def _feature(got: dict[str, Any], name: str, medians: dict[str, float]) -> NDArray[np.float64]:
+    if name in medians:
+        return np.ma.filled(np.ma.asarray(got[name], np.float64), medians[name])
+    if name in got:
+        return np.asarray(got[name], np.float64)
+    what, level = name.rsplit("_", 1)  # last_bolus_2: was the last bolus of level 2?
+    return np.asarray(np.asarray(got[what]) == int(level), np.float64)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Three logs of different patients, and what made them.
+
+    Attributes:
+        train: What learners fit on.
+        valid: For choosing settings.
+        test: For evaluation, never looked at before.
+        preparation: Medians and edges, of the training patients alone.
+    """
+
+    train: Log
+    valid: Log
+    test: Log
+    preparation: Preparation
+
+
+def prepare(
+    stays: Stays,
+    *,
+    seed: int,
+    shares: Sequence[float] = (0.25, 0.25, 0.5),
+    edges: Edges = "published",
+    reward: Reward = "published",
+    cohort: Cohort | None = None,
+) -> Prepared:
+    """Split by patient, fit the preparation on the first part, make the logs of all three.
+
+    Args:
+        stays: The decisions.
+        seed: Of the split.
+        shares: Of the patients in training, validation and test.
+        edges: See `Preparation.fit`.
+        reward: See `Preparation.fit`.
+        cohort: See `Preparation.fit`.
+    """
+    if len(shares) != 3:
+        raise ParameterError(f"shares must be three numbers; got {tuple(shares)!r}.")
+    train, valid, test = stays.split(shares, seed=seed)
+    fitted = Preparation.fit(train, edges=edges, reward=reward, cohort=cohort)
+    return Prepared(fitted.log(train), fitted.log(valid), fitted.log(test), fitted)
+
+
+WRITTEN = ("train.parquet", "valid.parquet", "test.parquet", "preparation.json", "dprl.toml")
+"""The files of a split, in its folder."""
+
+
+def write_splits(
+    data: Prepared, folder: Path, *, seed: int, shares: Sequence[float]
+) -> dict[str, Any]:
+    """Write the three logs, how they were made, and a dprl.toml that knows their columns."""
+    check_target(*(folder / name for name in WRITTEN))
+    folder.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}
+    for name in ("train", "valid", "test"):
+        log: Log = getattr(data, name)
+        write(log, folder / f"{name}.parquet")
+        facts[name] = {
+            "stays": log.n_episodes, "patients": len(log.groups), "decisions": log.n_steps,
+            "digest": log.digest(),
+        }  # fmt: skip
+    with replacing(folder / "preparation.json") as part:
+        part.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    with replacing(folder / "dprl.toml") as part:
+        part.write_text(_toml(), encoding="utf-8")
+    return {**facts, "folder": str(folder)}
+
+
+def _toml() -> str:
+    """Defaults for `dprl check` and `dprl fit` beside the logs."""
+    weights = ",\n".join(f'  "{name}={weight:g}"' for name, weight in WEIGHTS.items())
+    columns = "\n".join(f'{part} = "{name}"' for part, name in PARTS.items())
+    return (
+        f"[log]\n{columns}\nstate = {json.dumps(list(FEATURES))}\n\n"
+        "[fit]\nradius = 10.0\nn_min = 10\ngamma = 0.99\nplan = false\n"
+        f'cut = "terminal"\nweight = [\n{weights},\n]\n'
+    )

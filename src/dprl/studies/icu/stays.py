@@ -1,0 +1,390 @@
+"""From a folder of MIMIC tables to stays.parquet: one hourly treatment decision a row.
+
+The work is SQL, one concept a file (`sql/`), run in this order by DuckDB on a database in a
+temporary folder: tables are scanned with filters on items and stays, never loaded; what does not
+fit into the memory limit goes to disk.
+
+    stays → charted → cohort → vitals, gcs, labs, urine → infusions, fluids → vasopressors, boluses
+    → grid (a row a stay and hour) → features → actions → reward
+
+Nothing here looks across patients: no median, no scale, no bin is estimated (see `Preparation`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dprl._core.disk import check_target, replacing
+from dprl._core.limits import said_if_short
+from dprl._core.table import Table
+from dprl.errors import LogError, ParameterError
+from dprl.logs._files import Progress
+from dprl.logs._scans import literal
+from dprl.logs._sources import quoted
+from dprl.studies.icu.dictionary import COLUMNS, dictionary
+from dprl.studies.icu.tables import Tables, find_tables
+
+__all__ = ["Built", "Cohort", "build", "run_sql", "set_variables"]
+
+STEPS = (
+    "stays", "charted", "cohort", "vitals", "gcs", "labs", "urine", "LAYOUT", "vasopressors",
+    "boluses", "grid", "features", "actions", "reward",
+)  # fmt: skip
+CONCEPTS = {
+    "chart": ("map", "sbp", "dbp", "fio2", "gcs_eye", "gcs_verbal", "gcs_motor", "weight"),
+    "lab": ("lactate", "creatinine", "alt", "ast", "po2", "fio2"),
+    "output": ("urine", "irrigant"),
+    "input": ("norepinephrine", "epinephrine", "phenylephrine", "dopamine", "vasopressin", "fluid"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cohort:
+    """Who is in, and the numbers of the rules.
+
+    Attributes:
+        horizon: Hours looked at, from the beginning of the stay.
+        low_map: A mean pressure below this is low, mmHg.
+        low_n: So many low ones must be charted within the horizon.
+        look_back: Hours before the stay whose values count as known.
+        bolus_ml: Smallest bolus, mL.
+        bolus_edges: Upper edges of bolus levels 1 and 2, mL.
+        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg in the hour.
+        rate_cap: No infusion counts as faster than this, norepinephrine-equivalent mcg/kg/min.
+        usual_weight: For rates per minute where no weight is known, kg.
+        hold: CareVue: a charted rate holds at most so many hours.
+    """
+
+    horizon: int = 72
+    low_map: float = 65.0
+    low_n: int = 7
+    look_back: int = 6
+    bolus_ml: float = 200.0
+    bolus_edges: tuple[float, float] = (500.0, 1000.0)
+    vasopressor_edges: tuple[float, float] = (8.1, 21.58)
+    rate_cap: float = 3.0
+    usual_weight: float = 80.0
+    hold: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("horizon", 2), ("low_n", 1), ("look_back", 1), ("hold", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ParameterError(f"{name} must be a whole number from {least}; got {value!r}.")
+        for name in ("low_map", "bolus_ml", "rate_cap", "usual_weight"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ParameterError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+        for name in ("bolus_edges", "vasopressor_edges"):
+            check_edges(name, getattr(self, name))
+
+
+def check_edges(name: str, edges: Any) -> None:
+    """Refuse edges that are not two rising numbers above 0."""
+    if len(edges) != 2 or not 0 < edges[0] < edges[1] < float("inf"):
+        raise ParameterError(f"{name} must be two rising numbers above 0; got {edges!r}.")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was built.
+
+    Attributes:
+        path: The table of decisions.
+        flow: How many stays and patients each condition left.
+        summary: Counts and shares that describe the decisions.
+        notes: What was odd and how it was treated, for people.
+        layout: MIMIC-IV or MIMIC-III.
+    """
+
+    path: Path
+    flow: Table
+    summary: dict[str, Any]
+    notes: tuple[str, ...]
+    layout: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "stays": str(self.path), "layout": self.layout, "flow": self.flow.to_dicts(),
+            **self.summary, "notes": list(self.notes), "dictionary": dictionary().to_dicts(),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        s = self.summary
+        shares = (
+            f"A bolus in {100 * s['bolus_hours']:.1f} % of the hours, a vasopressor in "
+            f"{100 * s['vasopressor_hours']:.1f} %; mean reward {s['mean_reward']:.3f}; "
+            f"{s['died']:,} stays end with death, {s['cut']:,} are cut at the horizon."
+        )
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([str(self.flow), "", shares, *notes])
+
+
+def build(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    cohort: Cohort | None = None,
+    items: str | os.PathLike[str] | None = None,
+    memory: str = "4GB",
+    threads: int | None = None,
+    temp: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Write the decisions of the hypotension cohort of a folder of MIMIC tables.
+
+    Beside `out` go its data dictionary and its flow of counts, as `OUT.dictionary.md` and
+    `OUT.flow.md`.
+
+    Args:
+        folder: MIMIC-IV (with `icu/` and `hosp/`) or MIMIC-III (flat): csv.gz, csv or parquet.
+        out: A `.parquet` file.
+        cohort: Who is in, and the numbers of the rules.
+        items: A CSV file in place of our list of item codes, with the same columns.
+        memory: How much DuckDB may hold; the rest goes to disk.
+        threads: How many DuckDB may use; the result does not depend on it.
+        temp: A folder with room for temporary files; the system's by default.
+        progress: Called with a stage's name and the share of it that is done.
+    """
+    target = Path(out)
+    if target.suffix.lower() != ".parquet":
+        raise ParameterError(f"{str(target)!r} must end in .parquet.")
+    if not target.parent.is_dir():
+        raise LogError(f"the folder of {str(target)!r} does not exist.", do="Make it first.")
+    beside = {kind: target.with_name(f"{target.stem}.{kind}.md") for kind in ("dictionary", "flow")}
+    check_target(target, *beside.values())
+    rules = cohort or Cohort()
+    tables = find_tables(Path(folder))
+    say = progress or (lambda stage, share: None)
+    room = str(temp or tempfile.gettempdir())
+    with said_if_short("building the cohort", room), database(memory, threads, temp) as con:
+        tables.open(con)
+        load_items(con, items)
+        set_variables(con, **asdict(rules), usual_map=None)
+        for i, step in enumerate(STEPS):
+            say(f"{tables.layout.name}: {step.lower()}", i / len(STEPS))
+            run_sql(con, tables.layout.sql if step == "LAYOUT" else step, tables)
+            if step == "cohort":
+                _refuse_empty(con, tables, rules)
+        built = Built(target, _flow(con, rules), _summary(con), _notes(con), tables.layout.name)
+        _write(con, built, target)
+    say(f"{tables.layout.name}: done", 1.0)
+    return built
+
+
+@contextmanager
+def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
+    """A DuckDB database in a folder of its own, which goes when it is closed."""
+    import duckdb
+
+    where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
+    with tempfile.TemporaryDirectory(prefix="dprl-icu-", dir=where) as place:
+        con = duckdb.connect(str(Path(place) / "icu.duckdb"))
+        try:
+            con.execute(f"SET temp_directory = {quoted(str(Path(place) / 'spill'), chr(39))}")
+            con.execute("SET preserve_insertion_order = false")
+            con.execute("SET enable_progress_bar = false")
+            con.execute("SET TimeZone = 'UTC'")
+            try:
+                con.execute(f"SET memory_limit = {quoted(memory, chr(39))}")
+            except duckdb.Error as error:
+                raise ParameterError(
+                    f"memory must be a size such as 4GB; got {memory!r}."
+                ) from error
+            if threads is not None:
+                if threads < 1:
+                    raise ParameterError(f"threads must be at least 1; got {threads!r}.")
+                con.execute(f"SET threads = {int(threads)}")
+            yield con
+        finally:
+            con.close()
+
+
+def run_sql(con: Any, name: str, tables: Tables | None = None) -> None:
+    """Run one of the packaged SQL files."""
+    import duckdb
+
+    text = (
+        resources.files("dprl.studies.icu")
+        .joinpath("sql", f"{name}.sql")
+        .read_text(encoding="utf-8")
+    )
+    try:
+        con.execute(text)
+    except duckdb.ConversionException as error:
+        raise LogError(
+            "a table holds a value that is not what its column must be.",
+            f"{name}.sql: {str(error).splitlines()[0]}",
+            f"Mend it in {tables.folder if tables else 'the table'}.",
+        ) from error
+    except duckdb.OutOfMemoryException as error:
+        raise LogError(
+            f"the memory limit is too small for the step {name!r}.",
+            str(error).splitlines()[0],
+            "Give it more (memory='8GB'), or fewer threads.",
+        ) from error
+
+
+def set_variables(con: Any, **values: Any) -> None:
+    """Give the SQL files their numbers."""
+    for name, value in values.items():
+        words = "NULL::DOUBLE" if value is None else str(value)
+        if isinstance(value, tuple):
+            words = f"[{', '.join(map(repr, value))}]::DOUBLE[]"
+        con.execute(f"SET VARIABLE {name} = {words}")
+
+
+def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
+    """The table `items`: which code means which concept, and what a valid value is."""
+    import duckdb
+
+    packaged = resources.files("dprl.studies.icu").joinpath("items.csv")
+    path = str(packaged) if items is None else os.fspath(items)
+    if not Path(path).is_file():
+        raise LogError(f"there is no file {path!r}.", do="Name a CSV file of item codes.")
+    types = (
+        "{'concept': 'VARCHAR', 'source': 'VARCHAR', 'itemid': 'BIGINT', 'rank': 'INTEGER', "
+        "'low': 'DOUBLE', 'high': 'DOUBLE', 'label': 'VARCHAR'}"
+    )
+    try:
+        con.execute(
+            f"CREATE TABLE items AS SELECT * FROM read_csv({quoted(literal(path), chr(39))}, "
+            f"header = true, hive_partitioning = false, columns = {types})"
+        )
+    except duckdb.Error as error:
+        raise LogError(
+            "the list of items cannot be read.",
+            f"{path}: {str(error).splitlines()[0]}",
+            "Its columns are concept, source, itemid, rank, low, high, label.",
+        ) from error
+    pairs = con.execute("SELECT DISTINCT source, concept FROM items ORDER BY ALL").fetchall()
+    for source, concept in pairs:
+        if concept not in CONCEPTS.get(source, ()):
+            raise LogError(
+                f"the list of items has a concept {concept!r} of source {source!r}.",
+                path,
+                "; ".join(f"{s}: {', '.join(c)}" for s, c in CONCEPTS.items()) + ".",
+            )
+    double = con.execute(
+        "SELECT itemid FROM items GROUP BY source, itemid HAVING count(*) > 1 ORDER BY 1"
+    ).fetchone()
+    if double:
+        raise LogError("an item is listed twice.", f"{path}: itemid {double[0]}")
+
+
+# -- what people are told --------------------------------------------------------------------------
+
+
+def _count(con: Any, sql: str) -> tuple[int, int]:
+    """Stays and patients of a query over `stays`."""
+    found = con.execute(f"SELECT count(*), count(DISTINCT subject_id) FROM stays {sql}").fetchone()
+    return int(found[0]), int(found[1])
+
+
+def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
+    if con.execute("SELECT count(*) FROM cohort").fetchone()[0]:
+        return
+    stays = con.execute("SELECT count(*) FROM icustays").fetchone()[0]
+    some = con.execute("SELECT count(*), coalesce(max(low), 0) FROM pressures").fetchone()
+    raise LogError(
+        f"none of {stays:,} stays is in the cohort: {some[0]:,} have a mean pressure charted, and "
+        f"the most below {rules.low_map:g} mmHg in one stay are {some[1]:,} of {rules.low_n} asked "
+        "for.",
+        f"{tables.files['chartevents']}",
+        "Are the items of mean pressure those of this hospital? See the how-to, items=.",
+    )
+
+
+def _flow(con: Any, rules: Cohort) -> Table:
+    all_stays = con.execute("SELECT count(*), count(DISTINCT subject_id) FROM icustays").fetchone()
+    low = f"stay_id IN (SELECT stay_id FROM pressures WHERE low >= {rules.low_n})"
+    rows = [
+        ("ICU stays", *all_stays, None),
+        ("with a beginning and an end", *_count(con, ""), None),
+        (
+            f"with a valid mean pressure charted in the first {rules.horizon} h",
+            *_count(con, "WHERE stay_id IN (SELECT stay_id FROM pressures)"), None,
+        ),
+        (
+            f"with {rules.low_n} or more below {rules.low_map:g} mmHg",
+            *_count(con, f"WHERE {low}"),
+            _total(con, f"SELECT sum(greatest(0, hours_in_unit - 1)) FROM stays WHERE {low}"),
+        ),
+        (
+            "alive for two whole hours: the cohort, hours before death",
+            *_count(con, f"WHERE {low} AND n_hours >= 2"),
+            _total(con, "SELECT count(*) FROM decisions"),
+        ),
+    ]  # fmt: skip
+    names = ("step", "stays", "patients", "decisions")
+    return Table(
+        dict(zip(names, (list(c) for c in zip(*rows, strict=True)), strict=True)),
+        "From ICU stays to the cohort",
+        "A decision is a whole hour of a stay that has a whole hour after it.",
+    )
+
+
+def _total(con: Any, sql: str) -> int:
+    return int(con.execute(sql).fetchone()[0] or 0)
+
+
+def _summary(con: Any) -> dict[str, Any]:
+    found = con.execute(
+        "SELECT count(DISTINCT stay_id), count(DISTINCT subject_id), count(*), "
+        "avg(CAST(bolus > 0 AS INTEGER)), avg(CAST(vasopressor > 0 AS INTEGER)), "
+        "coalesce(CAST(sum(CAST(reward AS DECIMAL(18, 12))) AS DOUBLE) / count(reward), 'nan'), "
+        "count(*) - count(reward) FROM rewarded"
+    ).fetchone()
+    names = (
+        "n_stays", "patients", "decisions", "bolus_hours", "vasopressor_hours", "mean_reward",
+        "rewards_missing",
+    )  # fmt: skip
+    facts = dict(zip(names, found, strict=True))
+    facts["died"] = _total(
+        con, "SELECT count(*) FROM cohort WHERE died AND n_hours < getvariable('horizon')"
+    )
+    facts["cut"] = _total(con, "SELECT count(DISTINCT stay_id) FROM decisions WHERE ended = 'cut'")
+    return facts
+
+
+def _notes(con: Any) -> tuple[str, ...]:
+    notes = []
+    for concept, unit, n in con.execute(
+        "SELECT concept, unit, count(*) FROM pressor_rates WHERE unit_factor IS NULL AND rate > 0 "
+        "GROUP BY ALL ORDER BY ALL"
+    ).fetchall():
+        notes.append(f"{n:,} rows of {concept} have the unit {unit!r}, which is unknown: left out.")
+    capped = _total(
+        con,
+        "SELECT count(*) FROM pressor_rates WHERE rate * unit_factor * equivalent > "
+        "getvariable('rate_cap')",
+    )
+    if capped:
+        notes.append(f"{capped:,} vasopressor rates are outliers and count as the cap.")
+    blank = _total(con, "SELECT count(*) FROM rewarded WHERE reward IS NULL")
+    if blank:
+        notes.append(
+            f"{blank:,} decisions have no mean pressure charted up to the end of the next hour: "
+            "their reward is missing until the training median fills it."
+        )
+    return tuple(notes)
+
+
+def _write(con: Any, built: Built, target: Path) -> None:
+    columns = ", ".join(COLUMNS)
+    con.execute("SET preserve_insertion_order = true")  # else row groups may change places
+    with replacing(target) as part:
+        con.execute(
+            f"COPY (SELECT {columns} FROM rewarded ORDER BY stay_id, hour) TO "
+            f"{quoted(str(part), chr(39))} (FORMAT parquet, COMPRESSION zstd)"
+        )
+    for kind, table in (("dictionary", dictionary()), ("flow", built.flow)):
+        with replacing(target.with_name(f"{target.stem}.{kind}.md")) as part:
+            part.write_text(table.to_markdown(), encoding="utf-8")

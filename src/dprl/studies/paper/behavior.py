@@ -1,0 +1,68 @@
+"""SPIBB with the true behaviour against SPIBB with the behaviour estimated from the log.
+
+SPIBB's guarantee needs the behaviour policy; in practice nobody has it. DPRL never needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.envs import rooms, soft
+from dprl.studies.harness import Experiment, Row, Rows, Setting
+from dprl.studies.paper.contest import blocks, pivot, rows_of, summarise
+from dprl.studies.paper.lines import draw
+
+__all__ = ["EXPERIMENT"]
+
+GRIDS = {"rooms": rooms, "soft": soft}
+CONTESTANTS: tuple[Setting, ...] = (
+    *(
+        {"learner": "SPIBB", "n_min": n, "behavior": known}
+        for n in (5, 20)
+        for known in ("true", "estimated")
+    ),
+    *({"learner": "DPRL", "n_min": n, "contrast": True} for n in (5, 20)),
+)
+
+
+def settings(quick: bool, seed: int) -> Sequence[Setting]:
+    """Tasks: grids x sizes x blocks of datasets."""
+    sizes, datasets = ((10, 50, 100), 50) if quick else ((10, 25, 50, 100, 500), 500)
+    return [
+        task
+        for grid in GRIDS
+        for n in sizes
+        for task in blocks({"grid": grid, "n": n}, datasets, seed)
+    ]
+
+
+def run(setting: Setting) -> list[Row]:
+    """One block of datasets of one grid."""
+    return rows_of(GRIDS[setting["grid"]](), setting, CONTESTANTS)
+
+
+def summary(rows: Rows) -> Table:
+    """Mean and CVaR against n for each grid."""
+    return summarise(rows, "SPIBB with true and with estimated behaviour")
+
+
+def figure(rows: Rows) -> Any:
+    """CVaR and mean against n, a row a grid."""
+    table = summary(rows)
+    names = list(dict.fromkeys(table["contestant"]))
+    figure, axes = plot.grid(len(GRIDS), 2, width=4.2)
+    for row, name in zip(axes, GRIDS, strict=True):
+        for axis, column, words in zip(row, ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True):
+            draw(axis, table, name, column, names)
+            axis.set_title(f"{name}: {words} of the value")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "behavior", "What does SPIBB lose when the behaviour must be estimated?",
+    settings, run, summary, figure, pivot,
+)  # fmt: skip

@@ -1,0 +1,247 @@
+"""Do certificates hold? Three problems whose truth is known, and many logs of each.
+
+Three questions, three kinds of rows:
+
+* *pair*: the lower bound of E x - E y of every pair seen, alone, at level .05: how often is the
+  truth above it, and how far below the truth is it? E-value, Chernoff (KL) and Hoeffding.
+* *policy*: does the claim of a gated policy hold (no harmful suggestion, gain not overstated), how
+  often does an ungated one issue a harmful suggestion, and what does Theorem 1 say?
+* *approximate*: does the bootstrap interval of an ungated policy's gain cover the truth, on
+  held-out groups and (as a warning) on the log that chose the policy?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.certificate._approximate_gain import approximate_gain, estimate
+from dprl.certificate._evalue import differences, hoeffding_difference, kl_difference
+from dprl.certificate._gate import gate
+from dprl.certificate._histograms import histograms
+from dprl.envs.chain import dense_chain
+from dprl.envs.forest import forest
+from dprl.envs.gridworld import small_grid
+from dprl.evidence.tabular import evidence
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs._censoring import settle
+from dprl.logs.log import Log
+from dprl.planning.finite_mdp import FiniteMDP
+from dprl.policies.table import Policy
+from dprl.studies.harness import Experiment, Row, Rows, Setting
+from dprl.studies.paper.contest import VALUES, blocks, mdp_seed
+
+__all__ = ["EXPERIMENT"]
+
+PROBLEMS: Final = {"small grid": (small_grid, 500), "forest": (forest, 1_000),
+                   "dense chain": (dense_chain, 2_000)}  # fmt: skip
+DATASETS, N_MIN, DELTA, LEVEL, DRAWS, BOOTSTRAPPED = 400, 20, 0.05, 0.05, 200, 100
+CUT: Final = "terminal"
+Floats = NDArray[np.float64]
+
+
+def settings(quick: bool, seed: int) -> Sequence[Setting]:
+    """Tasks: problems x blocks of datasets."""
+    return [
+        {**task, "problem": name}
+        for name, (_, n) in PROBLEMS.items()
+        for task in blocks({"n": n}, 25 if quick else DATASETS, seed)
+    ]
+
+
+def run(setting: Setting) -> list[Row]:
+    """Everything about one block of datasets of one problem."""
+    mdp = PROBLEMS[setting["problem"]][0]()
+    V = mdp.state_values()
+    Q = mdp.action_values(V)
+    rows = []
+    for dataset in range(setting["first"], setting["last"]):
+        log = settle(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
+        found = [*_pairs(mdp, log, Q), *_policies(mdp, log, Q - V[:, None])]
+        if dataset < BOOTSTRAPPED:
+            found += _approximate(mdp, log)
+        rows += [{"problem": mdp.name, "n": setting["n"], "dataset": dataset, **row}
+                 for row in found]  # fmt: skip
+    return rows
+
+
+def _row(what: str, who: str, **facts: Any) -> Row:
+    """A row: what kind, whose; cases counted, how many held, and numbers (NaN where none)."""
+    names = ("cases", "held", "harmful", "issued", "claimed", "truth")
+    return {"what": what, "who": who, **{n: float(facts.get(n, np.nan)) for n in names}}
+
+
+def _pairs(mdp: FiniteMDP, log: Log, Q: Floats) -> list[Row]:
+    """Bounds of single pairs at level .05, over the pairs with at least 5 of either kind."""
+    known = evidence(log, mdp.gamma)
+    x, y = known.took, known.others
+    at = np.nonzero((x.n >= 5) & (y.n >= 5))
+    if not len(at[0]):
+        return []
+    low, high = VALUES[mdp.name]
+    D, p = high - low, mdp.behavior[at]
+    rest = (mdp.behavior * Q).sum(axis=1)[at[0]] - p * Q[at]
+    truth = Q[at] - rest / (1 - p)
+    pairs = at[0] * len(mdp.actions) + at[1]
+    unit: list[Any] = [(x.mean[at] - low) / D, x.n[at], (y.mean[at] - low) / D, y.n[at], LEVEL]
+    bounds = {
+        "e-value": differences(histograms(log, mdp.gamma, (low, high)), pairs, LEVEL).low,
+        "Chernoff": D * kl_difference(*unit),
+        "Hoeffding": D * hoeffding_difference(*unit),
+    }
+    return [
+        _row("pair", name, cases=len(truth), held=(bound <= truth + 1e-9).sum(),
+             claimed=(bound / D).mean(), truth=(truth / D).mean())
+        for name, bound in bounds.items()
+    ]  # fmt: skip
+
+
+def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
+    """Gated and ungated policies against the truth."""
+    shared: dict[str, Any] = {"n_min": N_MIN, "gamma": mdp.gamma, "cut": CUT}
+    learner = DPRLDiscrete(**shared)
+    ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA}
+    policies: dict[str, Policy] = {
+        "paper's rule": DPRLDiscrete(contrast=False, **shared).fit(log),
+        "contrast": learner.fit(log),
+        "gate, swap-split": gate(learner, log, **ask),
+        "gate, in-sample": gate(learner, log, mode="in-sample", states_fixed=True, **ask),
+    }
+    rows, usual = [], mdp.value()
+    for name, policy in policies.items():
+        truth = mdp.value(policy) - usual
+        speaks = np.flatnonzero(policy.choice >= 0)
+        harmful = bool((A[speaks, policy.choice[speaks]] < -1e-9).any())
+        facts: dict[str, Any] = {"issued": len(speaks), "harmful": harmful, "truth": truth}
+        if policy.certificate is not None:
+            gain = policy.certificate.gain or 0.0
+            facts |= {"claimed": gain, "held": not harmful and gain <= truth + 1e-9, "cases": 1}
+        rows.append(_row("policy", name, **facts))
+    bounds = policies["gate, in-sample"].certificate
+    assert bounds is not None  # a gated policy has one
+    truth = mdp.value(policies["contrast"]) - usual
+    for name, value in bounds.bounds.items():
+        claimed = -np.inf if value is None else value
+        rows.append(_row("policy", name, claimed=claimed, truth=truth, held=claimed <= truth,
+                         cases=1))  # fmt: skip
+    return rows
+
+
+def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
+    """Bootstrap intervals of an ungated policy's gain."""
+    train, test = log.split(0.5, seed=0)
+    policy = DPRLDiscrete(n_min=N_MIN, gamma=mdp.gamma, cut=CUT).fit(train)
+    if not (policy.choice >= 0).any():
+        return []
+    truth = mdp.value(policy) - mdp.value()
+    ask: dict[str, Any] = {"level": 0.95, "draws": DRAWS, "seed": 0, "cut": CUT}
+    found = {
+        "bootstrap, held-out": approximate_gain(policy, test, **ask),
+        "bootstrap, own log": estimate(policy, train, **ask),
+    }
+    return [
+        _row("approximate", name, cases=1, held=gain.low <= truth <= gain.high,
+             claimed=gain.gain, truth=truth)
+        for name, gain in found.items()
+    ]  # fmt: skip
+
+
+def summary(rows: Rows) -> Table:
+    """A line for each problem, question and method."""
+    keys = list(zip(rows["problem"], rows["what"], rows["who"], strict=True))
+    order = list(dict.fromkeys(keys))
+    place = {key: i for i, key in enumerate(order)}
+    group = np.array([place[key] for key in keys])
+    columns: dict[str, list[Any]] = {
+        k: [] for k in ("problem", "what", "method", "datasets", "held", "harmful", "issued",
+                        "claimed", "truth")
+    }  # fmt: skip
+    for i, (problem, what, who) in enumerate(order):
+        some = {k: v[group == i] for k, v in rows.items()}
+        for name, value in {
+            "problem": str(problem), "what": str(what), "method": str(who),
+            "datasets": len(some["dataset"]),
+            "held": float(some["held"].sum() / some["cases"].sum())
+            if np.isfinite(some["cases"]).all() else np.nan,
+            "harmful": float(some["harmful"].mean()), "issued": float(some["issued"].mean()),
+            "claimed": float(some["claimed"].mean()), "truth": float(some["truth"].mean()),
+        }.items():  # fmt: skip
+            columns[name].append(value)
+    return Table(
+        columns,
+        f"Certificates against the truth (δ = {DELTA}, single bounds at level {LEVEL}, "
+        f"n_min {N_MIN})",
+        note="held: share of bounds, claims or intervals that the truth bears out; harmful: share "
+        "of datasets with at least one suggestion that is worse than usual practice; claimed and "
+        "truth: mean lower bound and true value (pairs: E x - E y in parts of the range; policies: "
+        "gain; – is minus infinity).",
+    )
+
+
+def brief(table: Table) -> Table:
+    """The policies only."""
+    keep = [i for i, what in enumerate(table["what"]) if what == "policy"]
+    columns = {k: [v[i] for i in keep] for k, v in table.columns.items() if k != "what"}
+    return Table(columns, table.caption, table.note)
+
+
+def figure(rows: Rows) -> Any:
+    """Width of single bounds; harmful datasets; what is claimed of what is true."""
+    table = summary(rows)
+    figure, axes = plot.grid(1, 3, width=4.4, height=3.6)
+    colors = {"e-value": "#0072b2", "Chernoff": "#e69f00", "Hoeffding": "#999999",
+              "paper's rule": "#56b4e9", "contrast": "#0072b2", "gate, swap-split": "#e69f00",
+              "gate, in-sample": "#d55e00"}  # fmt: skip
+    problems = list(PROBLEMS)
+
+    def bars(axis: Any, what: str, methods: Sequence[str], column: str) -> None:
+        width = 0.8 / len(methods)
+        for k, method in enumerate(methods):
+            found = {r["problem"]: r[column] for r in table
+                     if r["what"] == what and r["method"] == method}  # fmt: skip
+            x = np.arange(len(problems)) + (k - (len(methods) - 1) / 2) * width
+            heights = [found.get(p, np.nan) for p in problems]
+            drawn = axis.bar(x, heights, width * 0.92, color=colors[method], label=method)
+            axis.bar_label(drawn, fmt=lambda v: f"{v:.3g}", fontsize=7, padding=1)
+        axis.set_xticks(range(len(problems)), problems)
+        axis.grid(axis="x", visible=False)
+        axis.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+
+    short = [r for r in table if r["what"] == "pair"]
+    for k, method in enumerate(("e-value", "Chernoff", "Hoeffding")):
+        found = {r["problem"]: r["truth"] - r["claimed"] for r in short if r["method"] == method}
+        x = np.arange(len(problems)) + (k - 1) * 0.27
+        heights = [found[p] for p in problems]
+        drawn = axes[0, 0].bar(x, heights, 0.25, color=colors[method], label=method)
+        axes[0, 0].bar_label(drawn, fmt=lambda v: f"{v:.2g}", fontsize=7, padding=1)
+    axes[0, 0].set_xticks(range(len(problems)), problems)
+    axes[0, 0].grid(axis="x", visible=False)
+    axes[0, 0].legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    held = min(r["held"] for r in short)
+    axes[0, 0].set_title(f"How far single bounds lie below the truth\n(they hold in {held:.2%})")
+    rules = ("paper's rule", "contrast", "gate, swap-split", "gate, in-sample")
+    bars(axes[0, 1], "policy", rules, "harmful")
+    axes[0, 1].set(title="Datasets with a harmful suggestion", ylim=(0, 1.05))
+    plot.reference(axes[0, 1], DELTA, "δ")
+    gates = [r for r in table if r["what"] == "policy" and r["method"].startswith("gate")]
+    axis = axes[0, 2]
+    for i, r in enumerate(gates):
+        axis.plot([r["claimed"], r["truth"]], [i, i], color="#bbbbbb", zorder=1)
+        axis.plot(r["claimed"], i, "o", color=colors[r["method"]])
+        axis.plot(r["truth"], i, "|", color="black", ms=12)
+    axis.set_yticks(range(len(gates)), [f"{r['problem']}\n{r['method'][6:]}" for r in gates])
+    axis.set(title="Certified gain ● and true gain |", xlabel="over usual practice (mean)")
+    axis.set_xlim(left=0)
+    axis.invert_yaxis()
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "coverage", "Do certificates hold, and what are they worth?",
+    settings, run, summary, figure, brief,
+)  # fmt: skip

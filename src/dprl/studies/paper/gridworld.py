@@ -1,0 +1,151 @@
+"""GridWorld: an expert who is careless at four cells (rooms, open), or noisy everywhere (soft).
+
+Panels: the map; bias and variance of the rule against n_min (share of careless cells with the
+optimal action allowed; share of the cells where it speaks, and people differ, in which the chosen
+action is truly better than usual practice); CVaR 5 % and mean against the number of episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.envs import open_grid, rooms, soft
+from dprl.envs.gridworld import DOORS, SIZE
+from dprl.planning.finite_mdp import FiniteMDP
+from dprl.studies.harness import Experiment, Row, Rows, Setting
+from dprl.studies.paper.contest import blocks, pivot, rows_of, summarise
+from dprl.studies.paper.lines import draw
+
+__all__ = ["EXPERIMENT"]
+
+GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
+SIZES = (10, 25, 50, 100, 500)
+N_MIN = (1, 2, 5, 10, 20, 30)
+CONTESTANTS: tuple[Setting, ...] = (
+    *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in N_MIN),
+    *({"learner": "SPIBB", "n_min": n} for n in N_MIN),
+    *({"learner": "PQI", "b": b} for b in (0.002, 0.0002)),
+    *({"learner": "CQL", "alpha": a} for a in (0.01, 0.05, 0.1)),
+    {"learner": "BC"},
+    {"learner": "RL"},
+)
+SHOWN = ("DPRL contrast, n_min 5", "DPRL contrast, n_min 20", "DPRL paper, n_min 5",
+         "DPRL paper, n_min 20", "SPIBB, n_min 5", "SPIBB, n_min 20", "PQI, b 0.0002",
+         "CQL, alpha 0.01", "CQL, alpha 0.1", "BC", "RL")  # fmt: skip
+
+
+def settings(quick: bool, seed: int) -> Sequence[Setting]:
+    """Tasks: grids x sizes x blocks of datasets."""
+    sizes, datasets = ((10, 50, 100), 25) if quick else (SIZES, 500)
+    return [
+        task
+        for grid in GRIDS
+        for n in sizes
+        for task in blocks({"grid": grid, "n": n}, datasets, seed)
+    ]
+
+
+def bias_and_variance(mdp: FiniteMDP, notes: dict[str, Any]) -> Row:
+    """Careless cells whose optimal action is allowed; contested cells where it chose better."""
+    found = better = np.nan
+    if "pairs" in notes:
+        careless = [mdp.states.index(c) for c in mdp.notes["careless"]]
+        found = float(notes["pairs"][careless, mdp.optimal[1][careless]].mean())
+        V = mdp.state_values()
+        gain = mdp.action_values(V) - V[:, None]
+        contested = np.flatnonzero((notes["choice"] >= 0) & ((mdp.behavior > 0).sum(axis=1) > 1))
+        if len(contested):
+            better = float((gain[contested, notes["choice"][contested]] > 0).mean())
+    return {"careless_found": found, "chose_better": better}
+
+
+def run(setting: Setting) -> list[Row]:
+    """One block of datasets of one grid."""
+    return rows_of(GRIDS[setting["grid"]](), setting, CONTESTANTS, bias_and_variance)
+
+
+def summary(rows: Rows) -> Table:
+    """Mean and CVaR against n for each grid."""
+    return summarise(rows, "GridWorld")
+
+
+def _draw_map(axis: Any, name: str) -> None:
+    mdp = GRIDS[name]()
+    best = mdp.optimal[1].reshape(SIZE, SIZE)
+    arrows = np.array([(0, 1), (1, 0), (0, -1), (-1, 0)])
+    axis.set(xlim=(-0.5, SIZE - 0.5), ylim=(SIZE - 0.5, -0.5), aspect="equal", xticks=[], yticks=[])
+    axis.grid(False)
+    for cell in mdp.notes["careless"]:
+        row, column = (int(x) for x in cell[1:].split("c"))
+        axis.add_patch(_square(column, row, "#f5c6a5"))
+    axis.add_patch(_square(0, SIZE - 1, "#d9e7f5"))
+    axis.add_patch(_square(SIZE - 1, 0, "#cfe8cf"))
+    y, x = np.mgrid[:SIZE, :SIZE]
+    u, v = arrows[best][..., 0], arrows[best][..., 1]
+    axis.quiver(x, y, u, v, color="#888888", pivot="mid", scale=22, width=0.006)
+    if name != "open":
+        for (left, _), door in DOORS.items():
+            for row in range(SIZE):
+                if row != door:
+                    axis.plot([left + 0.5] * 2, [row - 0.5, row + 0.5], color="black", lw=2)
+    axis.set_title(f"{name}: start blue, goal green, careless orange", fontsize=8.5)
+
+
+def _square(column: int, row: int, color: str) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="none")
+
+
+def _draw_rule(axis: Any, rows: Rows, name: str, n: int) -> None:
+    """Bias and variance of the rule against n_min at one size."""
+    for rule, color in (("contrast", "#0072b2"), ("paper", "#56b4e9")):
+        for column, dash, words in (
+            ("careless_found", "-", "careless cell found"),
+            ("chose_better", "--", "better where it speaks"),
+        ):
+            y = [
+                np.nanmean(
+                    rows[column][
+                        (rows["problem"] == name)
+                        & (rows["n"] == n)
+                        & (rows["contestant"] == f"DPRL {rule}, n_min {n_min}")
+                    ]
+                )
+                for n_min in N_MIN
+            ]
+            axis.plot(N_MIN, y, dash, color=color, marker="o", ms=3, label=f"{rule}: {words}")
+    axis.set(ylim=(-0.03, 1.03), xlabel="n_min", title=f"{name}: the rule at {n} episodes")
+
+
+def figure(rows: Rows) -> Any:
+    """A row of panels for each grid."""
+    table = summary(rows)
+    names = [n for n in SHOWN if n in table["contestant"]]
+    sizes = sorted(set(rows["n"].tolist()))
+    n = 50 if 50 in sizes else sizes[len(sizes) // 2]
+    found = [g for g in GRIDS if g in rows["problem"]]
+    figure, axes = plot.grid(len(found), 4, width=3.9, height=3.5)
+    for row, name in zip(axes, found, strict=True):
+        _draw_map(row[0], name)
+        with np.errstate(invalid="ignore"):
+            _draw_rule(row[1], rows, name, n)
+        for axis, column, words in zip(
+            row[2:], ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True
+        ):
+            draw(axis, table, name, column, names)
+            axis.set_title(f"{name}: {words} of the value")
+    axes[0, 1].legend(fontsize=6.5, loc="lower left")
+    figure.legend(*axes[0, 2].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "gridworld", "Who finds the four careless cells, and at what risk?",
+    settings, run, summary, figure, pivot,
+)  # fmt: skip

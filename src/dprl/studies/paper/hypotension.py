@@ -1,0 +1,303 @@
+"""Hypotension in intensive care: DPRL for features against its rivals, on a folder of MIMIC tables.
+
+Patients are split 25/25/50 into training, validation and test (the paper's 500/500/1000); everybody
+learns on the training patients with r = 10 and the paper's weights, and is judged on the test
+patients. Stays still in the unit at 72 h are cut there and taken as ended: what counts is the first
+72 hours. Nobody here is tuned, so the validation patients stay aside.
+
+Where the tables are simulated (`dprl icu simulate`), the true value of every policy stands beside
+its estimate, by playing it. Contestants marked *shortfall* learned from the reward less 1; all are
+judged in the published reward.
+
+PQI's b is n_min / |D|: what it asks for near a state is what SPIBB and DPRL ask for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.errors import ParameterError
+from dprl.evaluation._behavior import Behavior
+from dprl.evaluation._evaluate import evaluate
+from dprl.learners.continuous import DPRLContinuous
+from dprl.logs._files import Progress
+from dprl.logs.log import Log
+from dprl.studies import icu
+from dprl.studies.harness import Experiment, Row, Rows, Setting
+from dprl.studies.icu.simulation import MARK, best_treatment, true_value
+
+__all__ = ["CONTESTANTS", "judge", "on_tables", "reviewed"]
+
+GAMMA, RADIUS = 0.99, 10.0
+ENOUGH = 200
+"""Test patients below which the table says that it shows nothing."""
+
+SHOWN = 13.0
+"""How far from usual practice the figure reaches; estimates without followers go anywhere."""
+
+FOLLOWED = 30
+"""Effective patients below which an estimate is the model's alone."""
+
+N_MIN, REVIEWED = (10, 30, 50), 30
+CONTESTANTS: tuple[Setting, ...] = (
+    {"learner": "behaviour"},
+    *({"learner": "DPRL", "n_min": n} for n in N_MIN),
+    *({"learner": "DPRL planned", "n_min": n, "reward": "shortfall"} for n in N_MIN),
+    *({"learner": "SPIBB", "n_min": n} for n in N_MIN),
+    *({"learner": "PQI", "n_min": n} for n in N_MIN),
+    {"learner": "CQL", "alpha": 0.1},
+    {"learner": "BC"},
+)
+SILENT: dict[str, Row] = {
+    "behaviour": {"deferred": 1.0, "changes": 0.0},
+    "best treatment": {"deferred": 0.0, "changes": math.nan},
+}
+"""What stands beside the learners: usual practice, and the rule the simulation was built around."""
+
+ESTIMATES = (
+    "DR", "DR_low", "DR_high", "difference", "difference_low", "difference_high", "behavior",
+    "ess", "ess_change", "reached", "followers", "changed",
+)  # fmt: skip
+
+
+def label(contestant: Setting) -> str:
+    """What a contestant is called."""
+    words = [str(contestant["learner"])]
+    words += [f"{k} {contestant[k]:g}" for k in ("n_min", "alpha") if k in contestant]
+    return ", ".join(words + ["shortfall"] * ("reward" in contestant))
+
+
+def learner(contestant: Setting, n_steps: int, quick: bool, seed: int) -> Any:
+    """The contestant, ready to fit."""
+    from dprl.learners.baselines import DeepCQL, FittedPQI, FittedSPIBB, ForestBC
+
+    name = contestant["learner"]
+    shared: dict[str, Any] = {"gamma": GAMMA, "metric": icu.metric(), "cut": "terminal"}
+    forest: dict[str, Any] = {
+        "trees": 20 if quick else 50,
+        "iterations": 5 if quick else 20,
+        "seed": seed,
+    }
+    if name.startswith("DPRL"):
+        plan = name.endswith("planned")
+        return DPRLContinuous(n_min=contestant["n_min"], radius=RADIUS, plan=plan, **shared)
+    if name == "SPIBB":
+        return FittedSPIBB(n_min=contestant["n_min"], radius=RADIUS, **shared, **forest)
+    if name == "PQI":
+        b = min(1.0, contestant["n_min"] / n_steps)
+        return FittedPQI(b=b, radius=RADIUS, **shared, **forest)
+    if name == "CQL":
+        steps = 1_000 if quick else 10_000
+        return DeepCQL(alpha=contestant["alpha"], steps=steps, seed=seed, **shared)
+    return ForestBC(trees=forest["trees"], seed=seed)
+
+
+@functools.lru_cache(maxsize=1)
+def _data(stays: str, digest: str, seed: int) -> tuple[Any, Any, Behavior]:
+    """The stays, their split, and how the test patients were treated; once a process."""
+    found = icu.read_stays(stays)
+    data = icu.prepare(found, seed=seed)
+    return found, data, Behavior.fit(data.test, seed=seed)
+
+
+def judge(policy: Any, test: Log, behavior: Behavior, seed: int) -> Row:
+    """What the test patients say the policy is worth: doubly robust, with 95 % intervals.
+
+    In a row `behavior` is the value of usual practice; `difference` is to it; `changed` the share
+    of decisions; `ess` the effective sample size over all patients, `ess_change` over those who
+    reach a change, `followers` those of them who were treated as suggested each time. NaN where
+    there is no estimate.
+    """
+    if policy is None:
+        return dict.fromkeys(ESTIMATES, math.nan)
+    found = evaluate(policy, test, gamma=GAMMA, cut="terminal", behavior=behavior, seed=seed)
+    dr, facts = found["DR"], found.facts
+    return {
+        "DR": dr["value"], "DR_low": dr["value_low"], "DR_high": dr["value_high"],
+        **{k: dr[k] for k in ("difference", "difference_low", "difference_high")},
+        "behavior": found.behavior["value"],
+        **{k: float(facts[k]) for k in ("ess", "ess_change")},
+        **{k: float(facts[f"{k}_change"]) for k in ("reached", "followers")},
+        "changed": float(facts["changed"]),
+    }  # fmt: skip
+
+
+def settings(
+    quick: bool, seed: int, *, stays: str, digest: str, simulated: bool
+) -> Sequence[Setting]:
+    """Tasks: one a contestant."""
+    chosen = [c for c in CONTESTANTS if not quick or c.get("n_min", 10) == 10]
+    if quick:
+        chosen = [c for c in chosen if c.get("alpha", 0.1) == 0.1]
+    about = {"stays": stays, "digest": digest, "simulated": simulated, "quick": quick, "seed": seed}
+    found = [{**about, "contestant": c} for c in chosen]
+    if simulated:
+        found.append({**about, "contestant": {"learner": "best treatment"}})
+    return found
+
+
+def run(setting: Setting) -> list[Row]:
+    """Learn, ask the test patients, and where they are simulated, the truth."""
+    one, seed, quick = setting["contestant"], setting["seed"], setting["quick"]
+    stays, data, behavior = _data(setting["stays"], setting["digest"], seed)
+    policy: Any = None
+    played: Any = best_treatment if one["learner"] == "best treatment" else None
+    if one["learner"] not in SILENT:
+        train = data.train
+        if "reward" in one:
+            train = icu.prepare(stays, seed=seed, reward=one["reward"]).train
+        policy = played = learner(one, train.n_steps, quick, seed).fit(train)
+    row: Row = {
+        "contestant": label(one), "learner": one["learner"], "n_min": one.get("n_min", 0),
+        "reward": one.get("reward", "published"),
+        **{f"{part}_patients": len(getattr(data, part).groups) for part in ("train", "test")},
+        "test_decisions": data.test.n_steps, "usual": _mean_return(data.test),
+        **(_spoken(policy, data.test) if policy else SILENT[one["learner"]]),
+        **judge(policy, data.test, behavior, seed),
+        "true_value": math.nan, "true_se": math.nan,
+        "simulated": setting["simulated"], "seed": seed,
+    }  # fmt: skip
+    if math.isnan(row["changes"]):  # rivals always speak: what they change is what evaluation saw
+        row["changes"] = row["changed"] * data.test.n_steps
+    if setting["simulated"]:
+        number = 500 if quick else 2_000
+        row["true_value"], row["true_se"] = true_value(
+            played, data.preparation, gamma=GAMMA, stays=number, seed=seed
+        )
+    return [row]
+
+
+def _mean_return(log: Log) -> float:
+    """Mean discounted return of the log: the plain estimate of what usual practice is worth."""
+    step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
+    return float(np.add.reduceat(log.reward * GAMMA**step, log.starts[:-1]).mean())
+
+
+def _spoken(policy: Any, test: Log) -> Row:
+    """Share of test decisions it defers, and at how many it would change what is usual."""
+    if not hasattr(policy, "at"):
+        return {"deferred": 0.0, "changes": math.nan}
+    kind = policy.at(test.features).kind
+    return {"deferred": float((kind == 0).mean()), "changes": float((kind == 2).sum())}
+
+
+def summary(rows: Rows) -> Table:
+    """One row a contestant; on few patients it says plainly that it shows nothing."""
+    columns: dict[str, Any] = {"contestant": rows["contestant"].tolist()}
+    for name in ("deferred", "changes", "DR", "DR_low", "DR_high", "difference", "difference_low",
+                 "difference_high", "ess_change", "followers", "true_value",
+                 "true_se"):  # fmt: skip
+        columns[name] = rows[name].tolist()
+    test = int(rows["test_patients"][0])
+    notes = [
+        f"{int(rows['train_patients'][0]):,} patients in training, {test:,} in the test; r = "
+        f"{RADIUS:g}, γ = {GAMMA:g}; in the test usual practice got {rows['usual'][0]:.3f}. "
+        "DR: doubly robust, 95 % intervals; difference: to usual practice; ess_change and "
+        "followers: among patients who reach a change."
+    ]
+    size = np.asarray(rows["ess_change"], np.float64)
+    judged = ~np.isnan(size) & (np.asarray(rows["changes"], np.float64) > 0)
+    weak = int((size[judged] < FOLLOWED).sum())
+    if weak:
+        notes.append(
+            f"In {weak} of {int(judged.sum())} rows that change something ess_change is below "
+            f"{FOLLOWED}: hardly anybody was treated as suggested, DR rests on its model alone and "
+            "its interval is too short. Read nothing into those."
+        )
+    if bool(rows["simulated"][0]):
+        notes.append(
+            "Invented patients: `true_value` is the value by playing the policy among them."
+        )
+    if test < ENOUGH:
+        notes.append(
+            f"TOO SMALL FOR CONCLUSIONS: {test:,} test patients. Whatever these numbers look like, "
+            "they show that the study runs, and nothing about patients."
+        )
+    return Table(
+        columns, "Hypotension in intensive care: value of the first 72 h", "\n".join(notes)
+    )
+
+
+def brief(table: Table) -> Table:
+    """What fits a screen."""
+    names = ("contestant", "deferred", "changes", "DR", "difference_low", "difference_high",
+             "ess_change", "true_value")  # fmt: skip
+    return Table({n: table[n] for n in names}, table.caption, table.note)
+
+
+def figure(rows: Rows) -> Any:
+    """Two panels: what each is worth (estimate, truth, usual practice), and how often it speaks."""
+    names = rows["contestant"].tolist()
+    place = np.arange(len(names))[::-1]
+    figure, axes = plot.grid(1, 2, width=5.2, height=0.6 + 0.24 * len(names))
+    left, right = axes[0]
+    families = [n.replace("DPRL planned", "DPRL paper").split(",")[0] for n in names]
+    looks = plot.style([("DPRL contrast" if f == "DPRL" else f) for f in families])
+    truth = rows["true_value"][names.index("behaviour")]
+    usual = float(rows["usual"][0]) if math.isnan(truth) else float(truth)
+    window = (usual - SHOWN, usual + SHOWN)
+    for i, (y, family) in enumerate(zip(place, families, strict=True)):
+        colour = looks["DPRL contrast" if family == "DPRL" else family]["color"]
+        if not math.isnan(rows["DR"][i]):
+            low, middle, high = (rows[k][i] for k in ("DR_low", "DR", "DR_high"))
+            left.plot(np.clip([low, high], *window), [y, y], color=colour, linewidth=2)
+            for value, beyond in ((low, "<"), (high, ">")):
+                if not window[0] <= value <= window[1]:
+                    left.plot(np.clip(value, *window), y, beyond, color=colour, markersize=6)
+            if window[0] <= middle <= window[1]:
+                left.plot(middle, y, "o", color=colour, markersize=5)
+        if not math.isnan(rows["true_value"][i]):
+            left.plot(rows["true_value"][i], y, "D", color="black", markersize=4, fillstyle="none")
+        right.barh(y, 1 - rows["deferred"][i], color=colour, height=0.6)
+    left.axvline(usual, color="#333333", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    left.set_yticks(place, names)
+    right.set_yticks(place, [""] * len(names))
+    left.set_title("value: DR, 95 % (●), true (◇), usual (- -)")
+    left.set_xlim(window[0] - 0.5, window[1] + 0.5)
+    right.set_title("share of test decisions at which it speaks")
+    right.set_xlim(0, 1)
+    for axis in (left, right):
+        axis.set_ylim(-0.7, len(names) - 0.3)
+    return figure
+
+
+def reviewed(folder: Path, seed: int) -> tuple[Any, Log]:
+    """What the review report of a study is about: DPRL with n_min 30, and the test patients."""
+    data = icu.prepare(icu.read_stays(str(folder / "stays.parquet")), seed=seed)
+    one = {"learner": "DPRL", "n_min": REVIEWED}
+    return learner(one, data.train.n_steps, quick=False, seed=seed).fit(data.train), data.test
+
+
+def on_tables(
+    tables: Path | None, folder: Path, *, memory: str = "4GB", progress: Progress | None = None
+) -> Experiment:
+    """Build the cohort of these tables into `folder`; give the experiment on it."""
+    if tables is None:
+        raise ParameterError(
+            "the hypotension study needs a folder of MIMIC tables.",
+            do="Name it: --tables FOLDER. Invented ones: dprl icu simulate --out FOLDER.",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    stays = folder / "stays.parquet"
+    icu.build(tables, stays, memory=memory, progress=progress)
+    mark = tables / MARK
+    simulated = mark.is_file() and bool(json.loads(mark.read_text()).get("simulated"))
+    about: dict[str, Any] = {
+        "stays": str(stays.resolve()),
+        "digest": hashlib.sha256(stays.read_bytes()).hexdigest(),
+        "simulated": simulated,
+    }
+    return Experiment(
+        "hypotension", "Does it change treatment for the better, where it speaks?",
+        functools.partial(settings, **about), run, summary, figure, brief,
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""Compiled loops do what their Python source does, and do not feel threads or odd shapes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import numba
+import numpy as np
+import pytest
+
+import dprl
+from conftest import random_episodes, to_log
+from dprl._core import exact, exact_moments
+from dprl._core.compiled import bit, in_parts, parts
+from dprl.evidence import _evidence as evidence
+from dprl.evidence import tabular
+from dprl.evidence.decision_points import allowed
+from dprl.logs import _censoring as cut
+from dprl.logs import returns
+from dprl.planning import finite_mdp as mdp
+from dprl.planning import semi_mdp as smdp
+
+KERNELS = [
+    (returns, ("fill_returns", "_fill_all", "_span")),
+    (tabular, ("_measure", "_add_up", "add_float", "top_of", "lowest_bit")),
+    (evidence, ("_join", "_join_others", "_compare", "moments", "add_window", "not_below")),
+    (exact, ("_add",)),
+    (exact_moments, ("_settle", "_divide", "_leading", "_mean", "_log2", "_spread", "_read",
+                     "add_float", "add_window", "top_of")),
+    (smdp, ("_scatter", "_average", "_count_ends", "_gather", "mean_of_row")),
+    (cut, ("_list_first",)),
+    (mdp, ("_pick", "_roll_out")),
+]  # fmt: skip
+
+
+def everything(seed):
+    """What every kernel contributes to, as one list of arrays."""
+    episodes = random_episodes(seed)
+    log = to_log(episodes, [i % 3 == 0 for i in range(len(episodes))])
+    known, occurrences = tabular.tally(log, 0.9)
+    semi = smdp.elevate(log, known, occurrences, allowed(known, 1))
+    sample = dprl.envs.soft().sample(3, seed=seed)
+    out = [returns.returns(log, 0.9), known.words, semi.R, semi.D.toarray()]
+    out += [known.top, known.bottom, known.span, known.not_worse(0.0)]
+    out += [x for m in (known.pair, known.state, known.took, known.others) for x in (m.mean, m.sd)]
+    out += [sample.codes(), sample.action, sample.reward, sample.ended]
+    with contextlib.suppress(dprl.LogError):
+        out.append(cut.settle(log, 0.9, "bootstrap").reward)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore::dprl.CutWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_python_and_machine_code_agree(seed, monkeypatch):
+    fast = everything(seed)
+    for module, names in KERNELS:
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name).py_func)
+    slow = everything(seed)
+    assert len(fast) == len(slow)
+    for a, b in zip(fast, slow, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("n_actions", [1, 31, 32, 33, 64, 65, 130])
+def test_any_number_of_actions(n_actions):
+    """Actions are remembered as bits, 32 to a word; compare with sets."""
+    rng = np.random.default_rng(n_actions)
+    episodes = [
+        [(int(rng.integers(3)), int(rng.integers(n_actions)), 1.0) for _ in range(40)]
+        for _ in range(30)
+    ]
+    log = to_log(episodes, actions=list(range(n_actions)), states=[0, 1, 2])
+    known = tabular.evidence(log, 1.0)
+    n, m = np.zeros((3, n_actions), int), np.zeros((3, n_actions), int)
+    for episode in episodes:
+        for s, a in {(s, a) for s, a, _ in episode}:
+            n[s, a] += 1
+        for s in {s for s, _, _ in episode}:
+            m[s, next(a for t, a, _ in episode if t == s)] += 1
+    assert np.array_equal(known.pair.n, n)
+    assert np.array_equal(known.took.n, m)
+
+
+def test_parts_cover_everything_once():
+    starts = np.array([0, 5, 6, 100, 101, 102, 500])
+    for threads in (1, 2, 3, 7, 50):
+        ranges = parts(starts, threads)
+        assert [a for a, _ in ranges] == [0, *(b for _, b in ranges[:-1])]
+        assert ranges[-1][1] == 6
+        assert all(a < b for a, b in ranges)
+        assert in_parts(lambda a, b: b - a, ranges) == [b - a for a, b in ranges]
+    assert parts(np.array([0]), 4) == [(0, 0)]
+    assert len(parts(np.array([0, 10, 20]))) == 1  # too little to be worth a thread
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e-9, 1.0, 1e9, 1e90, 1e300])
+def test_returns_of_any_size_keep_their_digits(size):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=200)
+    log = to_log([[(0, i % 2, 0.0)] for i in range(200)])
+    known = tabular.evidence(dataclasses.replace(log, reward=size * values), 0.9)
+    assert known.state.mean[0] == pytest.approx(size * values.mean(), rel=1e-9)
+    assert known.pair.mean[0] == pytest.approx(
+        [size * values[::2].mean(), size * values[1::2].mean()], rel=1e-9
+    )
+    assert known.state.sd[0] == pytest.approx(size * values.std(ddof=1), rel=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8, -1e12])
+def test_returns_far_from_zero_keep_their_variance(offset):
+    values = np.array([-2.0, 1.0, 0.5, 2.0, -0.25, 3.0]) + offset
+    log = to_log([[(0, i % 2, v)] for i, v in enumerate(values)])
+    known = tabular.evidence(log, 0.9)
+    assert known.state.sd[0] == pytest.approx(values.std(ddof=1), rel=1e-9)
+    halves = [tabular.evidence(log.take(part), 0.9) for part in ([0, 1, 2], [3, 4, 5])]
+    merged = halves[0].merge(halves[1])
+    assert merged.state.sd[0] == pytest.approx(values.std(ddof=1), rel=1e-9)
+
+
+def test_many_small_parts_merge_without_overflow():
+    log = to_log([[(0, 0, 0.999999)]] * 40)
+    total = tabular.evidence(log.take([0]), 0.9)
+    for i in range(1, 40):
+        total = total.merge(tabular.evidence(log.take([i]), 0.9))
+    assert total.state.n[0] == 40
+    assert total.state.mean[0] == pytest.approx(0.999999, rel=1e-12)
+
+
+def test_different_things_are_not_merged():
+    one = tabular.evidence(to_log([[(0, 0, 1.0)]]), 0.9)
+    two = tabular.evidence(to_log([[(1, 0, 1.0)]]), 0.9)
+    three = tabular.evidence(to_log([[(0, 0, 1.0)]]), 0.8)
+    four = tabular.evidence(to_log([[(0, 0, 1.0)]]), 0.9, visits="all")
+    for other, name in ((two, "states"), (three, "gamma"), (four, "visits")):
+        with pytest.raises(dprl.LogError, match=f"different {name} cannot be merged"):
+            one.merge(other)
+
+
+def test_the_lowest_bit():
+    @numba.njit
+    def machine(word):
+        return bit(word)
+
+    rng = np.random.default_rng(0)
+    for place in range(64):
+        above = int(rng.integers(0, 1 << 62)) << (place + 1)
+        word = np.uint64((above | 1 << place) & (1 << 64) - 1)
+        assert bit(word) == machine(word) == place

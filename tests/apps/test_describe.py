@@ -1,0 +1,291 @@
+"""Changes in words and numbers: against a slow reading of what each number means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import reference
+from test_gate_cells import LEARNER, UNIT, ward
+
+import dprl
+from conftest import random_episodes, to_log
+from dprl.apps._changes import describe_changes
+from dprl.policies._explain import reason, usual_words
+
+RAW = dprl.Metric(scale="none")
+
+
+@pytest.fixture(scope="module")
+def walker():
+    world = dprl.envs.PointMass()
+    learner = dprl.DPRLContinuous(
+        n_min=8, radius=0.08, gamma=0.97, metric=RAW, plan=True, cut="terminal"
+    )
+    return learner.fit(world.sample(200, seed=1)), world.sample(150, seed=2)
+
+
+@pytest.fixture(scope="module")
+def care():
+    world = dprl.envs.care_pathway()
+    policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(world.sample(1000, seed=1))
+    return policy, world.sample(600, seed=2)
+
+
+def firsts(log, inside):
+    """(action, G at gamma) of the first step inside of every group, read step by step."""
+    seen = {}
+    for e in range(log.n_episodes):
+        for t in range(log.starts[e], log.starts[e + 1]):
+            if inside[t] and log.group[e] not in seen:
+                seen[log.group[e]] = (t, log.starts[e + 1])
+    return list(seen.values())
+
+
+def slow_check(log, inside, suggested, gamma):
+    x, y = [], []
+    for t, end in firsts(log, inside):
+        G = sum(gamma ** (k - t) * log.reward[k] for k in range(t, end))
+        (x if log.actions[log.action[t]] == suggested else y).append(G)
+    if not x or not y:
+        return len(x), len(y), None, None, None
+    weight = len(y) / (len(x) + len(y))
+    low, high = (None if end is None else weight * end for end in reference.contrast(x, y))
+    return len(x), len(y), weight * (np.mean(x) - np.mean(y)), low, high
+
+
+def agree(check, slow):
+    assert (check.took, check.others) == slow[:2]
+    if slow[2] is not None:
+        weight = check.others / (check.took + check.others)
+        assert weight * (check.got - check.got_others) == pytest.approx(slow[2], abs=1e-9)
+    for mine, other in zip((check.advantage, check.low, check.high), slow[2:], strict=True):
+        assert mine == (None if other is None else pytest.approx(other, abs=1e-9))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_states_against_a_slow_reading(seed):
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9).fit(to_log(random_episodes(seed)))
+    log = to_log(random_episodes(seed))
+    log = replace(log, group=np.arange(log.n_episodes) // 2,
+                  groups=tuple(range((log.n_episodes + 1) // 2)))  # fmt: skip
+    found = describe_changes(policy, log)
+    rows = {r["state"]: r for r in policy.changes()}
+    assert {c.state for c in found.changes} == set(rows)
+    for c in found.changes:
+        inside = np.array([log.states[s] == c.state for s in log.state])
+        agree(c.check, slow_check(log, inside, c.suggested, 0.9))
+        row, s = rows[c.state], policy.states.index(c.state)
+        assert (c.steps, c.met) == (inside.sum(), len(firsts(log, inside)))
+        assert (c.usual, c.suggested, c.episodes) == (
+            row["usual"],
+            row["suggested"],
+            policy.m[s, policy.choice[s]],
+        )
+        assert c.value_first - c.value_usual == pytest.approx(c.advantage)
+        assert c.advantage == row["advantage"]
+        assert c.planned == (None if row["planned"] == row["value"] else row["planned"])
+        assert dict(c.shares) == {
+            policy.actions[a]: policy.m[s, a] / policy.m[s].sum()
+            for a in range(len(policy.actions))
+            if policy.m[s, a]
+        }
+        assert [v for _, v in c.shares] == sorted((v for _, v in c.shares), reverse=True)
+    assert sum(found.steps.values()) == pytest.approx(1)
+
+
+def test_regions_against_a_slow_reading(walker):
+    policy, log = walker
+    found, here = describe_changes(policy, log), policy.at(log.features)
+    made = [
+        (usual_words(here, i), here.actions[here.choice[i]]) if here.kind[i] == 2 else None
+        for i in range(log.n_steps)
+    ]
+    assert found.steps["changed"] == pytest.approx((here.kind == 2).mean())
+    covered = 0
+    for c in found.changes:
+        inside = np.ones(log.n_steps, bool)
+        for name, low, high in c.region.ranges:
+            column = log.features[:, log.feature_names.index(name)]
+            inside &= (column >= low) & (column < high)
+        mine = inside & np.array([m == (c.usual, c.suggested) for m in made])
+        assert c.steps == mine.sum() > 0
+        assert c.met == len(firsts(log, mine))
+        assert c.purity == mine.sum() / inside.sum()
+        agree(c.check, slow_check(log, inside, c.suggested, 0.97))
+        typical = policy.at([v for _, v in c.typical])
+        assert typical.m[0, typical.choice[0]] == c.episodes
+        assert typical.m[0].sum() == c.episodes + c.others
+        for name, low, high in c.region.ranges:
+            assert f"{name} {low:g} to under {high:g}" in c.situation
+        covered += c.steps
+    assert covered == (here.kind == 2).sum()
+    low = [math.inf if c.low is None else -c.low for c in found.changes]
+    assert low == sorted(low)
+
+
+def test_equal_input_equal_words(walker, care):
+    for policy, log in (walker, care):
+        assert describe_changes(policy, log).changes == describe_changes(policy, log).changes
+
+
+def test_past_cases_are_first_steps_on_the_right_side(walker, care):
+    for policy, log in (walker, care):
+        found = describe_changes(policy, log)
+        for c in found.changes[:5]:
+            took, others = found.cases(c)
+            assert all(case.action == c.suggested for case in took)
+            assert all(case.action != c.suggested for case in others)
+            assert len(took) == min(5, c.check.took)
+            assert len(others) == min(5, c.check.others)
+            labels = [case.episode for case in (*took, *others)]
+            assert len(set(labels)) == len(labels)
+            assert set(labels) <= set(log.episodes)
+
+
+def test_a_case_tells_what_came_next():
+    episodes = [[("s", "b", 0.0), ("t", "a", 1.0)]] * 5 + [[("s", "a", 0.0)] * 6] * 5
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.5).fit(to_log(episodes))
+    found = describe_changes(policy, to_log(episodes))
+    change = next(c for c in found.changes if c.state == "s")
+    took, others = found.cases(change)
+    assert (took[0].after, took[0].outcome) == ("t: a", 0.5)
+    assert others[0].after == "s: a → s: a → s: a → … 2 more"
+    assert found.trained
+
+
+def test_cut_episodes_are_said():
+    episodes = [[("s", "b", 1.0)]] * 5 + [[("s", "a", 0.0)]] * 6
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(to_log(episodes))
+    log = to_log(episodes, cut=[True] + [False] * 10)
+    found = describe_changes(policy, log)
+    assert "1 of 11 episodes" in found.notes[0]
+    assert found.log_digest == log.digest()
+    assert sum(case.cut for side in found.cases(found.changes[0]) for case in side) == 1
+    dropped = describe_changes(
+        replace(policy, parameters={**policy.parameters, "cut": "drop"}), log
+    )
+    assert dropped.notes == (
+        "1 of 11 episodes were cut and are left out: every number here is of the other 10.",
+    )
+    assert dropped.changes[0].check.took == 4
+
+
+def test_states_and_actions_the_policy_never_saw(care):
+    policy, _ = care
+    log = to_log([[("fever", "prayer", 1.0), ("elsewhere", "watch", 0.0)]] * 3)
+    found = describe_changes(policy, log)
+    fever = next(c for c in found.changes if c.state == "fever")
+    assert (fever.check.took, fever.check.others, fever.check.advantage) == (0, 3, None)
+    assert found.steps["deferred"] == 0.5
+
+
+def test_another_kind_of_log_is_refused(walker, care):
+    with pytest.raises(dprl.LogError):
+        describe_changes(walker[0], care[1])
+    with pytest.raises(dprl.LogError):
+        describe_changes(care[0], walker[1])
+
+
+def test_keys_do_not_depend_on_the_log_for_labels(care):
+    policy, log = care
+    other = dprl.envs.care_pathway().sample(50, seed=9)
+    keys = {c.key for c in describe_changes(policy, log).changes}
+    assert keys == {c.key for c in describe_changes(policy, other).changes}
+    assert len(keys) == len(policy.changes())
+
+
+# -- cells, certificates, silence -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return dprl.gate(LEARNER, ward(1_500, 0), **UNIT), ward(700, 5)
+
+
+def test_cells_are_changes_of_their_own(cells):
+    policy, log = cells
+    found = describe_changes(policy, log)
+    (change,) = found.changes
+    inside = policy.cells_of(log.features) == change.state
+    agree(change.check, slow_check(log, inside, "b", 1.0))
+    assert (change.steps, change.met, change.region) == (inside.sum(), inside.sum(), None)
+    assert change.situation.startswith(f"cell {change.state}: all states nearest to x = ")
+    assert change.situation.endswith("; in this log x -0.4 to under 0.4")
+    assert [name for name, _ in change.typical] == ["x"]  # noise has no weight
+    took, others = found.cases(change)
+    assert {c.action for c in took} == {"b"}
+    assert {c.action for c in others} == {"a"}
+    assert found.seen == ""
+    with pytest.raises(dprl.LogError):
+        describe_changes(policy, dprl.envs.care_pathway().sample(10, seed=1))
+
+
+def test_a_cell_the_log_never_meets_is_told_by_its_centre(cells):
+    policy, log = cells
+    away = log.take(np.flatnonzero(log.features[:, 0] > 5))
+    (change,) = describe_changes(policy, away).changes
+    assert (change.steps, change.check.took, change.check.got) == (0, 0, None)
+    assert change.situation.startswith(f"cell {change.state}: all states nearest to x = ")
+
+
+def slow_silence(policy, log):
+    """Share of steps by reason, one step at a time."""
+    counts = {}
+    for row in range(log.n_steps):
+        state = log.features[row] if log.state is None else log.states[log.state[row]]
+        said = policy.explain(state)
+        if said.kind == "defer":
+            counts[said.reason] = counts.get(said.reason, 0) + 1
+    return {why: n / log.n_steps for why, n in counts.items()}
+
+
+def test_silence_is_counted_by_reason(walker, care, cells):
+    policy, log = care
+    unknown = to_log([[("elsewhere", "watch", 0.0), ("fever", "watch", 1.0)]])
+    for data in (log.take(np.arange(40)), unknown):
+        assert dict(describe_changes(policy, data).silent) == pytest.approx(
+            slow_silence(policy, data)
+        )
+    policy, log = walker
+    few = log.take(np.arange(6))
+    away = 9.0 * (np.arange(few.n_steps) % 2)[:, None]  # every second step lies elsewhere
+    far = replace(few, features=few.features + away)
+    for data in (few, far):
+        slow = {
+            why.replace(" of it.", "."): share for why, share in slow_silence(policy, data).items()
+        }
+        assert dict(describe_changes(policy, data).silent) == pytest.approx(slow)
+    policy, log = cells
+    data = replace(log, features=log.features * 1.05)
+    slow = {}
+    for reason_, share in slow_silence(policy, data).items():
+        why = reason_.split(": ", 1)[-1].replace("It is farther", "Farther")
+        slow[why] = slow.get(why, 0) + share
+    found = describe_changes(policy, data)
+    assert dict(found.silent) == pytest.approx(slow)
+    assert len(slow) > 1
+    assert sum(share for _, share in found.silent) == pytest.approx(found.steps["deferred"])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_reason_by_the_conditions_of_the_rule_one_by_one(seed):
+    log = to_log(random_episodes(seed))
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=0.9).fit(log)
+    for s in np.flatnonzero(policy.choice < 0):
+        enough = [a for a in range(len(policy.actions)) if policy.n[s, a] >= 3]
+        compared = [a for a in enough if policy.m[s].sum() - policy.m[s, a] >= 3]
+        word = "nothing to compare" if enough else "No action was taken"
+        word = "No action with enough" if compared else word
+        assert word in reason(policy, s)
+
+
+def test_a_log_seen_in_part_is_said_to_be(care):
+    log = dprl.envs.care_pathway().sample(600, seed=4)
+    half, rest = log.split(0.5, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(half)
+    assert not describe_changes(policy, rest).trained
+    assert "% of a sample of groups is also in the log" in describe_changes(policy, log).seen
+    assert describe_changes(policy, half).seen == "this is the log the policy was learned from"

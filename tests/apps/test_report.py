@@ -1,0 +1,388 @@
+"""The report: one file, everything escaped, nothing flattered, and what is left out is said."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_gate_cells import LEARNER, UNIT, ward
+
+import dprl
+from conftest import to_log
+from dprl.apps import _report as reporting
+from dprl.apps._change import Check
+from dprl.apps._changes import describe_changes
+from dprl.apps._report import LIMIT, LISTED, WHOLE, report, verdict
+from dprl.policies.certificate import down
+
+HOSTILE = "<script>alert(1)</script>\"'&\u202e"
+SHOWN = "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;⟨U+202E⟩"
+DAY = datetime.date(2026, 1, 31)
+WORLD = dprl.envs.care_pathway()
+PARTS = ["finding", "changes", "silent", "sure", "unknown", "origin"]
+
+
+@pytest.fixture(scope="module")
+def care():
+    log = WORLD.sample(8000, seed=1)
+    return dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(log), log
+
+
+@pytest.fixture(scope="module")
+def held():
+    return WORLD.sample(600, seed=2)
+
+
+@pytest.fixture(scope="module")
+def gated(care):
+    policy, log = care
+    return dprl.gate(policy, log, delta=0.05, value_range=(0, 1))
+
+
+@pytest.fixture(scope="module")
+def walker():
+    world = dprl.envs.PointMass()
+    learner = dprl.DPRLContinuous(
+        n_min=8, radius=0.08, gamma=0.97, metric=dprl.Metric(scale="none"), cut="terminal"
+    )
+    return learner.fit(world.sample(150, seed=1)), world.sample(60, seed=2)
+
+
+def page(policy, log, folder, **options):
+    options = {"values": False, "draws": 200, "date": DAY, **options}
+    written = report(policy, log, folder / "r.html", **options)
+    text = (folder / "r.html").read_text(encoding="utf-8")
+    assert written.bytes == len(text.encode()) < LIMIT
+    return text, written
+
+
+def flat(text):
+    """What is read: no tags, one space between words."""
+    body = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", body)).replace("\u00a0", " ")
+
+
+def many(n, label="s{}"):
+    """A log in which every one of n states has a change."""
+    states = [label.format(i) for i in range(n)]
+    return to_log([[(s, "b", 1.0) for s in states]] * 3 + [[(s, "a", 0.0) for s in states]] * 4)
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def test_one_file_that_asks_nothing_of_anybody(care, held, tmp_path):
+    text, _ = page(care[0], held, tmp_path)
+    assert re.findall(r'<h2 id="(\w+)"', text) == PARTS
+    assert text.startswith('<!doctype html>\n<html lang="en">')
+    assert text.count("<h1>") == text.count("<main ") == text.count("<title>") == 1
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in text
+    links = re.findall(r'(?:href|src|action|data)="([^"]*)"', text)
+    assert all(link.startswith("#") or link == "data:," for link in links)
+    for word in ("http:", "https:", "<script", "@import", "url(h", " style=", " onclick"):
+        assert word not in text
+    assert all("scope=" in th for th in re.findall(r"<th\b[^>]*>", text))
+
+
+def test_the_same_again_gives_the_same_bytes(care, held, tmp_path):
+    one, _ = page(care[0], held, tmp_path)
+    assert page(care[0], held, tmp_path)[0] == one
+    assert page(care[0], held, tmp_path, date=datetime.date(2026, 2, 1))[0] != one
+    assert "31 January 2026" in one
+
+
+def test_what_is_hostile_is_text(tmp_path):
+    episodes = [[(HOSTILE, HOSTILE, 1.0)]] * 6 + [[(HOSTILE, "a", 0.0)]] * 9
+    log = to_log(episodes)
+    log = replace(
+        log, episodes=tuple(f"{HOSTILE}{i}" for i in range(15)), columns={"state": HOSTILE}
+    )
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(log)
+    other = to_log(episodes * 2)
+    other = replace(other, episodes=tuple(f"{HOSTILE}{i}" for i in range(100, 130)))
+    text, _ = page(policy, other, tmp_path, title=HOSTILE, cases=2)
+    assert "<script" not in text
+    assert "\u202e" not in text
+    assert f"<h1>{SHOWN}</h1>" in text
+    assert f"<bdi>{SHOWN} = {SHOWN}</bdi>" in text
+    assert f"<bdi>{SHOWN}1" in text  # an episode
+    for piece in (policy, dprl.evaluate(policy, other, values=False, draws=50)):
+        assert "<script" not in piece._repr_html_()
+        assert "\u202e" not in piece._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("n", "label"), [(1500, "s{}"), (300, "{}" + "long " * 1000), (300, "{}" + "\u202e" * 400)]
+)
+def test_hundreds_of_changes_stay_small_and_what_is_left_out_is_said(n, label, tmp_path):
+    log = many(n, label)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9, plan=False).fit(log)
+    text, written = page(policy, log, tmp_path)
+    assert written.changes == n
+    assert 0 < written.whole <= WHOLE
+    gave_way = written.whole + written.listed < min(n, WHOLE + LISTED)
+    assert gave_way == ("\u202e" in label)  # spelt out, it is long
+    assert text.count("<article") == written.whole
+    left = n - written.whole - written.listed
+    assert (f"<strong>{left:,} left out</strong>" in text) == (left > 0)
+    assert f"the first {written.whole} in full, {written.listed:,} more in a line each" in text
+
+
+def test_a_long_certificate_gives_way_too(tmp_path, monkeypatch):
+    log = many(60, "{}" + "x" * 200)
+    found = dprl.DPRLDiscrete(n_min=2, gamma=1.0, plan=False).fit(log)
+    row = {"kind": "change", "n": 1, "others": 4, "difference": 1.0, "low": 0.1,
+           "advantage_low": 0.1, "log10_e": 2.0}  # fmt: skip
+    rows = tuple(
+        {**row, **{k: r[k] for k in ("state", "usual", "suggested")}} for r in found.changes()
+    )
+    said = dprl.Certificate(
+        mode="split", delta=0.05, margin=0.0, value_range=(0.0, 1.0), gamma=1.0, groups=7,
+        tested=(60,), rows=rows, gain=0.1, bounds={}, assumptions=("none",), log=log.digest(),
+    )  # fmt: skip
+    policy = replace(found, certificate=said)
+    assert "60 certified suggestions; the first 40" in page(policy, log, tmp_path)[0]
+    monkeypatch.setattr(reporting, "LIMIT", 60_000)
+    assert report(policy, log, tmp_path / "r.html").bytes < 60_000
+    assert "60 certified suggestions; the first" in (tmp_path / "r.html").read_text()
+
+
+def test_all_fit_and_nothing_is_left_out(tmp_path):
+    log = many(30)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9, plan=False).fit(log)
+    text, written = page(policy, log, tmp_path)
+    assert (written.whole, written.listed) == (WHOLE, 30 - WHOLE)
+    assert "left out" not in text
+
+
+# -- what it says ---------------------------------------------------------------------------------
+
+
+def test_the_numbers_are_those_of_the_parts(gated, held, tmp_path):
+    text, written = page(gated, held, tmp_path, values=True)
+    words, found = flat(text), describe_changes(gated, held)
+    judged = dprl.evaluate(gated, held, draws=200)
+    assert f"In {round(100 * found.steps['changed'])} % of the decisions" in words
+    assert written.evaluation["DR"] == judged["DR"]
+    row = judged["DR"]
+    assert (
+        f"(DR): {row['difference']:+.3f}, 95 % interval {row['difference_low']:+.3f} to "
+        f"{row['difference_high']:+.3f}"
+    ) in words
+    assert f"effective sample of {judged.facts['ess_change']:.1f}" in words
+    assert "This log cannot tell" not in words
+    for change in found.changes:
+        assert f"{change.check.took} followers got {change.check.got:.3f}" in words
+        assert f"did otherwise and got {change.check.got_others:.3f}" in words
+        assert f"{change.advantage:+.3f} ({change.low:+.3f} to {change.high:+.3f})" in words
+        assert (
+            f"{change.episodes:,} episodes did it at their first visit, {change.others:,} did otherwise"
+            in words
+        )
+        proof = next(r for r in gated.certificate.rows if r["state"] == change.state)
+        assert f"better than doing otherwise by at least {down(proof['low']):+.3f}" in words
+    for why, share in found.silent:
+        assert f"{why}{round(100 * share)} %" in words.replace("'", "&#39;")
+    assert gated.certificate.claim in words
+    assert "VACUOUS: no better than what needs no data" in words  # Theorem 1, at gamma = 1
+    for line in (
+        *gated.certificate.assumptions,
+        gated.digest(),
+        held.digest(),
+        gated.provenance["log"],
+    ):
+        assert line in words
+    assert f"this report by dprl {dprl.__version__}" in words
+    assert "n_min = 50" in words
+
+
+def test_on_the_training_log_there_is_no_held_out_check_and_no_estimate(care, tmp_path):
+    policy, log = care
+    text, written = page(policy, log, tmp_path)
+    words = flat(text)
+    assert written.evaluation is None
+    assert "No held-out check: this is the log the policy was learned from." in str(written)
+    assert "There is no held-out check: this is the log the policy was learned from." in words
+    assert "The log that made the policy, each change alone: agrees with 2, leans with 0," in words
+    assert "flatters" in words
+    assert "DR" not in words
+    assert "Held-out check" not in words
+    assert "it has not seen" not in words
+
+
+def test_a_log_seen_in_part_is_no_held_out_check(tmp_path):
+    log = WORLD.sample(600, seed=4)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log.split(0.5, seed=0)[0])
+    text, written = page(policy, log, tmp_path)
+    assert "% of a sample of groups is also in the log" in written.seen
+    assert "There is no held-out check:" in flat(text)
+    assert written.evaluation is None
+
+
+def test_where_too_few_follow_the_first_words_are_that_it_cannot_tell(walker, tmp_path):
+    policy, log = walker
+    text, written = page(policy, log, tmp_path)
+    assert written.evaluation.facts["ess_change"] < 30
+    words = flat(text)
+    assert words.index("This log cannot tell.") < words.index("Estimated difference")
+    assert "Be wary:" in words
+
+
+def test_a_vacuous_certificate_is_called_so(tmp_path):
+    log = many(3)
+    policy = dprl.gate(dprl.DPRLDiscrete(n_min=2, gamma=1.0), log, value_range=(-99, 99))
+    text, written = page(policy, many(4), tmp_path)
+    assert policy.certificate.vacuous
+    assert written.changes == 0
+    words = flat(text)
+    assert words.count("VACUOUS: no suggestion is certified") == 2  # at the top, and where proved
+    assert "changes nothing in this log" in words
+    assert "✓" not in text
+
+
+def test_without_a_certificate_it_says_so(care, held, tmp_path):
+    words = flat(page(care[0], held, tmp_path)[0])
+    assert "No. The policy has not been through the gate" in words
+    assert "Certificatenone" in words
+
+
+def test_regions_are_told_by_ranges_with_cases_not_point_by_point(walker, tmp_path):
+    policy, log = walker
+    found = describe_changes(policy, log)
+    text, written = page(policy, log, tmp_path, cases=2)
+    assert written.changes == len(found.changes) < (policy.at(log.features).kind == 2).sum() / 5
+    words = flat(text)
+    for change in found.changes[:WHOLE]:
+        assert change.situation in words
+        assert f"{round(100 * change.purity)} % of its decisions" in words or change.purity > 0.99
+    assert "Past cases in this log, the most typical" in words
+    assert "Typical state:" in words
+
+
+def test_cells_are_told_whole(tmp_path):
+    policy = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    words = flat(page(policy, ward(500, 9), tmp_path)[0])
+    assert "x -0.4 to under 0.4" in words
+    assert "the policy decides by cell" in words
+    assert "better than doing otherwise by at least" in words
+    assert "eps* =" in words
+
+
+def test_no_row_of_the_log_where_none_is_wanted(care, held, tmp_path):
+    marked = replace(held, episodes=tuple(f"PATIENT-{e}" for e in held.episodes))
+    assert "PATIENT-" in page(care[0], marked, tmp_path, cases=1)[0]
+    text, _ = page(care[0], marked, tmp_path)
+    assert "PATIENT-" not in text
+    assert "names episodes" not in text
+
+
+def test_cut_episodes_are_told(tmp_path):
+    episodes = [[("s", "b", 1.0)]] * 6 + [[("s", "a", 0.0)]] * 9
+    log = to_log(episodes, cut=[True] * 2 + [False] * 13)
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0, cut="terminal").fit(log)
+    words = flat(page(policy, to_log(episodes, cut=[True] * 3 + [False] * 12), tmp_path)[0])
+    assert "cut before the end in 2 training episodes and in 3 episodes of this log" in words
+    assert "cut = terminal" in words
+    plain = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(to_log(episodes))
+    words = flat(page(plain, to_log(episodes, cut=[True] * 3 + [False] * 12), tmp_path)[0])
+    assert "none stated, so they count as ended" in words
+    assert "3 of 15 episodes" in words  # and the warning stands at the top
+    assert "No episode is marked as cut" in flat(page(plain, to_log(episodes * 2), tmp_path)[0])
+
+
+@pytest.mark.parametrize(
+    ("low", "middle", "high", "word"),
+    [(0.1, 0.2, 0.3, "agrees"), (-0.1, 0.1, 0.3, "leans with it"), (-0.3, 0.0, 0.1, "leans against it"),
+     (-0.3, -0.2, -0.1, "contradicts"), (None, 0.2, None, "cannot say"), (None, None, None, "cannot say"),
+     (0.0, 0.1, 0.2, "leans with it"), (-0.2, -0.1, 0.0, "leans against it")],
+)  # fmt: skip
+def test_what_a_check_says(low, middle, high, word):
+    assert verdict(Check(10, 14, 1.0, 0.5, middle, low, high)) == word
+    for few in (
+        Check(9, 14, 1.0, 0.5, middle, low, high),
+        Check(14, 9, 1.0, 0.5, middle, low, high),
+    ):
+        assert verdict(few) == "cannot say"
+
+
+# -- refusals and the command ---------------------------------------------------------------------
+
+
+def test_refusals_change_nothing(care, held, tmp_path):
+    old = tmp_path / "r.html"
+    old.write_text("old")
+    policy, _ = care
+    rival = dprl.learners.baselines.BC().fit(held)
+    empty = held.take(np.arange(0))
+    for bad, log, path, options, error in (
+        (policy, held, tmp_path / "none" / "r.html", {}, "cannot be written"),
+        (policy, held, tmp_path, {}, "cannot be written"),
+        (rival, held, old, {}, "got a StochasticPolicy"),
+        (policy, empty, old, {}, "holds no episodes"),
+        (policy, held, old, {"cases": -1}, "cases must be"),
+        (policy, ward(50, 1), old, {}, "numeric features"),
+        (policy, held, old, {"draws": 0}, "draws must lie"),
+    ):
+        with pytest.raises(dprl.DprlError, match=error):
+            report(bad, log, path, **options)
+    assert old.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_the_command(run, visits, tmp_path):
+    path, columns = visits
+    log = dprl.read(path, **columns)
+    train, test = log.split(0.5, seed=0)
+    dprl.write(test, tmp_path / "test.parquet")
+    dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train).save(tmp_path / "p.dprl")
+    out = tmp_path / "out.html"
+    asked = ("report", str(tmp_path / "p.dprl"), str(tmp_path / "test.parquet"), "--out", str(out))
+    code, said, _ = run(*asked, "--title", "Ward 7")
+    assert code == 0
+    assert f"→ {out}" in said
+    assert "<h1>Ward 7</h1>" in out.read_text()
+    code, said, _ = run(*asked, "--json", "--cases", "0")
+    facts = json.loads(said)
+    assert (facts["path"], facts["seen"]) == (str(out), "")
+    assert facts["evaluation"]["facts"]["episodes"] == test.n_episodes
+    code, _, said = run("report", str(tmp_path / "p.dprl"), str(tmp_path / "nothing.csv"))
+    assert code == 1
+
+
+def test_progress_is_told(care, held, tmp_path):
+    stages = []
+    page(care[0], held, tmp_path, progress=lambda stage, share: stages.append(stage))
+    assert stages[0] == "describing the changes"
+    assert "bootstrap" in stages
+    assert stages[-1] == "writing"
+
+
+# -- notebooks ------------------------------------------------------------------------------------
+
+
+def test_notebooks_show_the_same_pieces(care, gated, held, walker):
+    for policy, count in ((care[0], 2), (gated, 2), (walker[0], 10)):
+        text = policy._repr_html_()
+        assert text.count("<svg") == 1 + count
+        assert str(policy) in text
+        assert ("With probability at least" in text) == (policy is gated)
+    cells = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+    assert "around x = " in cells._repr_html_()
+    judged = dprl.evaluate(gated, held, values=False, draws=50)
+    text = judged._repr_html_()
+    assert text.count("<svg") == 4
+    assert text.count("not computed") == 3
+    assert "Effective sample size" in text
+    text = gated.certificate._repr_html_()
+    assert "<strong>VACUOUS</strong>" in text
+    assert gated.certificate.assumptions[0] in text
+    silent = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(to_log([[("s", "a", 1.0)]]))
+    assert "It changes nothing." in silent._repr_html_()

@@ -1,0 +1,222 @@
+"""dprl review and dprl serve as they are run: processes, ports, signals, files."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import dprl
+from dprl.apps.cli.main import _run
+
+pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
+
+from dprl.apps._web import open_socket
+
+MAIN = "from dprl.apps.cli.main import main; main()"
+
+
+@contextmanager
+def running(command, *arguments, cwd, **env):
+    """A command as a process, and what it announced."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, command, *map(str, arguments), "--port", "0", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
+        env={**os.environ, **env},
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield process, json.loads(line)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def demo(tmp_path, visits):
+    """A policy file with changes and the log it is looked at by."""
+    path, columns = visits
+    dprl.DPRLDiscrete(n_min=20, gamma=0.5).fit(dprl.read(path, **columns)).save(tmp_path / "p.dprl")
+    return tmp_path, path
+
+
+def get(url, **headers):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def until_ready(url):
+    while get(f"{url}/healthz")[0] != 200:
+        time.sleep(0.02)
+
+
+def test_serve_answers_and_stops_when_told(demo):
+    folder, _ = demo
+    with running("serve", "p.dprl", cwd=folder) as (process, facts):
+        url, token = facts["url"], facts["token"]
+        assert urlsplit(url).hostname == "127.0.0.1"
+        until_ready(url)
+        bearer = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{url}/act", b'{"states": ["mild"]}', bearer)
+        with urllib.request.urlopen(asked) as answer:
+            assert json.load(answer)["answers"][0]["kind"] in ("change", "confirmation", "defer")
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+        assert process.returncode in (0, -signal.SIGTERM)
+        assert err == ""
+
+
+def test_requests_under_way_are_finished_before_it_stops(demo):
+    folder, _ = demo
+    with running("serve", "p.dprl", "--no-token", cwd=folder) as (process, facts):
+        until_ready(facts["url"])
+        body = b'{"states": ["mild"]}'
+        slow = http.client.HTTPConnection(urlsplit(facts["url"]).netloc)
+        slow.putrequest("POST", "/act")
+        slow.putheader("Content-Type", "application/json")
+        slow.putheader("Content-Length", str(len(body)))
+        slow.endheaders(body[:5])
+        time.sleep(0.3)
+        process.terminate()
+        time.sleep(0.3)
+        slow.send(body[5:])
+        assert json.load(slow.getresponse())["answers"]
+        slow.close()
+        process.communicate(timeout=20)
+
+
+def test_small_answers_do_not_wait_for_nagle():
+    """A listening socket that is not named as TCP gives connections that wait 40 ms."""
+    found = []
+
+    async def look():
+        def met(reader, writer):
+            sock = writer.get_extra_info("socket")
+            found.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = open_socket("127.0.0.1", 0)
+        async with await asyncio.start_server(met, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(look())
+    assert found == [1]
+
+
+def test_the_token_may_come_from_the_environment_and_is_then_not_printed(demo):
+    folder, _ = demo
+    with running("serve", "p.dprl", cwd=folder, DPRL_TOKEN="t" * 20) as (_, facts):
+        assert facts["token"] is None
+        until_ready(facts["url"])
+        assert get(f"{facts['url']}/policy", Authorization="Bearer " + "t" * 20)[0] == 200
+        assert get(f"{facts['url']}/policy")[0] == 401
+
+
+def test_other_addresses_than_loopback_are_warned_of(demo):
+    folder, _ = demo
+    with running("serve", "p.dprl", "--host", "0.0.0.0", cwd=folder) as (process, _):
+        process.terminate()
+        assert "not on loopback" in process.communicate(timeout=20)[1]
+
+
+def test_settings_that_are_refused(demo, capsys, monkeypatch):
+    folder, log = demo
+    monkeypatch.chdir(folder)
+    before = sorted(os.listdir(folder))
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    port = str(taken.getsockname()[1])
+    review = ["review", "p.dprl", "--log", str(log)]
+    for tokens, said in [
+        (["serve", "p.dprl", "--no-token", "--host", "0.0.0.0"], "--no-token is for loopback"),
+        (["serve", "p.dprl", "--port", port], "cannot listen on 127.0.0.1"),
+        (["serve", "p.dprl", "--port", "99999"], "cannot listen on 127.0.0.1"),
+        (["serve", "p.dprl", "--body-limit", "0"], "--body-limit must be at least 1"),
+        (["serve", "none.dprl"], "there is no policy file"),
+        ([*review, "--needs", "0"], "--needs must be at least 1"),
+        ([*review, "--out", "p.dprl"], "cannot be written to 'p.dprl'"),
+        ([*review, "--out", "no/where.dprl"], "cannot be written to"),
+        (["review", "p.dprl", "--log", "none.csv"], "none.csv"),
+        ([*review, "--verdicts", str(log)], "would be overwritten"),
+    ]:
+        assert _run(tokens) == 1
+        assert said in capsys.readouterr().err
+    assert sorted(os.listdir(folder)) == before
+    monkeypatch.setenv("DPRL_TOKEN", "short")
+    assert _run(["serve", "p.dprl"]) == 1
+    assert "at least 16 characters" in capsys.readouterr().err
+    taken.close()
+
+
+def test_without_the_extra_it_says_what_to_install(demo, capsys, monkeypatch):
+    folder, log = demo
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for tokens in (["serve", "p.dprl"], ["review", "p.dprl", "--log", str(log)]):
+        assert _run(tokens) == 1
+        assert "pip install 'dprl[serve]'" in capsys.readouterr().err
+
+
+def test_export_without_a_page(demo, capsys, monkeypatch):
+    folder, log = demo
+    monkeypatch.chdir(folder)
+    assert _run(["review", "p.dprl", "--log", str(log), "--export", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["approved"], said["verdicts"]) == ([], 0)
+    limited = dprl.load("approved.dprl")
+    assert limited.summary()["decision_points"] == 0
+    assert Path("approved-audit.csv").read_text().startswith('"id","time_utc","reviewer"')
+    assert Path("p.review.sqlite").exists()
+    assert _run(["review", "p.dprl", "--log", str(log), "--export"]) == 0
+    assert "0 of 1 changes approved → approved.dprl" in capsys.readouterr().out
+
+
+def test_features_are_reviewed_by_the_columns_the_policy_knows(tmp_path, capsys, monkeypatch):
+    from dataclasses import replace
+
+    monkeypatch.chdir(tmp_path)
+    world, columns = dprl.envs.PointMass(), {"episode": "stay", "action": "drug", "reward": "score",
+                                             "time": "hour", "ended": "end"}  # fmt: skip
+    for name, seed in (("train", 1), ("test", 2)):
+        dprl.write(replace(world.sample(80, seed=seed), columns=columns), f"{name}.parquet")
+    tokens = ["fit", "train.parquet", "--state", "x", "--state", "y", "--radius", "0.1", "--scale",
+              "none", "--n-min", "5", "--gamma", "0.97", "--cut", "terminal", "--out", "p.dprl"]  # fmt: skip
+    tokens += [t for k, v in columns.items() for t in (f"--{k}", v)]
+    assert _run(tokens) == 0
+    capsys.readouterr()
+    assert _run(["review", "p.dprl", "--log", "test.parquet", "--export", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"] > 0
+    # Regions come from the log: verdicts on another log's are refused.
+    assert _run(["review", "p.dprl", "--log", "train.parquet", "--export"]) == 1
+    assert "verdicts on another log" in capsys.readouterr().err
+
+
+def test_a_policy_that_knows_no_columns_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = dprl.envs.care_pathway().sample(100, seed=1)
+    dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(log).save("p.dprl")
+    assert _run(["review", "p.dprl", "--log", "x.csv"]) == 1
+    assert "does not say which columns" in capsys.readouterr().err

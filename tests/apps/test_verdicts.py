@@ -1,0 +1,196 @@
+"""Verdicts: never changed, never lost, and what they add up to."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dprl
+from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
+
+KEYS = ["one", "two", "three"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "v.sqlite"
+
+
+def test_added_in_order_with_time_and_kept(path):
+    verdicts = Verdicts(path, "p", KEYS)
+    verdicts.add("one", "  Ann \t Lee ", "agree", " why \r\n not ")
+    verdicts.add("two", "Bo", "unsure")
+    said = Verdicts(path, "p", list(reversed(KEYS))).all()
+    assert [(v.id, v.reviewer, v.change, v.verdict, v.comment) for v in said] == [
+        (1, "Ann Lee", "one", "agree", "why \n not"),
+        (2, "Bo", "two", "unsure", ""),
+    ]
+    assert all(v.time.endswith("+00:00") for v in said)
+    assert said[0].time <= said[1].time
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE verdicts SET verdict = 'agree'", "DELETE FROM verdicts", "DELETE FROM facts",
+     "UPDATE facts SET value = 'q'"],
+)  # fmt: skip
+def test_rows_cannot_be_changed(path, statement):
+    verdicts = Verdicts(path, "p", KEYS)
+    verdicts.add("one", "Ann", "disagree")
+    db = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="never changed"):
+        db.execute(statement)
+    db.close()
+
+
+def test_whoever_goes_round_the_triggers_is_found_out(path):
+    verdicts = Verdicts(path, "p", KEYS)
+    for word in ("disagree", "agree", "agree"):
+        verdicts.add("one", "Ann", word)
+    db = sqlite3.connect(path)
+    db.execute("DROP TRIGGER no_UPDATE_of_verdicts")
+    db.execute("UPDATE verdicts SET verdict = 'agree' WHERE id = 1")
+    db.commit()
+    db.close()
+    with pytest.raises(dprl.PolicyError, match="other hands"):
+        Verdicts(path, "p", KEYS)
+
+
+def test_a_row_taken_away_is_found_out(path):
+    verdicts = Verdicts(path, "p", KEYS)
+    for _ in range(3):
+        verdicts.add("one", "Ann", "agree")
+    db = sqlite3.connect(path)
+    db.execute("DROP TRIGGER no_DELETE_of_verdicts")
+    db.execute("DELETE FROM verdicts WHERE id = 2")
+    db.commit()
+    db.close()
+    with pytest.raises(dprl.PolicyError, match="other hands"):
+        verdicts.all()
+
+
+def test_another_policy_or_list_of_changes_is_refused(path):
+    Verdicts(path, "p", KEYS).add("one", "Ann", "agree")
+    with pytest.raises(dprl.PolicyError, match="another policy"):
+        Verdicts(path, "q", KEYS)
+    with pytest.raises(dprl.PolicyError, match="another log"):
+        Verdicts(path, "p", KEYS, "elsewhere")
+    with pytest.raises(dprl.PolicyError, match="another log"):
+        Verdicts(path, "p", KEYS[:2])
+    assert len(Verdicts(path, "p", KEYS).all()) == 1
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    other = tmp_path / "other.sqlite"
+    db = sqlite3.connect(other)
+    db.execute("CREATE TABLE mine (x)")
+    db.commit()
+    db.close()
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to be read as one" * 20)
+    for file in (other, text, tmp_path / "no" / "folder.sqlite"):
+        before = file.read_bytes() if file.exists() else None
+        with pytest.raises(dprl.PolicyError, match="cannot hold verdicts"):
+            Verdicts(file, "p", KEYS)
+        assert (file.read_bytes() if file.exists() else None) == before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [("four", "Ann", "agree", ""), ("one", " ", "agree", ""), ("one", "A" * 101, "agree", ""),
+     ("one", "A\x00n", "agree", ""), ("one", "A\u202en", "agree", ""), ("one", "Ann", "yes", ""),
+     ("one", "Ann", "agree", "x" * 4001), ("one", "Ann", "agree", "\x00"),
+     ("one", "Ann", "agree", "\ud800")],
+)  # fmt: skip
+def test_odd_verdicts_are_refused_and_nothing_is_written(path, given):
+    verdicts = Verdicts(path, "p", KEYS)
+    with pytest.raises(dprl.ParameterError):
+        verdicts.add(*given)
+    assert verdicts.all() == []
+
+
+def test_many_threads_lose_nothing(path):
+    verdicts = Verdicts(path, "p", KEYS)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: verdicts.add("one", f"R{i % 4}", "agree", str(i)), range(80)))
+    said = verdicts.all()
+    assert [v.id for v in said] == list(range(1, 81))
+    assert {v.comment for v in said} == {str(i) for i in range(80)}
+
+
+WRITER = """
+import sys
+from dprl.apps.review.verdicts import Verdicts
+verdicts = Verdicts(sys.argv[1], "p", ["one", "two", "three"])
+n = 0
+while True:
+    said = verdicts.add("one", sys.argv[2], "agree", f"{sys.argv[2]} {n}")
+    print(said.comment, flush=True)  # the answer: from here on it must not be lost
+    n += 1
+"""
+
+
+def test_killed_in_the_middle_nothing_answered_is_lost(path):
+    """Two writers at once, killed without warning, five times over."""
+    answered, rng = set(), random.Random(3)
+    for turn in range(5):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), f"{name}{turn}"],
+                stdout=subprocess.PIPE, text=True,
+            )
+            for name in "AB"
+        ]  # fmt: skip
+        first = [w.stdout.readline() for w in writers]  # both are writing
+        time.sleep(rng.uniform(0.05, 0.3))
+        for writer in writers:
+            os.kill(writer.pid, signal.SIGKILL)
+        for writer, line in zip(writers, first, strict=True):
+            rest, _ = writer.communicate()
+            answered |= {x for x in (line + rest).split("\n")[:-1] if x}
+    said = Verdicts(path, "p", KEYS).all()
+    assert len(answered) > 20
+    assert answered <= {v.comment for v in said}
+    assert len(said) <= len(answered) + 10  # at most one each was written and not yet answered
+
+
+def slow_status(words, needs):
+    """The rule, read aloud: words is the latest verdict of each reviewer."""
+    if not words:
+        return "open"
+    if all(w == "agree" for w in words):
+        return "approved" if len(words) >= needs else "waiting"
+    if any(w == "agree" for w in words):
+        return "conflict"
+    return "refused" if any(w == "disagree" for w in words) else "unsure"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(KEYS), st.sampled_from(["Ann", "ANN", "Bo", "Cy"]),
+            st.sampled_from(["agree", "disagree", "unsure"]),
+        )
+    ),
+    st.integers(1, 3),
+)  # fmt: skip
+def test_the_rule_of_approval(said, needs):
+    rows = [Verdict(i, "", who, key, word, "", "") for i, (key, who, word) in enumerate(said, 1)]
+    found = statuses(rows, KEYS, needs)
+    for key in KEYS:
+        latest = {who.casefold(): word for k, who, word in said if k == key}
+        assert found[key].word == slow_status(list(latest.values()), needs)
+        assert found[key].approved == (
+            len(latest) >= needs and all(w == "agree" for w in latest.values())
+        )
+        assert len(found[key].latest) == len(latest)

@@ -1,0 +1,126 @@
+"""`dprl reproduce`: what is skipped is said at the end, and Ctrl-C is heard at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from test_experiments import TOY, running
+
+import dprl.studies.paper
+from dprl.errors import PackageError
+from dprl.logs._parquet import read_rows
+
+PROGRAM = """
+import sys, time
+import dprl.studies.paper
+from dprl.apps.cli.main import main
+from dprl.studies.harness import Experiment
+from dprl._core.table import Table
+
+def settings(quick, seed):
+    return [{"k": k} for k in range(12)]
+
+def run(setting):
+    if setting["k"] >= 2:
+        time.sleep(60)
+    return [{"k": setting["k"]}]
+
+SLOW = Experiment("slow", "Does it stop?", settings, run, Table, None)
+if __name__ == "__main__":
+    dprl.studies.paper.experiment = lambda name: SLOW
+    main(["reproduce", "slow", "--workers", sys.argv[1], "--out", "out"])
+"""
+
+
+def lacking(setting):
+    raise PackageError("the toy needs no-such, which is not installed.", "import", "pip install it")
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    """Three experiments, of which the second needs a package that is not there."""
+    known = {
+        "first": replace(TOY, name="first"),
+        "lacking": replace(TOY, name="lacking", run=lacking),
+        "last": replace(TOY, name="last"),
+    }
+    monkeypatch.setattr(dprl.studies.paper, "NAMES", dict.fromkeys(known, ""))
+    monkeypatch.setattr(dprl.studies.paper, "experiment", known.__getitem__)
+
+
+def test_all_goes_on_without_what_is_missing(run, toys, tmp_path):
+    code, out, err = run("reproduce", "all", "--workers", 1)
+    assert code == 1
+    assert "first: " in out
+    assert "last: " in out
+    assert err.splitlines() == [
+        "1 of 3 experiments were skipped:",
+        "lacking: the toy needs no-such, which is not installed.",
+        "  first: import",
+        "  pip install it",
+    ]
+    for name in ("first", "last"):
+        assert (tmp_path / "out" / name / "figure.png").is_file()
+
+
+def test_machines_are_told_what_was_skipped_too(run, toys):
+    code, out, _ = run("reproduce", "first", "lacking", "--workers", 1, "--json")
+    done, skipped = json.loads(out)
+    assert (code, done["name"], skipped["name"]) == (1, "first", "lacking")
+    assert skipped["skipped"]["do"] == "pip install it"
+
+
+def test_one_experiment_alone_is_refused_as_ever(run, toys):
+    code, out, _ = run("reproduce", "lacking", "--workers", 1, "--json")
+    assert (code, json.loads(out)["error"]["kind"]) == (1, "PackageError")
+
+
+def test_a_missing_package_is_told_from_the_workers_too(run, toys):
+    code, _, err = run("reproduce", "lacking", "last", "--workers", 2)
+    assert (code, "lacking: the toy needs no-such" in err) == (1, True)
+
+
+def test_without_matplotlib_no_rows_are_computed_in_vain(run, toys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = run("reproduce", "first", "--workers", 1)
+    assert (code, "a figure needs matplotlib, which is not installed." in err) == (1, True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_ctrl_c_is_heard_at_once(tmp_path, to_all, workers):
+    """From a terminal it goes to every process, from elsewhere to one; rows that are done stay."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, "program.py", workers], cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    parts = tmp_path / "out" / "slow" / "parts"
+    until = time.monotonic() + 60
+    while len(list(parts.glob("*.parquet"))) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(0.5)
+    children = {pid for pid, parent in running().items() if parent == process.pid}
+    began = time.monotonic()
+    (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=50)
+    assert time.monotonic() - began < 4
+    assert (process.returncode, err) == (130, "stopped.\n")
+    until = time.monotonic() + 5
+    while children & set(running()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert sorted(read_rows(sorted(parts.glob("*.parquet")))["k"]) == [0, 1]

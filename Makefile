@@ -4,25 +4,41 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := .venv/.installed
 
-.PHONY: demo test check format slow deep atari bench docs clean
+.PHONY: demo test check coverage format slow deep atari lowest bench docs clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
 
 test: $(STAMP)-dev check
-	@$(BIN)/python -m pytest --cov --cov-report=term
+	@$(BIN)/python -m pytest -n auto
 
 check: $(STAMP)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_layers.py
+
+coverage: $(STAMP)-dev
+	@$(BIN)/python -m pytest -n auto --cov --cov-report=term
 
 format: $(STAMP)-dev
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
 
 slow: $(STAMP)-bench
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow -n auto
+
+# The lowest versions pyproject.toml allows of what the core needs, in a .venv of their own.
+lowest: .venv-lowest/.installed
+	@.venv-lowest/bin/python -m pytest -n auto tests/logs tests/evidence tests/planning tests/policies \
+	  tests/certificate tests/learners/test_baselines.py tests/test_paper.py
+
+.venv-lowest/.installed: pyproject.toml .ci/lowest.py
+	@$(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/lowest.txt
+	@.venv-lowest/bin/python -m pip --disable-pip-version-check -q install -r .venv-lowest/lowest.txt
+	@.venv-lowest/bin/python -m pip --disable-pip-version-check -q install --no-deps -e .
+	@touch $@
 
 deep: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[deep]'
@@ -43,7 +59,7 @@ docs: $(STAMP)-docs
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf .venv build dist docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest build dist docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/bin/python:

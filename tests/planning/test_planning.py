@@ -139,3 +139,15 @@ def test_plans_of_many_states():
     best = np.nanmax(np.where(policy.allowed, policy.planned, -np.inf), axis=1)
     speaks = policy.choice >= 0
     assert np.abs(chosen - best)[speaks].max() <= 1e-9
+
+
+def test_values_that_are_zero_but_for_rounding_do_not_keep_it_going():
+    """On `soft` some decision points lead nowhere: worth 0, and 3e-31 by rounding from afar."""
+    world = dprl.envs.soft()
+    for seed in range(12):
+        log = world.sample(25, seed=seed)
+        for contrast in (True, False):
+            learner = dprl.DPRLDiscrete(
+                n_min=1, gamma=world.gamma, contrast=contrast, cut="terminal"
+            )
+            assert learner.fit(log).summary()["decision_points"] > 0

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dprl.errors import PlanError
 
-__all__ = ["leaks", "solve"]
+__all__ = ["doubt", "leaks", "solve"]
 
 DIRECT = 2_000
 """Up to this many unknowns a sparse LU is used; above, its fill-in can be the square of that."""
@@ -51,6 +51,16 @@ def solve(A: sparse.csr_array, b: Floats) -> Floats:
     if len(b) > DIRECT:
         return np.asarray(sum(_solved(system, part) for part in _by_size(b)))
     return _solved(system, b)
+
+
+def doubt(A: sparse.csr_array, b: Floats, x: Floats) -> Floats:
+    """How far each entry of x may be from the solution of x = b + A x, (n,); A >= 0.
+
+    (I - A)^-1 has no negative entry, so it turns the size of what is left over, |b + A x - x| and
+    the rounding in computing it, into a bound for every entry by itself.
+    """
+    rounding = 8 * np.finfo(np.float64).eps * (np.abs(b) + A @ np.abs(x) + np.abs(x))
+    return np.asarray(np.abs(solve(A, np.abs(b + A @ x - x) + rounding)))
 
 
 def _by_size(b: Floats) -> list[Floats]:

@@ -119,11 +119,15 @@ class FiniteMDP:
     def state_values(self, policy: Floats | _Policy | None = None) -> Floats:
         """V^π(s), exactly, float64 (S,); the behaviour's where no policy is given."""
         pi = self._matrix(policy)
+        return solve(self.moves(pi), (pi * self.R).sum(axis=1))
+
+    def moves(self, pi: Floats) -> sparse.csr_array:
+        """γ P_π, CSR (S, S), for π (S, A)."""
         S, A = pi.shape
         choose = sparse.csr_array(
             (pi.ravel(), np.arange(S * A), np.arange(0, S * A + 1, A)), shape=(S, S * A)
         )
-        return solve((self.gamma * (choose @ self.P)).tocsr(), (pi * self.R).sum(axis=1))
+        return (self.gamma * (choose @ self.P)).tocsr()
 
     def value(self, policy: Floats | _Policy | None = None) -> float:
         """ρ(π): the expected return from the start; the behaviour's where no policy is given."""

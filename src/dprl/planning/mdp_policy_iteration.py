@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.linear import leaks, solve
+from dprl._core.linear import doubt, leaks, solve
 from dprl.errors import ParameterError, PlanError
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import Model
@@ -53,10 +53,15 @@ def margin(V: Floats) -> float:
     return BETTER * float(np.abs(V).max(initial=0))
 
 
-def margins(mdp: FiniteMDP, V: Floats) -> Floats:
-    """What a difference of Q = R + γ P V must exceed to be one, in each state, (S,)."""
+def margins(mdp: FiniteMDP, V: Floats, moves: sparse.csr_array, R: Floats) -> Floats:
+    """What a difference of Q = R + γ P V must exceed to be one, in each state, (S,).
+
+    A share of the size of its terms, and what rounding may have brought about: V solves
+    V = R + moves V, with the rewards (S,) and the discounted moves (S, S) of the policy so far.
+    """
     size = np.abs(mdp.R) + mdp.gamma * (mdp.P @ np.abs(V)).reshape(mdp.R.shape)
-    return np.asarray(BETTER * size.max(axis=1))
+    far = mdp.gamma * (mdp.P @ doubt(moves, R, V)).reshape(mdp.R.shape)
+    return np.asarray(BETTER * size.max(axis=1) + 2 * far.max(axis=1))
 
 
 def lowest_best(Q: Floats, allowed: Bools, slack: float | Floats) -> Ints:
@@ -83,7 +88,8 @@ def improve(mdp: FiniteMDP, pi: Floats, step: Callable[[Floats], Floats]) -> Flo
         V = mdp.state_values(pi)
         Q = mdp.action_values(V)
         new = step(Q)
-        better = ((new - pi) * Q).sum(axis=1) > margins(mdp, V)
+        gain = ((new - pi) * Q).sum(axis=1)
+        better = gain > margins(mdp, V, mdp.moves(pi), (pi * mdp.R).sum(axis=1))
         if not better.any():
             return pi
         pi = np.where(better[:, None], new, pi)
@@ -108,9 +114,10 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
     if mdp.gamma == 1:
         choice = _able_to_end(mdp, choice, allowed)
     for _ in range(ROUNDS):
-        V = solve(_moves(mdp, choice, some), np.where(some, R[states, choice], floor))
+        moves, rewards = _moves(mdp, choice, some), np.where(some, R[states, choice], floor)
+        V = solve(moves, rewards)
         Q = mdp.action_values(V)
-        slack = margins(mdp, V)
+        slack = margins(mdp, V, moves, rewards)
         best = lowest_best(Q, allowed, 0.0)
         better = some & (Q[states, best] > Q[states, choice] + slack)
         if not better.any():

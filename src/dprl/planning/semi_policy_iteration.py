@@ -9,7 +9,8 @@ Any policy made of allowed actions keeps the guarantee, so the planner may choos
 
 Departures: the 1e-10 is a share of the size of the terms that q is made of, |R̃| + D|V|, so that
 multiplying all rewards by a positive number changes no choice, and a huge value somewhere hides no
-improvement elsewhere.
+improvement elsewhere. A gain that is small beside other values must also exceed what rounding
+elsewhere could have brought about (`dprl._core.linear.doubt`), or the loop might never end.
 With γ = 1 the starting policy may circle for ever although every trajectory ended (only first
 occurrences are counted): such points start with an allowed action that leads on towards an end.
 """
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.linear import leaks, solve
+from dprl._core.linear import doubt, leaks, solve
 from dprl.errors import PlanError
 from dprl.evidence.decision_points import best_rows
 from dprl.planning.semi_mdp import SemiMDP
@@ -31,7 +32,7 @@ __all__ = ["Plan", "evaluate", "look_ahead", "policy_iteration"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BETTER = 1e-10
+BETTER, CLOSE = 1e-10, 1e-6
 ROUNDS = 1_000
 
 
@@ -92,7 +93,12 @@ def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
         q = look_ahead(semi, V)
         best = best_rows(q, semi.first)
         size = np.abs(semi.R) + semi.D @ np.abs(V)  # of the terms q is made of
-        better = q[best] > q[rows] + BETTER * np.maximum(size[best], size[rows])
+        gain = q[best] - q[rows]
+        margin = BETTER * np.maximum(size[best], size[rows])
+        better = gain > margin
+        if (better & (gain < CLOSE * size.max(initial=0))).any():  # it may be rounding from afar
+            far = semi.D @ doubt(semi.D[rows], semi.R[rows], V)
+            better = gain > margin + far[best] + far[rows]
         if not better.any():
             return Plan(rows, V, q, rounds)
         rows = np.where(better, best, rows)

@@ -257,7 +257,7 @@ def regions(tmp_path_factory):
 
 def test_regions_are_reviewed_like_states(browser, regions):
     whole = dprl.load(regions / "p.dprl")
-    with review(regions) as (_, facts):
+    with review(regions, "--cases") as (_, facts):
         page = opened(browser, facts["url"])
         follow(page, page.get_by_role("link", name="Begin with"))
         assert " to under " in page.get_by_role("heading", level=1).inner_text()

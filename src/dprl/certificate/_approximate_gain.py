@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.checks import Cut, check_draws, check_gamma, check_level, check_seed
 from dprl._core.linear import solve
 from dprl.errors import ParameterError
-from dprl.evidence.tabular import check_gamma, tally
+from dprl.evidence.tabular import tally
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import refuse_seen
-from dprl.logs.log import Cut, Log
+from dprl.logs.log import Log
 from dprl.logs.returns import returns
 from dprl.planning._neighbor_semi_mdp import segments
 from dprl.policies.table import DEFER, Policy
@@ -101,8 +102,7 @@ def approximate_gain(
         raise ParameterError(
             f"this estimate is for policies over labelled states; got a {type(policy).__name__}.",
         )
-    if not (0 < level < 1 and draws >= 2):
-        raise ParameterError(f"level must lie in (0, 1) and draws be >= 2; got {level!r}, {draws}.")
+    level, draws, seed = check_level(level), check_draws(draws, 2), check_seed(seed)
     refuse_seen(policy, log)
     return estimate(policy, log, level=level, draws=draws, seed=seed, cut=cut)
 

@@ -16,7 +16,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._columns import MISSING_WORDS, tidy_labels
 from dprl.logs._files import Progress, read_columns
-from dprl.logs._findings import Report
+from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs.log import CUT, TERMINAL, Label, Log
 
@@ -170,7 +170,7 @@ def from_arrays(
     )
 
 
-def check(source: Any, **options: Any) -> Report:
+def check(source: Any, **options: Any) -> CheckResult:
     """Everything worth knowing about a log before it is used; changes nothing.
 
     Raises only where there is nothing to look at: no such file, no such column, a column that
@@ -179,12 +179,15 @@ def check(source: Any, **options: Any) -> Report:
     Args:
         source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
         **options: Column names and options as for `read`; `partitions` for files only.
+
+    Returns:
+        A `CheckResult`: its `findings` (errors first), the `log` where one could be made, and `ok`.
     """
     from dprl.logs._log_rules import LOG_RULES
 
     if isinstance(source, Log):
         found = [f for rule in LOG_RULES if (f := rule(source)) is not None]
-        return Report(tuple(sorted(found, key=lambda f: f.level != "warning")), source)
+        return CheckResult(tuple(sorted(found, key=lambda f: f.level != "warning")), source)
     rules = ("missing", "states", "actions", "reward_range")
     asked = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)

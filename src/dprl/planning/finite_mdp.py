@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.optional import needed
@@ -152,8 +153,7 @@ class FiniteMDP:
 
     def sample(self, n: int, *, seed: int, policy: Floats | _Policy | None = None) -> Log:
         """Draw n episodes of the behaviour (or of `policy`). Same seed, same log."""
-        if n < 1:
-            raise ParameterError(f"n must be at least 1 episode; got {n!r}.")
+        n = check_whole("n", n, 1)
         pi = np.cumsum(self._matrix(policy), axis=1)
         total = np.cumsum(self.P.data)
         before = np.concatenate(([0.0], total))[self.P.indptr]

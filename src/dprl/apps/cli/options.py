@@ -170,20 +170,18 @@ class LearnerOptions:
 
         shared: dict[str, Any] = {
             "n_min": n_min, "gamma": self.gamma, "contrast": self.contrast, "plan": self.plan,
-            "cut": self.cut,
+            "visits": self.visits, "cut": self.cut,
         }  # fmt: skip
         if radius is not None:
             weights = numbers(self.weight or [], "a weight is written NAME=WEIGHT")
             metric = dprl.Metric(scale=self.scale, weights=weights)
-            return dprl.DPRLContinuous(
-                radius=radius, metric=metric, neighbors=self.visits, **shared
-            )
+            return dprl.DPRLContinuous(radius=radius, metric=metric, **shared)
         if self.weight or self.scale != "std":
             raise ParameterError(
                 "--weight and --scale are for features.",
                 do="Name a --radius too, or leave them out.",
             )
-        return dprl.DPRLDiscrete(visits=self.visits, **shared)
+        return dprl.DPRLDiscrete(**shared)
 
     @staticmethod
     def check(data: Any, radius: Any) -> None:

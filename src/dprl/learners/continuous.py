@@ -43,7 +43,7 @@ from dprl.evidence.neighbors.samples import Points
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
-from dprl.planning.semi_policy_iteration import policy_iteration
+from dprl.planning.policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
 from dprl.policies.neighbors import NeighborPolicy
 

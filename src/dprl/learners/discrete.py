@@ -38,8 +38,8 @@ from dprl.evidence.tabular import (
 )
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
+from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
-from dprl.planning.semi_policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
 from dprl.policies.table import Policy
 

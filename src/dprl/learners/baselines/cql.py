@@ -42,8 +42,8 @@ from dprl._core.linear import solve
 from dprl.errors import PlanError
 from dprl.learners.baselines._policy_of import policy_of
 from dprl.logs.log import Log
-from dprl.planning.mdp_policy_iteration import best_choices, known_mdp, lowest_best, margin, one_hot
 from dprl.planning.model import Model, estimate
+from dprl.planning.policy_iteration import best_choices, known_mdp, lowest_best, margin, one_hot
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["CQL", "conservative", "conservative_values"]

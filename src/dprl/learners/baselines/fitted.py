@@ -47,7 +47,7 @@ from dprl.learners.baselines._forests import Behavior, Regression, pairs_of
 from dprl.learners.baselines._transitions import Transitions, check_problem, described, transitions
 from dprl.learners.baselines.pqi import PQI
 from dprl.logs.log import Log
-from dprl.planning.mdp_policy_iteration import lowest_best, margin, one_hot
+from dprl.planning.policy_iteration import lowest_best, margin, one_hot
 from dprl.policies.fitted import ForestPolicy
 
 __all__ = ["FittedPQI", "FittedSPIBB", "ForestBC"]

@@ -25,8 +25,8 @@ from dprl._core.checks import Cut, check_cut, check_gamma, check_number
 from dprl.errors import ParameterError
 from dprl.learners.baselines._policy_of import policy_of
 from dprl.logs.log import Log
-from dprl.planning.mdp_policy_iteration import best_choices, known_mdp, one_hot
 from dprl.planning.model import Model, estimate
+from dprl.planning.policy_iteration import best_choices, known_mdp, one_hot
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["PQI"]

@@ -45,8 +45,8 @@ from dprl._core.checks import Cut, check_choice, check_cut, check_gamma, check_n
 from dprl._core.compiled import compiled
 from dprl.learners.baselines._policy_of import policy_of
 from dprl.logs.log import Log
-from dprl.planning.mdp_policy_iteration import improve, known_mdp
 from dprl.planning.model import Model, behavior_of, estimate
+from dprl.planning.policy_iteration import improve, known_mdp
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["SoftSPIBB", "doubt"]

@@ -70,6 +70,6 @@ def test_intervals_of_parameters_are_written_in_one_way():
         if isinstance(node, ast.Call)
         and getattr(node.func, "id", "") == "ParameterError"
         and node.args
-        and any(" must lie" in str(part) for part in [ast.unparse(node.args[0])])
+        and any(" must lie in" in str(part) for part in [ast.unparse(node.args[0])])
     ]
     assert not by_hand

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.bootstrap import counts, percentiles
 from dprl._core.checks import Cut, check_draws, check_gamma, check_level, check_seed
 from dprl._core.linear import solve
 from dprl.errors import ParameterError
@@ -144,13 +145,13 @@ def estimate(
     one = np.ones(n)
     whole = parts.solve(one[group[source]], None)
     gain = begin.gain(one[log.group], whole[0])
-    rng = np.random.default_rng(seed)
-    found = np.empty(draws)
-    for i in range(draws):
-        weight = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
-        found[i] = begin.gain(weight[log.group], parts.solve(weight[group[source]], whole)[0])
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return ApproximateGain(gain, float(low), float(high), level, n, len(points), unfollowed)
+    drawn = [
+        begin.gain(weight[log.group], parts.solve(weight[group[source]], whole)[0])
+        for some in counts(n, draws, seed)
+        for weight in some
+    ]
+    low, high = percentiles(np.array(drawn), level)
+    return ApproximateGain(gain, low, high, level, n, len(points), unfollowed)
 
 
 def _choices(policy: Policy, log: Log) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.bootstrap import percentiles
 from dprl._core.checks import (
     Cut,
     check_cut,
@@ -300,8 +301,7 @@ def _intervals(
         good = values[~np.isnan(values)]
         if len(values) - len(good) > tail * len(values):  # an end may be anywhere
             return np.nan, np.nan
-        low, high = np.quantile(good, [tail, 1 - tail])
-        return float(low), float(high)
+        return percentiles(good, level)
 
     rows = {}
     for k, name in enumerate(ESTIMATORS):

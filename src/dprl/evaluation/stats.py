@@ -15,7 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dprl._core.checks import check_level, check_number, check_whole
+from dprl._core.bootstrap import percentiles, picks
+from dprl._core.checks import check_level, check_number, check_seed, check_whole
 from dprl.errors import ParameterError
 
 __all__ = ["bootstrap", "cvar", "interval", "iqm", "mean"]
@@ -73,19 +74,16 @@ def bootstrap(
     if array.ndim != 1:
         raise ParameterError(f"bootstrap takes values of one dimension; got {array.shape}.")
     repeats = check_whole("repeats", repeats, 1)
-    rng = np.random.default_rng(seed)
+    seed = check_seed(seed)
     if strata is None:
-        return statistic(array[rng.integers(len(array), size=(repeats, len(array)))])
+        return statistic(array[picks(len(array), repeats, seed)])
     labels = np.asarray(strata)
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ParameterError("a stratum is missing.")
     if labels.shape != array.shape:
         raise ParameterError(f"strata must be {array.shape}; got {labels.shape}.")
-    chosen = np.empty((repeats, len(array)), np.int64)
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        chosen[:, rows] = rows[rng.integers(len(rows), size=(repeats, len(rows)))]
-    return statistic(array[chosen])
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return statistic(array[picks(len(array), repeats, seed, members)])
 
 
 def interval(
@@ -100,5 +98,4 @@ def interval(
     """Percentile bootstrap interval of the statistic of values (N,)."""
     check_level(level)
     draws = bootstrap(values, statistic, seed=seed, repeats=repeats, strata=strata)
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return percentiles(draws, level)

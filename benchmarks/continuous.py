@@ -64,7 +64,7 @@ def plan(n: int) -> None:
     dprl.DPRLContinuous(plan=True, **settings).fit(small)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    one = dprl.DPRLContinuous(**settings).fit(log)
+    one = dprl.DPRLContinuous(plan=False, **settings).fit(log)
     points = one.summary()["decision_points"]
     single = time.perf_counter() - start
     start = time.perf_counter()
@@ -85,7 +85,7 @@ def compression() -> list[str]:
     rows = []
     for name, (log, radius, n_min) in cases.items():
         policy = dprl.DPRLContinuous(
-            n_min=n_min, radius=radius, gamma=0.97, metric=RAW, cut="terminal"
+            n_min=n_min, radius=radius, gamma=0.97, metric=RAW, plan=False, cut="terminal"
         ).fit(log)
         for label, result in (
             ("pruned", dprl.prune(policy)),

@@ -40,7 +40,7 @@ def policies(folder: Path, points: int) -> dict[str, list[bytes]]:
     dprl.DPRLDiscrete(n_min=20, gamma=0.99, cut="terminal").fit(rooms).save(folder / "labels.dprl")
     x = mixture(points)
     log = log_of(x)
-    learner = dprl.DPRLContinuous(n_min=5, radius=3.0, gamma=0.99, metric=RAW)
+    learner = dprl.DPRLContinuous(n_min=5, radius=3.0, gamma=0.99, metric=RAW, plan=False)
     learner.fit(log).save(folder / "points.dprl")
     rng = np.random.default_rng(5)
     near = x[rng.integers(len(x), size=2000)] + 0.1 * rng.normal(size=(2000, x.shape[1]))

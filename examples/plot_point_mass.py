@@ -56,8 +56,8 @@ def main(path: str) -> dict[str, float]:
         "metric": dprl.Metric(scale="none"),
     }  # fmt: skip
     policies = {
-        "one step": dprl.DPRLContinuous(**learner).fit(log),
-        "planned": dprl.DPRLContinuous(plan=True, **learner).fit(log),
+        "one step": dprl.DPRLContinuous(plan=False, **learner).fit(log),
+        "planned": dprl.DPRLContinuous(**learner).fit(log),
     }
     values = {"usual practice": world.value(n=20_000)}
     values |= {name: world.value(policy) for name, policy in policies.items()}

@@ -176,12 +176,12 @@ class Blas(Rival):
 
 
 class Ours:
-    def __init__(self, points, method="auto", neighbors="all"):
-        self.engine, self.neighbors = Engine.build(points, A, method), neighbors
-        self.engine.evidence(points.z[:2], 0.0, neighbors=neighbors)
+    def __init__(self, points, method="auto", visits="all"):
+        self.engine, self.visits = Engine.build(points, A, method), visits
+        self.engine.evidence(points.z[:2], 0.0, visits=visits)
 
     def answer(self, q, r, threads):
-        return self.engine.evidence(q, r, neighbors=self.neighbors, threads=threads).words[0]
+        return self.engine.evidence(q, r, visits=self.visits, threads=threads).words[0]
 
 
 def timed(call):
@@ -242,7 +242,7 @@ def main():
         if faiss is None:
             makers.pop("faiss", None)
         makers["tree"] = Ours
-        makers["tree, first"] = lambda p: Ours(p, neighbors="first")
+        makers["tree, first"] = lambda p: Ours(p, visits="first")
         Ours(points)  # compiled before the clock runs
         built = {name: timed(functools.partial(make, points)) for name, make in makers.items()}
         methods = {name: method for name, (_, method) in built.items()}

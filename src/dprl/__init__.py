@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dprl.learners import baselines as baselines
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+    from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
     from dprl.logs._io import from_d3rlpy as from_d3rlpy
@@ -89,6 +90,7 @@ __getattr__, __dir__, __all__ = attach(
         "evidence.neighbors.metric": ("Metric",),
         "learners.continuous": ("DPRLContinuous",),
         "learners.discrete": ("DPRLDiscrete",),
+        "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
         "logs.log": ("Log",),

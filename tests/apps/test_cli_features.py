@@ -58,7 +58,7 @@ def test_features_and_their_settings(run, stays):
     assert code == 0
     settings = dprl.load("policy.dprl").parameters
     assert settings["metric"] == {"scale": "robust", "weights": {"x_lactate": 0.0}}
-    assert settings["neighbors"] == "all"
+    assert settings["visits"] == "all"
     assert settings["plan"] is False
 
 

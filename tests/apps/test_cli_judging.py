@@ -179,7 +179,7 @@ def test_splits_that_cannot_be(run, tmp_path):
     out = ["--out", tmp_path / "x"]
     for asked, words in (
         (["--by", "doctor", *out], "no column 'doctor' for by"),
-        (["--by", "patient", "--fraction", "1", *out], "fraction must lie"),
+        (["--by", "patient", "--fraction", "1", *out], "fraction must be"),
         (["--by", "patient", "--out", tmp_path], "would be overwritten"),
     ):
         code, _, err = run("split", tmp_path / "train.csv", *asked)

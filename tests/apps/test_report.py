@@ -329,7 +329,7 @@ def test_refusals_change_nothing(care, held, tmp_path):
         (policy, empty, old, {}, "holds no episodes"),
         (policy, held, old, {"cases": -1}, "cases must be"),
         (policy, ward(50, 1), old, {}, "numeric features"),
-        (policy, held, old, {"draws": 0}, "draws must lie"),
+        (policy, held, old, {"draws": 0}, "draws must be"),
     ):
         with pytest.raises(dprl.DprlError, match=error):
             report(bad, log, path, **options)

@@ -638,7 +638,7 @@ def test_counting_visits_is_refused():
     log = bandit(60, (0.3, 0.8), 0)
     with pytest.raises(dprl.ParameterError, match="counting every visit"):
         dprl.gate(dprl.DPRLDiscrete(n_min=5, gamma=1.0, visits="all"), log, **UNIT)
-    learner = dprl.DPRLContinuous(n_min=5, gamma=1.0, radius=1, neighbors="all")
+    learner = dprl.DPRLContinuous(n_min=5, gamma=1.0, radius=1, visits="all")
     with pytest.raises(dprl.ParameterError, match="counting every visit"):
         dprl.gate(learner, log, **UNIT)
 

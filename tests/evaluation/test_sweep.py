@@ -108,9 +108,9 @@ def test_remembering_gives_what_the_engine_gives(walks):
     engine, z = policy._looks, valid.features
     mind = Remembering.of(engine)
     for radius in (0.05, 0.1, 0.05):
-        for neighbors in ("first", "all"):
+        for visits in ("first", "all"):
             for leave_out in (None, np.zeros(len(z), np.int64)):
-                ask = {"neighbors": neighbors, "leave_out": leave_out}
+                ask = {"visits": visits, "leave_out": leave_out}
                 fresh = engine.evidence(z, radius, **ask)
                 for _ in range(2):
                     assert (mind.evidence(z.copy(), radius, **ask).words == fresh.words).all()
@@ -450,10 +450,10 @@ def test_bad_settings(care):
         ({"n_min": [5, 5]}, "twice"),
         ({"n_min": [0]}, "n_min must be"),
         ({"n_min": [5], "radius": [1.0]}, "no radius to vary"),
-        ({"n_min": [5], "estimator": "best"}, "estimator must be one of"),
+        ({"n_min": [5], "estimator": "best"}, "estimator must be 'IS'"),
         ({"n_min": [5], "estimator": "DR", "values": False}, "need values"),
         ({"n_min": [5], "delta": 0.05}, "needs value_range"),
-        ({"n_min": [5, 6], "delta": 1.5, "value_range": (0, 1)}, "delta must lie"),
+        ({"n_min": [5, 6], "delta": 1.5, "value_range": (0, 1)}, "delta must be"),
         ({"n_min": [5], "value_range": (0, 1)}, "Name a delta"),
     ]
     for options, words in bad:

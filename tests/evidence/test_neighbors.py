@@ -39,7 +39,7 @@ def inside(z, q, radius):
     return total <= radius * radius
 
 
-def slowly(points, queries, radius, neighbors, leave_out):
+def slowly(points, queries, radius, visits, leave_out):
     """The returns that count, [FIRST or LATER][query][action], by dictionaries."""
     found = [[[[] for _ in range(A)] for _ in queries] for _ in range(2)]
     for k, q in enumerate(queries):
@@ -48,7 +48,7 @@ def slowly(points, queries, radius, neighbors, leave_out):
             e, a, G = points.episode[row], points.action[row], points.G[row]
             if leave_out is not None and e == leave_out[k]:
                 continue
-            if neighbors == "all" or e not in taken:
+            if visits == "all" or e not in taken:
                 group = FIRST
             elif a not in taken[e]:
                 group = LATER
@@ -81,17 +81,17 @@ def agree(answer, found, exact_span):
 def check(z, queries, radius, seed=0):
     here = points(z, seed)
     leave_out = np.random.default_rng(seed).choice([-1, *here.episode], len(queries))
-    for neighbors in ("all", "first"):
+    for visits in ("all", "first"):
         for left in (None, leave_out):
             answers = [
                 Engine.build(here, A, method).evidence(
-                    queries, radius, neighbors=neighbors, leave_out=left, threads=threads
+                    queries, radius, visits=visits, leave_out=left, threads=threads
                 )
                 for method in ("tree", "brute")
                 for threads in (1, 3)
             ]
-            expected = slowly(here, queries, radius, neighbors, left)
-            agree(answers[0], expected, neighbors == "first" or left is None)
+            expected = slowly(here, queries, radius, visits, left)
+            agree(answers[0], expected, visits == "first" or left is None)
             for answer in answers[1:]:
                 assert np.array_equal(answer.words, answers[0].words)
                 assert np.array_equal(answer.span, answers[0].span, equal_nan=True)
@@ -157,7 +157,7 @@ def test_any_data_any_radius(data):
 def test_sums_are_those_of_floats():
     z, _ = CASES["uniform"]
     here = points(z)
-    known = Engine.build(here, A).evidence(z[:50], 0.3, neighbors="all")
+    known = Engine.build(here, A).evidence(z[:50], 0.3, visits="all")
     for k in range(50):
         near = inside(z, z[k], 0.3)
         for a in range(A):
@@ -168,25 +168,25 @@ def test_sums_are_those_of_floats():
                 assert known.pair.sd[k, a] == pytest.approx(G.std(ddof=1), rel=1e-9)
 
 
-@pytest.mark.parametrize("neighbors", ["first", "all"])
-def test_company_threads_and_pilot_do_not_show(neighbors, monkeypatch):
+@pytest.mark.parametrize("visits", ["first", "all"])
+def test_company_threads_and_pilot_do_not_show(visits, monkeypatch):
     z, _ = CASES["clustered"]
     here, queries = points(z), z[::2]
     auto = Engine.build(here, A)
     assert auto.method == "auto"
-    whole = auto.evidence(queries, 0.8, neighbors=neighbors).words
+    whole = auto.evidence(queries, 0.8, visits=visits).words
     assert auto.method in ("tree", "brute")
     tree = Engine.build(here, A, "tree")
     for threads in (1, 2, 5):
-        again = tree.evidence(queries, 0.8, neighbors=neighbors, threads=threads)
+        again = tree.evidence(queries, 0.8, visits=visits, threads=threads)
         assert np.array_equal(again.words, whole)
-    alone = tree.evidence(queries[700:701], 0.8, neighbors=neighbors)
+    alone = tree.evidence(queries[700:701], 0.8, visits=visits)
     assert np.array_equal(alone.words[:, 0], whole[:, 700])
     monkeypatch.setattr(engine, "BITMAPS", 5 * len(z))
     assert tree._block() == 5
-    few = tree.evidence(queries, 0.8, neighbors=neighbors)
+    few = tree.evidence(queries, 0.8, visits=visits)
     assert np.array_equal(few.words, whole)
-    assert tree.evidence(queries[:0], 0.8, neighbors=neighbors).words.shape[:3] == (2, 0, A)
+    assert tree.evidence(queries[:0], 0.8, visits=visits).words.shape[:3] == (2, 0, A)
     assert tree.neighbors(queries[:0], 0.8)[0].tolist() == [0]
 
 
@@ -211,7 +211,7 @@ def test_python_and_machine_code_agree(method, monkeypatch):
         built = Engine.build(here, A, method)
         indptr, rows = built.neighbors(queries, 1.0)
         return [
-            *(built.evidence(queries, r, neighbors=m, leave_out=here.episode[:12]).words
+            *(built.evidence(queries, r, visits=m, leave_out=here.episode[:12]).words
               for r in (1.0, 2.5) for m in ("first", "all")),
             indptr, rows,
         ]  # fmt: skip
@@ -418,7 +418,7 @@ def test_one_state_is_the_tabular_case():
         starts=log.starts, action=log.action, reward=log.reward, actions=log.actions,
         state=np.zeros(400), states=("s",),
     )  # fmt: skip
-    every = Engine.build(here).evidence(here.z[:1] + 0 * rng.random(), 0.0, neighbors="all")
+    every = Engine.build(here).evidence(here.z[:1] + 0 * rng.random(), 0.0, visits="all")
     for near, table in (
         (known, tabular.evidence(flat, 0.9)),
         (every, tabular.evidence(flat, 0.9, visits="all")),
@@ -506,7 +506,7 @@ def test_bad_questions_are_refused():
     refused("1 of 2 queries", ask, [[0, 0], [0, np.nan]], 1.0)
     refused("1 of 2 queries", ask, [[0, 0], [0, np.inf]], 1.0)
     refused("1 of 2 queries", ask, [[0, 0], [0, -2e18]], 1.0)
-    refused("neighbors must be", ask, here.z, 1.0, neighbors="last")
+    refused("visits must be", ask, here.z, 1.0, visits="last")
     refused("one episode number a query", ask, here.z, 1.0, leave_out=[1, 2])
     refused("one episode number a query", ask, here.z, 1.0, leave_out=np.zeros(5))
     refused("threads must be", ask, here.z, 1.0, threads=0)

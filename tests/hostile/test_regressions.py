@@ -514,7 +514,7 @@ def test_a_damaged_part_is_done_again(tmp_path):
     part = sorted((tmp_path / "a" / "parts").iterdir())[0]
     part.write_bytes(part.read_bytes()[:40])
     assert reproduce(TOY, tmp_path / "a", workers=1).summary.columns == whole.columns
-    with pytest.raises(dprl.ParameterError, match="seed must be at least 0"):
+    with pytest.raises(dprl.ParameterError, match="seed must be a whole number, at least 0"):
         reproduce(TOY, tmp_path / "a", seed=-1)
 
 

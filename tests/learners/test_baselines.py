@@ -18,8 +18,8 @@ import dprl
 from conftest import random_episodes, to_log
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB, SoftSPIBB, cql, soft_spibb, spibb
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl.planning.mdp_policy_iteration import best_choices
 from dprl.planning.model import Model, estimate
+from dprl.planning.policy_iteration import best_choices
 
 LEARNERS = {
     "rl": lambda gamma: RL(gamma=gamma),
@@ -536,26 +536,26 @@ def test_a_model_of_another_discount_is_refused(name):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: RL(gamma=0), "gamma must lie in"),
+        (lambda: RL(gamma=0), "gamma must be a number in"),
         (lambda: RL(gamma=0.9, cut="no"), "cut must be"),
         (lambda: SPIBB(n_min=0, gamma=0.9), "n_min must be"),
-        (lambda: SPIBB(n_min=1, gamma=1.1), "gamma must lie in"),
+        (lambda: SPIBB(n_min=1, gamma=1.1), "gamma must be a number in"),
         (lambda: SPIBB(n_min=1, gamma=0.9, variant="c"), "variant must be 'b' or 'leq'; got 'c'"),
         (lambda: SPIBB(n_min=1, gamma=0.9, cut="no"), "cut must be"),
-        (lambda: SoftSPIBB(epsilon=-1, gamma=0.9), "epsilon must lie in"),
-        (lambda: SoftSPIBB(epsilon=np.inf, gamma=0.9), "epsilon must lie in"),
-        (lambda: SoftSPIBB(epsilon="1", gamma=0.9), "epsilon must lie in .*; got '1'"),
-        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=0.0), "delta must lie in"),
-        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=1.01), "delta must lie in"),
+        (lambda: SoftSPIBB(epsilon=-1, gamma=0.9), "epsilon must be a number in"),
+        (lambda: SoftSPIBB(epsilon=np.inf, gamma=0.9), "epsilon must be a number in"),
+        (lambda: SoftSPIBB(epsilon="1", gamma=0.9), "epsilon must be a number in .*; got '1'"),
+        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=0.0), "delta must be a number in"),
+        (lambda: SoftSPIBB(epsilon=1, gamma=0.9, delta=1.01), "delta must be a number in"),
         (lambda: SoftSPIBB(epsilon=1, gamma=0.9, step="both"), "step must be"),
-        (lambda: SoftSPIBB(epsilon=1, gamma=True), "gamma must lie in"),
-        (lambda: PQI(b=0, gamma=0.9), r"b must lie in \(0, 1\]; got 0"),
-        (lambda: PQI(b=np.nan, gamma=0.9), "b must lie in"),
-        (lambda: PQI(b=True, gamma=0.9), "b must lie in"),
-        (lambda: PQI(b=0.1, gamma=0.9, r_min=-np.inf), "r_min must lie in"),
+        (lambda: SoftSPIBB(epsilon=1, gamma=True), "gamma must be a number in"),
+        (lambda: PQI(b=0, gamma=0.9), r"b must be a number in \(0, 1\]; got 0"),
+        (lambda: PQI(b=np.nan, gamma=0.9), "b must be a number in"),
+        (lambda: PQI(b=True, gamma=0.9), "b must be a number in"),
+        (lambda: PQI(b=0.1, gamma=0.9, r_min=-np.inf), "r_min must be a number in"),
         (lambda: PQI(b=0.1, gamma=1.0, r_min=-0.5), "floor is minus infinity"),
-        (lambda: CQL(alpha=-0.1, gamma=0.9), "alpha must lie in"),
-        (lambda: CQL(alpha=np.nan, gamma=0.9), "alpha must lie in"),
+        (lambda: CQL(alpha=-0.1, gamma=0.9), "alpha must be a number in"),
+        (lambda: CQL(alpha=np.nan, gamma=0.9), "alpha must be a number in"),
         (lambda: CQL(alpha=0.1, gamma=0.9, cut="no"), "cut must be"),
     ],
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -15,7 +17,7 @@ from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.continuous import DPRLContinuous
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
-from dprl.planning.semi_policy_iteration import policy_iteration
+from dprl.planning.policy_iteration import policy_iteration
 from test_paper import true_value, two_states
 
 RAW = Metric(scale="none")
@@ -34,15 +36,15 @@ def with_features(episodes, place, cut=None):
     )
 
 
-@pytest.mark.parametrize("neighbors", ["first", "all"])
+@pytest.mark.parametrize("visits", ["first", "all"])
 @pytest.mark.parametrize("seed", range(15))
-def test_radius_zero_is_the_labelled_case(seed, neighbors):
+def test_radius_zero_is_the_labelled_case(seed, visits):
     episodes = random_episodes(seed)
     log = with_features(episodes, lambda s: (s, -2 * s))
     labelled = to_log(episodes)
-    settings = {"n_min": 1 + seed % 3, "gamma": 0.9, "contrast": seed % 2 == 0}
-    one = DPRLContinuous(radius=0.0, metric=RAW, neighbors=neighbors, **settings).fit(log)
-    two = dprl.DPRLDiscrete(plan=False, visits=neighbors, **settings).fit(labelled)
+    settings = {"n_min": 1 + seed % 3, "gamma": 0.9, "contrast": seed % 2 == 0, "plan": False}
+    one = DPRLContinuous(radius=0.0, metric=RAW, visits=visits, **settings).fit(log)
+    two = dprl.DPRLDiscrete(visits=visits, **settings).fit(labelled)
     here = one.at([(s, -2 * s) for s in labelled.states])
     for name in ("choice", "n", "m", "allowed"):
         assert np.array_equal(getattr(here, name), getattr(two, name))
@@ -127,15 +129,15 @@ def slow_worth(log, gamma, radius, n_min, contrast, first):
     return np.array([worth(j) for j in range(N)]), ok
 
 
-@pytest.mark.parametrize("neighbors", ["first", "all"])
+@pytest.mark.parametrize("visits", ["first", "all"])
 @pytest.mark.parametrize("seed", range(8))
-def test_planning_against_the_definition(seed, neighbors):
+def test_planning_against_the_definition(seed, visits):
     log = random_log(seed)
     settings = {"n_min": 2 + seed % 2, "contrast": seed % 2 == 1}
     policy = DPRLContinuous(
-        radius=0.7, gamma=0.8, metric=RAW, neighbors=neighbors, plan=True, **settings
+        radius=0.7, gamma=0.8, metric=RAW, visits=visits, plan=True, **settings
     ).fit(log)
-    worth, ok = slow_worth(log, 0.8, 0.7, first=neighbors == "first", **settings)
+    worth, ok = slow_worth(log, 0.8, 0.7, first=visits == "first", **settings)
     assert ok.any()
     assert np.array_equal(policy.training.allowed, ok)
     np.testing.assert_allclose(policy.worth, worth, atol=1e-9)
@@ -161,7 +163,7 @@ def test_planning_pays_where_it_must(r1, r2, value):
 
 def test_one_step_misses_it():
     log = with_features(two_states(0.5, 1.0), place)
-    policy = DPRLContinuous(n_min=20, radius=0.1, gamma=0.95, metric=RAW).fit(log)
+    policy = DPRLContinuous(n_min=20, radius=0.1, gamma=0.95, metric=RAW, plan=False).fit(log)
     assert policy.act([place("s0")]) == [1]
 
 
@@ -172,7 +174,7 @@ def test_planning_single_decisions_changes_nothing():
     ]
     log = with_features(episodes, lambda s: s)
     settings = {"n_min": 3, "radius": 1.0, "gamma": 0.9}
-    one = DPRLContinuous(**settings).fit(log)
+    one = DPRLContinuous(plan=False, **settings).fit(log)
     two = DPRLContinuous(plan=True, **settings).fit(log)
     np.testing.assert_allclose(two.worth, one.worth, atol=1e-13)
     assert one.training.choice.tolist() == two.training.choice.tolist()
@@ -183,7 +185,7 @@ def test_the_plan_is_a_contraction_by_gamma():
     metric = RAW.fit(log)
     points = Points.of(log, metric, 0.9)
     engine = Engine.build(points, log.n_actions)
-    known = engine.evidence(points.z, 0.8, neighbors="first", leave_out=points.episode)
+    known = engine.evidence(points.z, 0.8, visits="first", leave_out=points.episode)
     pairs = allowed(known, 2)
     ahead = segments(log, 0.9, np.flatnonzero(pairs.any(axis=1)))
     semi = elevate_neighbors(engine, points, ahead, pairs, 0.8, True)
@@ -325,9 +327,9 @@ def test_states_that_are_none(policy, states, error, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"radius": -1}, "radius must be a number >= 0"),
+        ({"radius": -1}, r"radius must be a number in \[0, infinity\)"),
         ({"radius": float("nan")}, "radius must be"),
-        ({"neighbors": "some"}, "neighbors must be 'first' or 'all'"),
+        ({"visits": "some"}, "visits must be 'first' or 'all'"),
         ({"cut": "forget"}, "cut must be"),
         ({"plan": "yes"}, "plan must be true or false"),
         ({"n_min": 0}, "n_min must be"),
@@ -359,3 +361,52 @@ def test_what_is_not_always_on_offer_near_by_is_never_suggested(plan):
     assert "not always available" in policy.explain([8.0]).reason
     assert dprl.prune(policy).policy.act([[3.0], [8.0]]) == ["a", dprl.DEFER]
     assert dprl.compress(policy, 0.2).policy.act([[8.0]]) == [dprl.DEFER]
+
+
+def test_learners_have_the_same_defaults_as_the_command_line():
+    """A setting of one name has one default, at every door."""
+    from dprl.apps.cli.options import LearnerOptions
+
+    doors = [
+        {f.name: f.default for f in dataclasses.fields(door)}
+        for door in (dprl.DPRLDiscrete, DPRLContinuous, LearnerOptions)
+    ]
+    shared = set(doors[0]) & set(doors[1]) & set(doors[2])
+    assert shared == {"gamma", "contrast", "plan", "visits", "cut"}
+    for name in shared:
+        assert len({repr(door[name]) for door in doors}) == 1, name
+    assert doors[0]["plan"] is True
+
+
+def test_the_old_name_of_visits(ward):
+    """`neighbors` works for one more release, warns, and cannot contradict `visits`."""
+    settings = {"n_min": 5, "radius": 0.5, "gamma": 0.9, "plan": False}
+    with pytest.warns(DeprecationWarning, match="neighbors of DPRLContinuous is called visits"):
+        old = DPRLContinuous(neighbors="all", **settings)
+    assert old == DPRLContinuous(visits="all", **settings)
+    with pytest.warns(DeprecationWarning, match="is called visits"):
+        assert old.neighbors == "all"
+    with pytest.raises(dprl.ParameterError, match="old name of visits, and both are given"):
+        dataclasses.replace(old, neighbors="first")
+    assert dataclasses.replace(old, n_min=6).visits == "all"
+    policy = old.fit(ward)
+    assert (policy.visits, "neighbors" in policy.parameters) == ("all", False)
+
+
+@pytest.mark.parametrize("visits", ["first", "all"])
+def test_policies_that_say_neighbors_are_read(ward, visits, tmp_path):
+    """Files name it `neighbors` alone, or both; what they are gated with is what they say."""
+    from dprl.certificate._gate import _learner
+
+    settings = {"n_min": 5, "radius": 0.5, "gamma": 0.9, "plan": False}
+    policy = DPRLContinuous(visits=visits, **settings).fit(ward)
+    words = {k: v for k, v in policy.parameters.items() if k != "visits"}
+    for named in ({"neighbors": visits}, {"neighbors": visits, "visits": visits}):
+        dataclasses.replace(policy, parameters={**words, **named}).save(tmp_path / "old.dprl")
+        old = dprl.load(tmp_path / "old.dprl")
+        assert old.act(ward.features[:20]) == policy.act(ward.features[:20])
+        assert _learner(old).visits == visits
+    other = {"first": "all", "all": "first"}[visits]
+    for wrong in ({}, {"neighbors": None}, {"neighbors": visits, "visits": other}):
+        with pytest.raises(dprl.PolicyError, match="its settings are"):
+            dataclasses.replace(policy, parameters={**words, **wrong})

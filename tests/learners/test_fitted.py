@@ -30,8 +30,8 @@ from dprl.learners.baselines import _forests as forests
 from dprl.learners.baselines._forests import Behavior
 from dprl.learners.baselines._transitions import transitions
 from dprl.learners.baselines.fitted import Counts, keep_rare
-from dprl.planning.mdp_policy_iteration import best_choices
 from dprl.planning.model import estimate
+from dprl.planning.policy_iteration import best_choices
 from dprl.policies.fitted import ForestPolicy, NetworkPolicy
 
 RAW = Metric(scale="none")

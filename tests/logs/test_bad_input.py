@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -212,7 +213,7 @@ LOG = to_log([[("s", "a", 1.0)]] * 3)
         ({"n_min": "many"}, "got 'many'"),
         ({"n_min": True}, "got True"),
         ({"n_min": float("nan")}, "got nan"),
-        ({"gamma": 0.0}, r"gamma must lie in \(0, 1\]; got 0.0"),
+        ({"gamma": 0.0}, r"gamma must be a number in \(0, 1\]; got 0.0"),
         ({"gamma": 1.01}, "got 1.01"),
         ({"gamma": float("nan")}, "got nan"),
         ({"cut": "forget"}, "cut must be 'drop', 'bootstrap', 'terminal' or None; got 'forget'"),
@@ -226,7 +227,7 @@ def test_settings_of_the_learner(settings, message):
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5, 7])
 def test_split_of_no_sense(fraction):
-    with pytest.raises(dprl.ParameterError, match="strictly between 0 and 1"):
+    with pytest.raises(dprl.ParameterError, match=r"fraction must be a number in \(0, 1\)"):
         LOG.split(fraction, seed=0)
     with pytest.raises(dprl.LogError, match="cannot be split"):
         LOG.take([0]).split(0.5, seed=0)
@@ -390,3 +391,15 @@ def test_what_is_no_log_is_said(given, tmp_path):
         ) as e:
             call()
         assert "dprl.from_frame" in str(e.value)
+
+
+def test_what_check_returns_has_a_name_of_its_own():
+    found = dprl.check(to_log([[("s", "a", 1.0)]]))
+    assert type(found) is dprl.CheckResult
+    assert "CheckResult" in (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    classes = [
+        path.name
+        for path in (Path(dprl.__file__).parent).rglob("*.py")
+        if "class CheckResult" in path.read_text() or "class Report" in path.read_text()
+    ]
+    assert sorted(classes) == ["_findings.py", "_report.py"]

@@ -152,7 +152,7 @@ def test_gymnasium_adapter_has_the_same_value():
     [
         (lambda: envs.forest(chains=0), "forest needs"),
         (lambda: envs.risky_arms(eps=0.7), "risky_arms needs"),
-        (lambda: envs.rooms().sample(0, seed=0), "at least 1 episode"),
+        (lambda: envs.rooms().sample(0, seed=0), "n must be a whole number, at least 1"),
         (lambda: envs.rooms().value(np.ones((2, 2))), r"shape \(100, 4\)"),
         (lambda: replace(envs.rooms(), start=np.ones(100)), "start must sum to 1"),
         (lambda: replace(envs.rooms(), behavior=np.ones((100, 4))), "behavior must sum to 1"),
@@ -186,7 +186,7 @@ def test_point_mass():
     assert G.mean() == pytest.approx(value, abs=4 * (error + G.std() / np.sqrt(200)))
     pi = world.behavior(log.features)
     assert pi.sum(axis=1) == pytest.approx(1)
-    with pytest.raises(dprl.ParameterError, match="at least 1 episode"):
+    with pytest.raises(dprl.ParameterError, match="n must be a whole number, at least 1"):
         world.sample(0, seed=0)
 
 

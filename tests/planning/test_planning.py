@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from scipy import sparse
 import dprl
 from conftest import to_log
 from dprl._core.linear import leaks, solve
+from dprl.planning.finite_mdp import FiniteMDP
+from dprl.planning.policy_iteration import evaluate, look_ahead, policy_iteration
 from dprl.planning.semi_mdp import SemiMDP
-from dprl.planning.semi_policy_iteration import evaluate, look_ahead, policy_iteration
 
 
 def semi_mdp(seed, points=4, most=3, gamma=0.95):
@@ -151,3 +153,28 @@ def test_values_that_are_zero_but_for_rounding_do_not_keep_it_going():
                 n_min=1, gamma=world.gamma, contrast=contrast, cut="terminal"
             )
             assert learner.fit(log).summary()["decision_points"] > 0
+
+
+def two_islands(huge, gamma):
+    """State 0 is worth much whatever is done; in state 1 the second action is a little better."""
+    reward = np.array([[huge, huge], [1.0, 1.0 + 1e-6]])
+    return FiniteMDP(
+        name="islands", states=(0, 1), actions=(0, 1), P=sparse.csr_array((4, 2)), low=reward,
+        high=reward, start=np.array([0.5, 0.5]), behavior=np.full((2, 2), 0.5), gamma=gamma,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("huge", [1.0, 1e9, 1e15])
+def test_a_huge_value_hides_no_improvement_elsewhere(huge, gamma):
+    V, best = two_islands(huge, gamma).optimal
+    assert best.tolist() == [0, 1]
+    assert pytest.approx([huge, 1.0 + 1e-6], rel=1e-12) == V
+
+
+def test_policy_iteration_is_written_once():
+    src = Path(dprl.__file__).parent
+    loops = [
+        p.name for p in src.rglob("*.py") if "policy iteration did not settle" in p.read_text()
+    ]
+    assert loops == ["policy_iteration.py"]

@@ -37,13 +37,13 @@ def log_of(kind, n=300, seed=0):
     )
 
 
-@pytest.mark.parametrize("neighbors", ["first", "all"])
+@pytest.mark.parametrize("visits", ["first", "all"])
 @pytest.mark.parametrize("plan", [False, True])
 @pytest.mark.parametrize("kind", ["clusters", "lattice", "normal"])
-def test_pruning_changes_no_decision(kind, plan, neighbors):
+def test_pruning_changes_no_decision(kind, plan, visits):
     log = log_of(kind)
     policy = DPRLContinuous(
-        n_min=6, radius=1.0, gamma=0.9, metric=RAW, plan=plan, neighbors=neighbors
+        n_min=6, radius=1.0, gamma=0.9, metric=RAW, plan=plan, visits=visits
     ).fit(log)
     result = prune(policy)
     assert result.after <= result.before
@@ -69,18 +69,18 @@ def test_loners_go():
     assert result.ratio == pytest.approx(result.after / result.before, rel=0.01)
 
 
-@pytest.mark.parametrize("neighbors", ["first", "all"])
+@pytest.mark.parametrize("visits", ["first", "all"])
 @pytest.mark.parametrize("tol", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("kind", ["clusters", "lattice", "normal"])
-def test_clusters_answer_for_a_radius_near_by(kind, tol, neighbors):
+def test_clusters_answer_for_a_radius_near_by(kind, tol, visits):
     """Counts lie between those at r(1 - tol/2) and r(1 + tol/2)."""
     log = log_of(kind, n=150)
-    policy = DPRLContinuous(n_min=1, radius=1.0, gamma=0.9, metric=RAW, neighbors=neighbors,
+    policy = DPRLContinuous(n_min=1, radius=1.0, gamma=0.9, metric=RAW, visits=visits,
                             contrast=False).fit(log)  # fmt: skip
     small = compress(policy, tol).policy
     z = np.random.default_rng(2).normal(size=(300, 3))
     z = np.concatenate([z, log.features[:200]])
-    ask = {"neighbors": neighbors}
+    ask = {"visits": visits}
     inner = policy._looks.evidence(z, 1.0 * (1 - tol / 2) - 1e-9, **ask)
     outer = policy._looks.evidence(z, 1.0 * (1 + tol / 2) + 1e-9, **ask)
     got = small._looks.evidence(z, 1.0, **ask)
@@ -106,7 +106,7 @@ def test_a_policy_that_never_speaks_keeps_one_point():
 
 def test_tol_is_checked():
     policy = DPRLContinuous(n_min=6, radius=1.0, gamma=0.9).fit(log_of("normal", n=20))
-    with pytest.raises(dprl.ParameterError, match=r"tol must lie in \[0, 1\)"):
+    with pytest.raises(dprl.ParameterError, match=r"tol must be a number in \[0, 1\)"):
         compress(policy, 1.5)
 
 

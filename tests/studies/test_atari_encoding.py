@@ -83,7 +83,7 @@ def test_games_left_out_teach_nothing(played, frames):
 def test_bad_settings_of_an_encoder(played, frames):
     with pytest.raises(ParameterError, match="there is no objective 'reward'"):
         encode(played, frames, objective="reward")
-    with pytest.raises(ParameterError, match="epochs must be at least 1"):
+    with pytest.raises(ParameterError, match="epochs must be a whole number, at least 1"):
         encode(played, frames, epochs=0)
 
 

@@ -100,7 +100,7 @@ def test_seed_and_quick_make_other_tasks(tmp_path):
     assert one.rows == 12
     two = reproduce(TOY, tmp_path, quick=True, seed=1, workers=1)
     assert two.summary["mean"] != one.summary["mean"]
-    with pytest.raises(dprl.ParameterError, match="workers must be at least 1"):
+    with pytest.raises(dprl.ParameterError, match="workers must be a whole number, at least 1"):
         reproduce(TOY, tmp_path, workers=0)
 
 

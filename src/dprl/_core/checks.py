@@ -1,18 +1,179 @@
-"""What a learner may be set to."""
+"""Every check of a parameter, with one sentence for what is refused.
+
+    NAME must be WHAT; got VALUE.
+
+The first half checks a kind of value (a number in a range, a whole number, one of some words, true
+or false); the second half checks the parameters that several learners and functions share, so that
+`gamma` means the same at every door.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
 
 from dprl.errors import ParameterError
 
-__all__ = ["check_number"]
+__all__ = [
+    "MOST", "Cut", "Visits", "check_choice", "check_cut", "check_delta", "check_draws",
+    "check_flag", "check_gamma", "check_grid", "check_level", "check_n_min", "check_number",
+    "check_radius", "check_range", "check_seed", "check_threads", "check_visits",
+    "check_whole", "is_number", "wrong",
+]  # fmt: skip
+
+Visits: TypeAlias = Literal["first", "all"]
+Cut: TypeAlias = Literal["drop", "bootstrap", "terminal"]
 
 
-def check_number(name: str, value: object, where: str, inside: Callable[[float], bool]) -> None:
-    """Refuse what is not a number, or not one that lies `where`."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and inside(float(value))):  # type: ignore[arg-type]
-        raise ParameterError(f"{name} must lie in {where}; got {value!r}.")
+def wrong(name: str, what: str, value: object, do: str = "") -> ParameterError:
+    """The error for a parameter that is not `what` it must be."""
+    return ParameterError(f"{name} must be {what}; got {value!r}.", do=do)
+
+
+MOST = (1 << 31) - 1
+"""The largest number of trees or steps, and the largest seed, of learners that are fitted."""
+
+
+# -- kinds of values ---------------------------------------------------------------------------
+
+
+def is_number(value: object) -> bool:
+    """Whether it is one real number; true and false are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def check_number(name: str, value: Any, within: str) -> float:
+    """The value as a float, if it is a number within an interval, else a ParameterError.
+
+    Args:
+        name: The parameter's name.
+        value: What was given.
+        within: An interval as it is written: "(0, 1]" leaves 0 out and has 1 in it.
+    """
+    low, high = (float(end) for end in within[1:-1].split(","))
+    inside = (
+        is_number(value)
+        and (value >= low if within[0] == "[" else value > low)
+        and (value <= high if within[-1] == "]" else value < high)
+    )
+    if not inside:
+        raise wrong(name, f"a number in {within}", value)
+    return float(value)
+
+
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The value as an int, if it is a whole number in least..most, else a ParameterError.
+
+    Args:
+        name: The parameter's name.
+        value: What was given; 5.0 is the whole number 5.
+        least: The smallest value it may have.
+        most: The largest value it may have; by default there is none.
+    """
+    whole = is_number(value) and math.isfinite(value) and value == int(value)
+    if not whole or value < least or (most is not None and value > most):
+        where = f"at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        raise wrong(name, f"a whole number, {where}", value)
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str], do: str = "") -> None:
+    """Refuse what is not one of these words."""
+    if not (isinstance(value, str) and value in choices):
+        *first, last = map(repr, choices)
+        raise wrong(name, f"{', '.join(first)} or {last}", value, do)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise wrong(name, "true or false", value)
+
+
+# -- parameters that many share ----------------------------------------------------------------
+
+
+def check_gamma(gamma: Any) -> float:
+    """The discount as a float in (0, 1]."""
+    return check_number("gamma", gamma, "(0, 1]")
+
+
+def check_n_min(n_min: Any) -> float:
+    """The least number of episodes as a float: a whole number from 1, or infinity."""
+    if not (is_number(n_min) and n_min >= 1 and (math.isinf(n_min) or n_min == int(n_min))):
+        raise wrong("n_min", "a whole number of episodes, at least 1 (or infinity)", n_min)
+    return float(n_min)
+
+
+def check_radius(radius: Any) -> float:
+    """How far neighbours may be, as a float."""
+    return check_number("radius", radius, "[0, infinity)")
+
+
+def check_visits(visits: Any) -> None:
+    """Refuse a way of counting that does not exist."""
+    check_choice("visits", visits, get_args(Visits))
+
+
+def check_cut(cut: Any) -> None:
+    """Refuse a treatment of cut episodes that does not exist."""
+    if cut is not None and not (isinstance(cut, str) and cut in get_args(Cut)):
+        words = f"{', '.join(map(repr, get_args(Cut)))} or None"
+        raise wrong("cut", words, cut, "None treats cut episodes as terminal and warns.")
+
+
+def check_level(level: Any) -> float:
+    """The coverage of an interval, as a float in (0, 1)."""
+    return check_number("level", level, "(0, 1)")
+
+
+def check_delta(delta: Any) -> float:
+    """The chance of error of a certificate, as a float in (0, 1)."""
+    return check_number("delta", delta, "(0, 1)")
+
+
+def check_draws(draws: Any, least: int = 1) -> int:
+    """How many resamples are drawn."""
+    return check_whole("draws", draws, least)
+
+
+def check_seed(seed: Any, most: int | None = None) -> int:
+    """The seed of random numbers."""
+    return check_whole("seed", seed, 0, most)
+
+
+def check_threads(threads: Any) -> int | None:
+    """How many threads; None for as many as there are cores."""
+    return None if threads is None else check_whole("threads", threads, 1)
+
+
+def check_range(value_range: Any) -> tuple[float, float]:
+    """(lowest, highest) return as floats, or a ParameterError that says why it is needed."""
+    if value_range is None:
+        raise ParameterError(
+            "a certificate needs value_range=(lowest, highest): the range of returns.",
+            do="State it from what rewards can be, never from the returns in the log.",
+        )
+    try:
+        low, high = (float(x) for x in value_range)
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise wrong("value_range", "(lowest, highest) return, both finite", value_range)
+    return low, high
+
+
+def check_grid(
+    settings: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> Sequence[Mapping[str, Any]]:
+    """The settings, if they set no more than these names; what they share need not be redone."""
+    for setting in settings:
+        for name in setting:
+            if name not in names:
+                raise ParameterError(
+                    f"{name!r} cannot be varied without gathering the evidence anew.",
+                    do=f"Vary {' and '.join(names)}, or fit a learner of its own.",
+                )
+    return settings

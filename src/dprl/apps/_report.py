@@ -25,6 +25,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dprl._core import html as pages
+from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
 from dprl._core.table import plain
 from dprl._core.version import __version__
@@ -149,8 +150,7 @@ def report(
             f"the report cannot be written to {str(target)!r}.",
             do="Name a file in a folder that exists.",
         )
-    if not isinstance(cases, int) or cases < 0:
-        raise ParameterError(f"cases must be a whole number from 0; got {cases!r}.")
+    cases = check_whole("cases", cases, 0)
     check_log(log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)

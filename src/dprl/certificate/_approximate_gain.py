@@ -23,12 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.bootstrap import counts, percentiles
+from dprl._core.checks import Cut, check_draws, check_gamma, check_level, check_seed
 from dprl._core.linear import solve
 from dprl.errors import ParameterError
-from dprl.evidence.tabular import check_gamma, tally
+from dprl.evidence.tabular import tally
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import refuse_seen
-from dprl.logs.log import Cut, Log
+from dprl.logs.log import Log
 from dprl.logs.returns import returns
 from dprl.planning._neighbor_semi_mdp import segments
 from dprl.policies.table import DEFER, Policy
@@ -101,8 +103,7 @@ def approximate_gain(
         raise ParameterError(
             f"this estimate is for policies over labelled states; got a {type(policy).__name__}.",
         )
-    if not (0 < level < 1 and draws >= 2):
-        raise ParameterError(f"level must lie in (0, 1) and draws be >= 2; got {level!r}, {draws}.")
+    level, draws, seed = check_level(level), check_draws(draws, 2), check_seed(seed)
     refuse_seen(policy, log)
     return estimate(policy, log, level=level, draws=draws, seed=seed, cut=cut)
 
@@ -144,13 +145,13 @@ def estimate(
     one = np.ones(n)
     whole = parts.solve(one[group[source]], None)
     gain = begin.gain(one[log.group], whole[0])
-    rng = np.random.default_rng(seed)
-    found = np.empty(draws)
-    for i in range(draws):
-        weight = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
-        found[i] = begin.gain(weight[log.group], parts.solve(weight[group[source]], whole)[0])
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return ApproximateGain(gain, float(low), float(high), level, n, len(points), unfollowed)
+    drawn = [
+        begin.gain(weight[log.group], parts.solve(weight[group[source]], whole)[0])
+        for some in counts(n, draws, seed)
+        for weight in some
+    ]
+    low, high = percentiles(np.array(drawn), level)
+    return ApproximateGain(gain, low, high, level, n, len(points), unfollowed)
 
 
 def _choices(policy: Policy, log: Log) -> NDArray[np.int64]:

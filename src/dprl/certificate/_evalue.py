@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dprl._core.checks import check_number
 from dprl._core.compiled import compiled, in_parts
 from dprl.certificate._histograms import BINS, UNITS, Histograms
 from dprl.errors import ParameterError
@@ -229,8 +230,7 @@ def differences(known: Histograms, pairs: ArrayLike, alpha: float) -> Difference
     A first look on the coarse grid finds the pairs whose e-value cannot reach 1/α even without the
     grid's slack; they keep its bound, the others get the fine grid's.
     """
-    if not 0 < alpha < 1:
-        raise ParameterError(f"alpha must lie in (0, 1); got {alpha!r}.")
+    check_number("alpha", alpha, "(0, 1)")
     chosen = np.unique(np.asarray(pairs, np.int64))
     A = len(known.actions)
     size = len(known.states) * A

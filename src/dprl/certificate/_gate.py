@@ -33,7 +33,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
+from dprl._core.checks import check_choice, check_flag, check_range, check_seed
 from dprl.certificate._cells import gate_cells
 from dprl.certificate._gate_steps import (
     REACH,
@@ -45,7 +45,6 @@ from dprl.certificate._gate_steps import (
     half_of,
     propose,
 )
-from dprl.certificate._histograms import check_range
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.decision_points import allowed
@@ -104,15 +103,13 @@ def gate(
         The gated policy, its `Certificate` in `.certificate`; over features a policy over cells.
     """
     asked = Asked(delta, check_range(value_range), margin, horizon)
-    check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
+    seed = check_seed(seed)
     learner = _learner(proposal)
     _check_counting(learner)
     check_log(log)
     _check_cut(learner, log)
-    if mode not in ("swap-split", "in-sample"):
-        raise ParameterError(f"mode must be 'swap-split' or 'in-sample'; got {mode!r}.")
-    if not isinstance(states_fixed, bool):
-        raise ParameterError(f"states_fixed must be true or false; got {states_fixed!r}.")
+    check_choice("mode", mode, ("swap-split", "in-sample"))
+    check_flag("states_fixed", states_fixed)
     if mode == "in-sample" and not states_fixed:
         raise ParameterError(
             "mode='in-sample' certifies with the returns that proposed.",
@@ -274,17 +271,18 @@ def _learner(proposal: Any) -> Learner:
         if metric["scale"] == "given":
             metric["scale"] = proposal.scale.tolist()
         words["metric"] = Metric(**metric)
+        words["visits"] = proposal.visits
     own = {field.name for field in fields(kind)}
     return kind(**{k: v for k, v in words.items() if k in own})
 
 
 def _check_counting(learner: Learner) -> None:
-    counting = learner.visits if isinstance(learner, DPRLDiscrete) else learner.neighbors
+    counting = learner.visits
     if counting != "first":
         raise ParameterError(
             "counting every visit carries no certificate: visits of one trajectory are not "
             "independent.",
-            do="Fit with visits='first' (labels) or neighbors='first' (features).",
+            do="Fit with visits='first'.",
         )
 
 

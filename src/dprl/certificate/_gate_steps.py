@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
+from dprl._core.checks import check_delta, check_number, check_whole
 from dprl._core.intervals import welch
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
@@ -35,7 +35,6 @@ Floats = NDArray[np.float64]
 Learner: TypeAlias = DPRLDiscrete | DPRLContinuous
 P = TypeVar("P", bound=Policy)
 
-WHOLE = "the whole numbers from 1"
 
 DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
 """How δ is shared out."""
@@ -58,10 +57,10 @@ class Asked:
     horizon: int | None
 
     def __post_init__(self) -> None:
-        check_number("delta", self.delta, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
-        check_number("margin", self.margin, "[0, infinity)", lambda v: 0 <= v < math.inf)
+        check_delta(self.delta)
+        check_number("margin", self.margin, "[0, infinity)")
         if self.horizon is not None:
-            check_number("horizon", self.horizon, WHOLE, lambda v: v >= 1 and v == int(v))
+            check_whole("horizon", self.horizon, 1)
         for name in ("delta", "margin"):
             object.__setattr__(self, name, float(getattr(self, name)))
 

@@ -15,20 +15,18 @@ histograms of the whole, bit for bit.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_gamma, check_range
 from dprl._core.compiled import compiled
-from dprl.errors import LogError, ParameterError
-from dprl.evidence.tabular import check_gamma
+from dprl.errors import LogError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 
-__all__ = ["BINS", "UNITS", "Histograms", "binned", "check_range", "first_visits", "histograms"]
+__all__ = ["BINS", "UNITS", "Histograms", "binned", "first_visits", "histograms"]
 
 Ints = NDArray[np.int64]
 
@@ -92,24 +90,6 @@ def first_visits(log: Log) -> NDArray[np.bool_]:
     first = np.empty(log.n_steps, np.bool_)
     _mark(log.starts, log.codes(), log.group, np.full(log.n_states, -1, np.int64), first)
     return first
-
-
-def check_range(value_range: Any) -> tuple[float, float]:
-    """(g_lo, g_hi) as floats, or a ParameterError that says why it is needed."""
-    if value_range is None:
-        raise ParameterError(
-            "a certificate needs value_range=(lowest, highest): the range of returns.",
-            do="State it from what rewards can be, never from the returns in the log.",
-        )
-    try:
-        low, high = (float(x) for x in value_range)
-    except (TypeError, ValueError):
-        low = high = math.nan
-    if not -math.inf < low < high < math.inf:
-        raise ParameterError(
-            f"value_range must be (lowest, highest) return, both finite; got {value_range!r}."
-        )
-    return low, high
 
 
 def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Histograms:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut, check_gamma, check_n_min
 from dprl._core.table import Table
 from dprl.certificate.bounds import (
     count_errors,
@@ -26,10 +27,9 @@ from dprl.certificate.bounds import (
     spibb_theorem_2,
 )
 from dprl.errors import ParameterError
-from dprl.evidence.decision_points import check_n_min
-from dprl.evidence.tabular import check_gamma, evidence
+from dprl.evidence.tabular import evidence
 from dprl.logs._censoring import settle
-from dprl.logs.log import Cut, Log
+from dprl.logs.log import Log
 from dprl.logs.returns import span
 from dprl.planning.model import Model, estimate
 

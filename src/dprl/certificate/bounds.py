@@ -42,9 +42,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import (
+    check_delta,
+    check_gamma,
+    check_n_min,
+    check_number,
+    check_whole,
+    is_number,
+)
 from dprl.errors import ParameterError
-from dprl.evidence.decision_points import check_n_min
-from dprl.evidence.tabular import check_gamma
 
 __all__ = [
     "Bound",
@@ -95,7 +101,7 @@ def dprl_theorem_1(
     pairs: int, n_min: float, *, gamma: float, v_max: float, delta: float, v_min: float = 0.0
 ) -> Bound:
     """DPRL Theorem 1, of C = `pairs` pairs with n(s,a) >= n_min."""
-    pairs, n_min = _count("pairs", pairs, 0), check_n_min(n_min)
+    pairs, n_min = check_whole("pairs", pairs, 0), check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
     loss = _over(gamma, V * math.sqrt(_log(pairs, delta) / n_min)) if pairs else 0.0
     return _bound("DPRL Theorem 1", -loss, D, delta, "Sharma et al. 2025, as stated.")
@@ -125,10 +131,9 @@ def dprl_theorem_2(
         delta: Probability of failure.
         v_min: Smallest return, known beforehand.
     """
-    centres, n_min = _count("centres", centres, 0), check_n_min(n_min)
+    centres, n_min = check_whole("centres", centres, 0), check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
-    if not (_number(eps_r) and 0 <= eps_r < math.inf):
-        raise ParameterError(f"eps_r must be a number >= 0; got {eps_r!r}.")
+    check_number("eps_r", eps_r, "[0, infinity)")
     loss = 0.0
     if centres:
         loss = _over(gamma, V * math.sqrt(_log(centres, delta) / (2 * n_min))) + 3 * eps_r
@@ -148,11 +153,10 @@ def spibb_theorem_2(
     v_min: float = 0.0,
 ) -> Bound:
     """SPIBB Theorem 2; gain = ρ(π, M̂) - ρ(b, M̂) in the maximum-likelihood MDP."""
-    S, A = _count("states", states, 1), _count("actions", actions, 1)
+    S, A = check_whole("states", states, 1), check_whole("actions", actions, 1)
     n_min = check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
-    if not (_number(gain) and math.isfinite(gain)):
-        raise ParameterError(f"gain must be a finite number; got {gain!r}.")
+    check_number("gain", gain, "(-infinity, infinity)")
     root = math.sqrt(2 / n_min * (_log(2 * S * A, delta) + S * math.log(2)))
     value = gain - _over(gamma, 4 * V * root)
     return _bound("SPIBB Theorem 2", value, D, delta, "Laroche et al. 2019.")
@@ -173,11 +177,10 @@ def pqi_corollary_2(
 
     delta does not enter: ln(1/δ) is among the factors the corollary leaves open.
     """
-    S, A = _count("states", states, 1), _count("actions", actions, 1)
-    n = _count("transitions", transitions, 1)
+    S, A = check_whole("states", states, 1), check_whole("actions", actions, 1)
+    n = check_whole("transitions", transitions, 1)
     V, D = _range(v_min, v_max, gamma)
-    if not (_number(b) and 0 < b <= 1):
-        raise ParameterError(f"b must lie in (0, 1]; got {b!r}.")
+    check_number("b", b, "(0, 1]")
     share = S * A / n
     loss = _over(gamma, V / b * (share + math.sqrt(share)), 3)
     note = "Liu et al. 2020; constants and logarithms taken as 1, so δ does not enter."
@@ -189,8 +192,7 @@ def count_morl_theorem_2(
 ) -> Bound:
     """Count-MORL Theorem 2; error = E_η̂ of `count_errors` at the same delta, in [0, 1]."""
     V, D = _range(v_min, v_max, gamma)
-    if not (_number(error) and 0 <= error <= 1):
-        raise ParameterError(f"error must lie in [0, 1]; got {error!r}.")
+    check_number("error", error, "[0, 1]")
     value = -_over(gamma, gamma * V * error, 2)
     return _bound("Count-MORL Theorem 2", value, D, delta, "Kim and Oh 2023.")
 
@@ -200,7 +202,7 @@ def count_errors(visits: Any, states: int, actions: int, delta: float) -> Floats
     n = np.asarray(visits, np.float64)
     if not (n >= 0).all():
         raise ParameterError("visits must be counts; some are below 0 or missing.")
-    pairs = _count("states", states, 1) * _count("actions", actions, 1)
+    pairs = check_whole("states", states, 1) * check_whole("actions", actions, 1)
     with np.errstate(divide="ignore"):
         return np.asarray(np.minimum(1.0, np.sqrt(2 * _log(pairs, delta) / n)))
 
@@ -232,9 +234,9 @@ def sound_theorem_1(
         v_min: Smallest return, known beforehand.
         contrast: For a rule with `contrast`, comparing first-visit-action groups: the better form.
     """
-    S, A = _count("states", states, 1), _count("actions", actions, 1)
-    N, n_min = _count("episodes", episodes, 1), check_n_min(n_min)
-    H = horizon if horizon == math.inf else _count("horizon", horizon, 1)
+    S, A = check_whole("states", states, 1), check_whole("actions", actions, 1)
+    N, n_min = check_whole("episodes", episodes, 1), check_n_min(n_min)
+    H = horizon if horizon == math.inf else check_whole("horizon", horizon, 1)
     D = _range(v_min, v_max, gamma)[1]
     pairs = 0
     if n_min < math.inf:
@@ -249,7 +251,7 @@ def sound_theorem_1(
 
 
 def _bound(name: str, value: float, D: float, delta: float, note: str) -> Bound:
-    return Bound(name, value + 0.0, -D, _delta(delta), note)
+    return Bound(name, value + 0.0, -D, check_delta(delta), note)
 
 
 def _over(gamma: float, x: float, power: int = 1) -> float:
@@ -259,29 +261,13 @@ def _over(gamma: float, x: float, power: int = 1) -> float:
 
 def _log(count: int, delta: float) -> float:
     """ln(count/δ), for counts of any size."""
-    return math.log(count) - math.log(_delta(delta))
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _delta(delta: float) -> float:
-    if not (_number(delta) and 0 < delta < 1):
-        raise ParameterError(f"delta must lie in (0, 1); got {delta!r}.")
-    return float(delta)
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    if not (_number(value) and least <= value < math.inf and value == int(value)):
-        raise ParameterError(f"{name} must be a whole number, at least {least}; got {value!r}.")
-    return int(value)
+    return math.log(count) - math.log(check_delta(delta))
 
 
 def _range(v_min: float, v_max: float, gamma: float) -> tuple[float, float]:
     """V, the largest size of a return, and D, the width of their range; gamma is checked too."""
     check_gamma(gamma)
-    if not (_number(v_min) and _number(v_max) and -math.inf < v_min < v_max < math.inf):
+    if not (is_number(v_min) and is_number(v_max) and -math.inf < v_min < v_max < math.inf):
         raise ParameterError(
             f"v_min must be below v_max, both finite; got {v_min!r} and {v_max!r}."
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import ParameterError
+from dprl._core.checks import check_whole
 from dprl.logs.log import CUT, TERMINAL, Log
 
 __all__ = ["PointMass"]
@@ -65,8 +65,7 @@ class PointMass:
         Returns for each step the states, actions and who was still playing; and the reward and
         the number of steps of each episode.
         """
-        if n < 1:
-            raise ParameterError(f"n must be at least 1 episode; got {n!r}.")
+        n = check_whole("n", n, 1)
         rng = np.random.default_rng(seed)
         s = np.column_stack([rng.uniform(0.02, 0.15, n), rng.uniform(0.3, 0.7, n)])
         alive, reward, length = np.arange(n), np.zeros(n), np.zeros(n)

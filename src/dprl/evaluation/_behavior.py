@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_whole
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
 from dprl.learners.baselines._forests import JOBS
@@ -44,8 +45,7 @@ LEAF = 10
 def folds_of(log: Log, folds: int, seed: int) -> Ints:
     """int64 (E,): the fold of every episode; whole groups, as equal in number as can be."""
     n = len(log.groups)
-    if not (isinstance(folds, int | np.integer) and folds >= 2):
-        raise ParameterError(f"folds must be a whole number, at least 2; got {folds!r}.")
+    folds = check_whole("folds", folds, 2)
     if n < 2:
         raise LogError(
             f"a log of {n} group{'s' * (n != 1)} cannot be cross-fitted, nor resampled.",

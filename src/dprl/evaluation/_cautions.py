@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.checks import Cut
 from dprl.evaluation._result import ENOUGH
-from dprl.logs.log import Cut, Log
+from dprl.logs.log import Log
 from dprl.policies._familiar import never_saw
 from dprl.policies.neighbors import NeighborPolicy
 from dprl.policies.table import Policy

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.bootstrap import counts
 from dprl._core.compiled import compiled, in_parts
 
 __all__ = ["ESTIMATORS", "Weighted", "weigh"]
@@ -43,9 +44,6 @@ IS, WIS, PDIS, WPDIS, DM, DR, WDR, BEHAVIOR = range(8)
 
 LARGEST = 1e100
 """Weights (and the recursion of DR) end here: their squares must still be numbers."""
-
-ROOM = 1 << 24
-"""Counts held at a time."""
 
 
 @compiled
@@ -177,34 +175,27 @@ class Weighted:
         """float64 (E,): the weight of each whole trajectory."""
         return self.w[self.starts[1:] - 1]
 
-    def estimates(self, counts: Floats | None = None) -> Floats:
+    def estimates(self, weights: Floats | None = None) -> Floats:
         """float64 (B, 8): the seven estimates and the behaviour's mean return.
 
-        counts (B, G): how often each group counts; once each by default, and then B is 1.
+        weights (B, G): how often each group counts; once each by default, and then B is 1.
         """
-        counts = np.ones((1, self.n_groups)) if counts is None else counts
-        out = np.empty((len(counts), 8))
+        weights = np.ones((1, self.n_groups)) if weights is None else weights
+        out = np.empty((len(weights), 8))
 
         def part(first: int, last: int) -> None:
             _resample(
                 self.starts, self.group, self.reward, self.gamma, self.Q, self.V, self.w,
-                self.single, counts[first:last], out[first:last],
+                self.single, weights[first:last], out[first:last],
             )  # fmt: skip
 
-        edges = np.linspace(0, len(counts), min(8, len(counts)) + 1).astype(int).tolist()
+        edges = np.linspace(0, len(weights), min(8, len(weights)) + 1).astype(int).tolist()
         in_parts(part, list(itertools.pairwise(edges)))
         return out
 
     def draws(self, n: int, seed: int) -> Iterator[Floats]:
         """n draws of the estimates by group, float64 (some, 8) at a time."""
-        rng, G = np.random.default_rng(seed), self.n_groups
-        at_once = max(1, ROOM // G)
-        for first in range(0, n, at_once):
-            some = min(at_once, n - first)
-            counts = np.empty((some, G))
-            for b in range(some):
-                counts[b] = np.bincount(rng.integers(G, size=G), minlength=G)
-            yield self.estimates(counts)
+        return map(self.estimates, counts(self.n_groups, n, seed))
 
 
 def weigh(

@@ -24,8 +24,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
-from dprl.certificate._histograms import check_range
+from dprl._core.bootstrap import percentiles
+from dprl._core.checks import (
+    Cut,
+    check_cut,
+    check_draws,
+    check_gamma,
+    check_level,
+    check_number,
+    check_range,
+    check_seed,
+)
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._cautions import wary_of
@@ -34,10 +43,9 @@ from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
 from dprl.evaluation._matters import differs, practice, reached, sample_size
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._values import evaluate_q
-from dprl.evidence.tabular import check_gamma
-from dprl.logs._censoring import check_cut, settle
+from dprl.logs._censoring import settle
 from dprl.logs._overlap import refuse_seen
-from dprl.logs.log import Cut, Log, check_log
+from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
 from dprl.policies.neighbors import NeighborPolicy
 
@@ -87,10 +95,9 @@ def evaluate(
     """
     check_log(log)
     gamma, cut = _own(policy, gamma, cut)
-    check_number("level", level, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
-    check_number("draws", draws, "the whole numbers from 1", lambda v: v >= 1 and v == int(v))
-    check_number("seed", seed, "the whole numbers from 0", lambda v: v >= 0 and v == int(v))
-    check_number("clip", clip, "[0, 1]", lambda v: 0 <= v <= 1)
+    check_level(level)
+    draws, seed = check_draws(draws), check_seed(seed)
+    check_number("clip", clip, "[0, 1]")
     declared = _declared(policy, gamma, value_range)
     said_before = (*refuse_seen(policy, log, allow_seen), *check_familiar(policy, log))
     tell = progress or (lambda stage, share: None)
@@ -294,8 +301,7 @@ def _intervals(
         good = values[~np.isnan(values)]
         if len(values) - len(good) > tail * len(values):  # an end may be anywhere
             return np.nan, np.nan
-        low, high = np.quantile(good, [tail, 1 - tail])
-        return float(low), float(high)
+        return percentiles(good, level)
 
     rows = {}
     for k, name in enumerate(ESTIMATORS):

@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.checks import check_number
+from dprl._core.checks import check_choice, check_delta, check_range
 from dprl._core.table import Table, plain
 from dprl.certificate._gate import gate
-from dprl.certificate._histograms import check_range
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._estimators import ESTIMATORS
@@ -244,15 +243,12 @@ def sweep(
         progress: Called with the stage's name and the share of it that is done.
     """
     estimator = estimator or ("DR" if values else "WPDIS")
-    if estimator not in ESTIMATORS or (estimator in MODEL and not values):
-        known = [e for e in ESTIMATORS if values or e not in MODEL]
-        raise ParameterError(
-            f"estimator must be one of {', '.join(known)}; got {estimator!r}.",
-            do="" if values else "DM, DR and WDR need values=True.",
-        )
+    usable = [e for e in ESTIMATORS if values or e not in MODEL]
+    why = "" if values else "DM, DR and WDR need values=True."
+    check_choice("estimator", estimator, usable, do=why)
     settings = grid_of(learner, n_min, radius)
     if delta is not None:
-        check_number("delta", delta, "(0, 1), both ends excluded", lambda v: 0 < v < 1)
+        check_delta(delta)
         check_range(value_range)
     elif value_range is not None:
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")

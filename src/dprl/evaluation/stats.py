@@ -15,6 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dprl._core.bootstrap import percentiles, picks
+from dprl._core.checks import check_level, check_number, check_seed, check_whole
 from dprl.errors import ParameterError
 
 __all__ = ["bootstrap", "cvar", "interval", "iqm", "mean"]
@@ -42,8 +44,7 @@ def mean(values: ArrayLike) -> Floats:
 
 def cvar(values: ArrayLike, share: float = 0.05) -> Floats:
     """Mean of the lowest ceil(share · N) values along the last axis."""
-    if not 0 < share <= 1:
-        raise ParameterError(f"share must lie in (0, 1]; got {share!r}.")
+    check_number("share", share, "(0, 1]")
     array = _values(values)
     n = array.shape[-1]
     count = max(1, math.ceil(round(share * n, 9)))
@@ -72,21 +73,17 @@ def bootstrap(
     array = _values(values)
     if array.ndim != 1:
         raise ParameterError(f"bootstrap takes values of one dimension; got {array.shape}.")
-    if repeats < 1:
-        raise ParameterError(f"repeats must be at least 1; got {repeats!r}.")
-    rng = np.random.default_rng(seed)
+    repeats = check_whole("repeats", repeats, 1)
+    seed = check_seed(seed)
     if strata is None:
-        return statistic(array[rng.integers(len(array), size=(repeats, len(array)))])
+        return statistic(array[picks(len(array), repeats, seed)])
     labels = np.asarray(strata)
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ParameterError("a stratum is missing.")
     if labels.shape != array.shape:
         raise ParameterError(f"strata must be {array.shape}; got {labels.shape}.")
-    chosen = np.empty((repeats, len(array)), np.int64)
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        chosen[:, rows] = rows[rng.integers(len(rows), size=(repeats, len(rows)))]
-    return statistic(array[chosen])
+    members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return statistic(array[picks(len(array), repeats, seed, members)])
 
 
 def interval(
@@ -99,8 +96,6 @@ def interval(
     strata: ArrayLike | None = None,
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the statistic of values (N,)."""
-    if not 0 < level < 1:
-        raise ParameterError(f"level must lie strictly between 0 and 1; got {level!r}.")
+    check_level(level)
     draws = bootstrap(values, statistic, seed=seed, repeats=repeats, strata=strata)
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return percentiles(draws, level)

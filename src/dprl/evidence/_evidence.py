@@ -25,20 +25,20 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Visits
 from dprl._core.compiled import compiled
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SUMS, add_window
 from dprl._core.exact_moments import moments, not_below
 from dprl.errors import LogError, PrecisionWarning
 from dprl.logs.log import Label
 
-__all__ = ["COUNT", "FIRST", "LATER", "Evidence", "Moments", "Visits", "check_summands"]
+__all__ = ["COUNT", "FIRST", "LATER", "Evidence", "Moments", "check_summands"]
 
-Visits: TypeAlias = Literal["first", "all"]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Exponents: TypeAlias = NDArray[np.int16]

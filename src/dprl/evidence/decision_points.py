@@ -20,46 +20,20 @@ Departures from the paper:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import ParameterError
+from dprl._core.checks import check_n_min
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min", "vary"]
+__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows"]
 
 TOLERANCE = 1e-9
 """Share of the size of the returns at a state that counts as rounding."""
-
-
-def check_n_min(n_min: float) -> float:
-    """n_min as given if it is a whole number >= 1 or infinity, else a ParameterError."""
-    good = isinstance(n_min, int | float | np.number) and not isinstance(n_min, bool)
-    if not good or not (n_min >= 1 and (math.isinf(n_min) or n_min == int(n_min))):
-        raise ParameterError(
-            f"n_min must be a whole number of episodes, at least 1 (or infinity); got {n_min!r}."
-        )
-    return float(n_min)
-
-
-def vary(
-    settings: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> Sequence[Mapping[str, Any]]:
-    """The settings, if they set no more than these names; what they share need not be redone."""
-    for setting in settings:
-        for name in setting:
-            if name not in names:
-                raise ParameterError(
-                    f"{name!r} cannot be varied without gathering the evidence anew.",
-                    do=f"Vary {' and '.join(names)}, or fit a learner of its own.",
-                )
-    return settings
 
 
 def allowed(

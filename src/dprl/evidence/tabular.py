@@ -14,15 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Visits, check_gamma, check_threads, check_visits
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, add_float, lowest_bit, top_of
 from dprl._core.limits import need_for_pairs
 from dprl.errors import LogError, ParameterError
-from dprl.evidence._evidence import Evidence, Visits, check_summands
+from dprl.evidence._evidence import Evidence, check_summands
 from dprl.logs.log import Log
 from dprl.logs.returns import refuse_overflow
 
-__all__ = ["Occurrences", "availability", "check_gamma", "check_visits", "evidence", "tally"]
+__all__ = ["Occurrences", "availability", "evidence", "tally"]
 
 LARGEST_TABLE = 1 << 26
 """Pairs (s, a) above which a dense table of accumulators would not fit an ordinary machine."""
@@ -127,20 +128,6 @@ def _add_up(
             add_float(words, cell, top[cell], SUMS, SQUARES, bits[0])
 
 
-def check_gamma(gamma: float) -> float:
-    """The discount as a float, or a ParameterError."""
-    number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
-    if not (number and 0 < gamma <= 1):
-        raise ParameterError(f"gamma must lie in (0, 1]; got {gamma!r}.")
-    return float(gamma)
-
-
-def check_visits(visits: str) -> None:
-    """Refuse a way of counting that does not exist."""
-    if visits not in ("first", "all"):
-        raise ParameterError(f"visits must be 'first' or 'all'; got {visits!r}.")
-
-
 @dataclass(frozen=True, eq=False)
 class Occurrences:
     """Which rows of a log were counted, remembered for the semi-MDP.
@@ -176,6 +163,7 @@ def tally(
     """`evidence`, and which rows it counted; of a gathered log."""
     gamma = check_gamma(gamma)
     check_visits(visits)
+    threads = check_threads(threads)
     state = log.codes()
     S, A = log.n_states, log.n_actions
     if S * A > LARGEST_TABLE:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.learners import baselines as baselines
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
 
@@ -20,4 +21,5 @@ __getattr__, __dir__, __all__ = attach(
         "discrete": ("DPRLDiscrete",),
         "continuous": ("DPRLContinuous",),
     },
+    modules=("dprl.learners.baselines",),
 )

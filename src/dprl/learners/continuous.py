@@ -1,7 +1,7 @@
 r"""DPRL for continuous states (the paper's Algorithm 3), and planning beyond it.
 
 The state is what lies within `radius`: n(s,a), Q̂(s,a), n(s), V̂(s) over the ball, by trajectory
-(`neighbors="first"`: the first neighbour of each) or by neighbour (`"all"`: what the paper did in
+(`visits="first"`: the first neighbour of each) or by neighbour (`"all"`: what the paper did in
 practice; lower variance, no certificate). The rule is the one of labelled states (Eq. 1 = Eq. 6).
 
 Departures from the paper: the test is n(s,a) >= n_min for some action (its `<=` on n(s) is a slip);
@@ -17,29 +17,40 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import (
+    Cut,
+    Visits,
+    check_cut,
+    check_flag,
+    check_gamma,
+    check_grid,
+    check_n_min,
+    check_radius,
+    check_visits,
+    wrong,
+)
 from dprl._core.limits import need_for_neighbors
-from dprl.errors import ParameterError
-from dprl.evidence.decision_points import check_n_min, vary
+from dprl._core.renamed import renamed
 from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
-from dprl.evidence.tabular import check_gamma
-from dprl.logs._censoring import check_cut, settle
-from dprl.logs.log import Cut, Log, check_log
+from dprl.logs._censoring import settle
+from dprl.logs.log import Log, check_log
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
-from dprl.planning.semi_policy_iteration import policy_iteration
+from dprl.planning.policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
 from dprl.policies.neighbors import NeighborPolicy
 
 __all__ = ["DPRLContinuous"]
 
 
+@renamed("neighbors", "visits")
 @dataclass(frozen=True, kw_only=True)
 class DPRLContinuous:
     """DPRL for states of numeric features.
@@ -49,7 +60,7 @@ class DPRLContinuous:
         radius: How far neighbours may be, in the metric.
         gamma: Discount in (0, 1].
         metric: How far apart two states are.
-        neighbors: "first" counts trajectories; "all" counts neighbours (no certificate).
+        visits: "first" counts trajectories; "all" counts every neighbour (no certificate).
         contrast: Also require n_min that did otherwise; False is the paper's rule.
         plan: Plan over many decisions; False takes the best single one.
         cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
@@ -59,25 +70,21 @@ class DPRLContinuous:
     radius: float
     gamma: float
     metric: Metric = field(default_factory=Metric)
-    neighbors: Literal["first", "all"] = "first"
+    visits: Visits = "first"
     contrast: bool = True
-    plan: bool = False
+    plan: bool = True
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
         check_gamma(self.gamma)
         check_cut(self.cut)
-        number = isinstance(self.radius, int | float | np.number)
-        if not number or isinstance(self.radius, bool) or not 0 <= self.radius < math.inf:
-            raise ParameterError(f"radius must be a number >= 0; got {self.radius!r}.")
-        if self.neighbors not in ("first", "all"):
-            raise ParameterError(f"neighbors must be 'first' or 'all'; got {self.neighbors!r}.")
+        check_radius(self.radius)
+        check_visits(self.visits)
         if not isinstance(self.metric, Metric):
-            raise ParameterError(f"metric must be a dprl.Metric; got {self.metric!r}.")
-        for name in ("contrast", "plan"):
-            if not isinstance(getattr(self, name), bool):
-                raise ParameterError(f"{name} must be true or false; got {getattr(self, name)!r}.")
+            raise wrong("metric", "a dprl.Metric", self.metric)
+        check_flag("contrast", self.contrast)
+        check_flag("plan", self.plan)
 
     def fit(self, log: Log) -> NeighborPolicy:
         """The policy this log supports."""
@@ -88,7 +95,9 @@ class DPRLContinuous:
 
         What was found around a place is remembered while settings of one radius follow each other.
         """
-        learners = [replace(self, **setting) for setting in vary(settings, ("n_min", "radius"))]
+        learners = [
+            replace(self, **setting) for setting in check_grid(settings, ("n_min", "radius"))
+        ]
         check_log(log)
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):
@@ -96,7 +105,7 @@ class DPRLContinuous:
 
     def _fit_each(self, log: Log, learners: Sequence[DPRLContinuous]) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
-        tails = near(metric, learners[0].radius, first=self.neighbors == "first")
+        tails = near(metric, learners[0].radius, first=self.visits == "first")
         settled = settle(log, self.gamma, self.cut, tails).gathered()
         used = int((metric.weight > 0).sum())
         need_for_neighbors(settled.n_steps, used, log.n_actions, self.plan)
@@ -146,7 +155,7 @@ class DPRLContinuous:
         known, pairs = policy.allowed_at(points.z, points.episode)
         ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
         semi = elevate_neighbors(
-            policy._looks, points, ahead, pairs, self.radius, self.neighbors == "first"
+            policy._looks, points, ahead, pairs, self.radius, self.visits == "first"
         )
         return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
 
@@ -156,7 +165,6 @@ class DPRLContinuous:
         settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings |= {"radius": float(self.radius), "gamma": float(self.gamma)}
-        settings["visits"] = self.neighbors
         return {"learner": type(self).__name__, **settings}
 
 

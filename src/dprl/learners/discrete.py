@@ -17,22 +17,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import (
+    Cut,
+    Visits,
+    check_cut,
+    check_flag,
+    check_gamma,
+    check_grid,
+    check_n_min,
+    check_visits,
+)
 from dprl._core.limits import need_for_pairs
-from dprl.errors import ParameterError
-from dprl.evidence._evidence import Evidence, Visits
-from dprl.evidence.decision_points import allowed, best_choice, check_n_min, vary
+from dprl.evidence._evidence import Evidence
+from dprl.evidence.decision_points import allowed, best_choice
 from dprl.evidence.tabular import (
     LARGEST_TABLE,
     Occurrences,
     availability,
-    check_gamma,
-    check_visits,
     tally,
 )
-from dprl.logs._censoring import check_cut, settle
-from dprl.logs.log import Cut, Log, check_log
+from dprl.logs._censoring import settle
+from dprl.logs.log import Log, check_log
+from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
-from dprl.planning.semi_policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
 from dprl.policies.table import Policy
 
@@ -64,9 +71,8 @@ class DPRLDiscrete:
         check_gamma(self.gamma)
         check_visits(self.visits)
         check_cut(self.cut)
-        for name in ("contrast", "plan"):
-            if not isinstance(getattr(self, name), bool):
-                raise ParameterError(f"{name} must be true or false; got {getattr(self, name)!r}.")
+        check_flag("contrast", self.contrast)
+        check_flag("plan", self.plan)
 
     def fit(self, log: Log) -> Policy:
         """The policy this log supports."""
@@ -74,7 +80,7 @@ class DPRLDiscrete:
 
     def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
         """The policy for each setting of n_min, from evidence gathered once."""
-        learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
+        learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that

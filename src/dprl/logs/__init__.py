@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
     from dprl.logs._io import from_d3rlpy as from_d3rlpy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "_findings": ("CheckResult",),
         "_io": (
             "check",
             "from_arrays",

@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import LabelWarning, LogError, MissingWarning, ParameterError
+from dprl._core.checks import check_choice
+from dprl.errors import LabelWarning, LogError, MissingWarning
 from dprl.logs._columns import Coded, Columns
-from dprl.logs._findings import Finding, Report
+from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._log_rules import LOG_RULES
 from dprl.logs._rules import (
     ROW_RULES,
@@ -52,7 +53,7 @@ def examine(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
-) -> Report:
+) -> CheckResult:
     """Everything the rules find, and the log where one can be made.
 
     Args:
@@ -62,8 +63,7 @@ def examine(
         actions: The same for actions; ties go to the one named first.
         reward_range: Smallest and largest possible reward; anything outside is an error.
     """
-    if missing not in ("error", "drop-episodes"):
-        raise ParameterError(f"missing must be 'error' or 'drop-episodes'; got {missing!r}.")
+    check_choice("missing", missing, ("error", "drop-episodes"))
     c = columns
     found: list[Finding] = []
     if missing == "drop-episodes" and c.n and not (c.episode.codes < 0).any():
@@ -87,7 +87,7 @@ def examine(
         else:
             log = _log(c, order, states, actions)
             found += [f for rule in LOG_RULES if (f := rule(log)) is not None]
-    return Report(tuple(sorted(found, key=lambda f: ORDER[f.level])), log)
+    return CheckResult(tuple(sorted(found, key=lambda f: ORDER[f.level])), log)
 
 
 def _without_missing(c: Columns) -> tuple[Columns, list[Finding]]:

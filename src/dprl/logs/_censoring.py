@@ -27,28 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
-from dprl.logs.log import CUT, TERMINAL, Cut, Log
+from dprl.logs.log import CUT, TERMINAL, Log
 from dprl.logs.returns import powers, returns
 
-__all__ = ["Near", "check_cut", "settle"]
+__all__ = ["Near", "settle"]
 
 Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Numbers of places, and rows of a log that visit them."""
 
 Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
 """Rows of a gathered log that count near places of these features (k, d), asked by groups (k,)."""
-
-
-def check_cut(cut: Cut | None) -> None:
-    """Refuse a treatment that does not exist."""
-    if cut not in (None, "drop", "bootstrap", "terminal"):
-        raise ParameterError(
-            f"cut must be 'drop', 'bootstrap', 'terminal' or None; got {cut!r}.",
-            do="None treats cut episodes as terminal and warns.",
-        )
 
 
 def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) -> Log:

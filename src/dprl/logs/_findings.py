@@ -1,4 +1,4 @@
-"""Finding and Report: what a check has to say about a log."""
+"""Finding and CheckResult: what `dprl.check` has to say about a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
-__all__ = ["Finding", "Report"]
+__all__ = ["CheckResult", "Finding"]
 
 Level = Literal["error", "warning", "note"]
 
@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckResult:
     """What `dprl.check` found.
 
     Attributes:

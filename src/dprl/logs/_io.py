@@ -16,8 +16,9 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._columns import MISSING_WORDS, tidy_labels
 from dprl.logs._files import Progress, read_columns
-from dprl.logs._findings import Report
+from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
+from dprl.logs.columns import by_role
 from dprl.logs.log import CUT, TERMINAL, Label, Log
 
 __all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
@@ -68,10 +69,7 @@ def read(
     Raises:
         LogError: In three lines: what is wrong, the first place, what to do.
     """
-    parts = {
-        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
-        "group": group, "available": available, "ended": ended,
-    }  # fmt: skip
+    parts = by_role(locals())
     columns = read_columns(paths, parts, progress, partitions)
     with said_if_short("the log's rows"):
         return build(
@@ -96,10 +94,7 @@ def from_frame(
     reward_range: tuple[float, float] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table. Arguments as in `read`."""
-    parts = {
-        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
-        "group": group, "available": available, "ended": ended,
-    }  # fmt: skip
+    parts = by_role(locals())
     return build(
         frame_columns(frame, parts),
         missing=missing,
@@ -130,10 +125,7 @@ def from_arrays(
     `state` of two dimensions (N, d) holds features, named by `feature_names` or x0, x1, ….
     The other arguments are as in `read`.
     """
-    given = {
-        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
-        "group": group, "available": available, "ended": ended,
-    }  # fmt: skip
+    given = by_role(locals())
     data = {part: values for part, values in given.items() if values is not None}
     names: dict[str, Any] = {part: part for part in data}
     if np.ndim(state) == 2:
@@ -170,7 +162,7 @@ def from_arrays(
     )
 
 
-def check(source: Any, **options: Any) -> Report:
+def check(source: Any, **options: Any) -> CheckResult:
     """Everything worth knowing about a log before it is used; changes nothing.
 
     Raises only where there is nothing to look at: no such file, no such column, a column that
@@ -179,12 +171,15 @@ def check(source: Any, **options: Any) -> Report:
     Args:
         source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
         **options: Column names and options as for `read`; `partitions` for files only.
+
+    Returns:
+        A `CheckResult`: its `findings` (errors first), the `log` where one could be made, and `ok`.
     """
     from dprl.logs._log_rules import LOG_RULES
 
     if isinstance(source, Log):
         found = [f for rule in LOG_RULES if (f := rule(source)) is not None]
-        return Report(tuple(sorted(found, key=lambda f: f.level != "warning")), source)
+        return CheckResult(tuple(sorted(found, key=lambda f: f.level != "warning")), source)
     rules = ("missing", "states", "actions", "reward_range")
     asked = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)

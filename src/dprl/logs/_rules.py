@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._findings import Finding
 from dprl.logs._label_rules import look_alikes, spellings
+from dprl.logs.columns import ROLES
 from dprl.logs.log import CUT, TERMINAL, UNKNOWN
 
 __all__ = ["ROW_RULES", "ending", "missing_rows", "outside", "unknown_labels"]
@@ -34,9 +35,10 @@ def _first(rows: NDArray[np.bool_]) -> int:
 def missing_rows(c: Columns) -> dict[str, NDArray[np.bool_]]:
     """Column name → bool (N,), for every column with a missing value."""
     found = {}
-    for part in ("episode", "state", "action", "group", "available"):
-        column: Coded | None = getattr(c, part)
-        if column is not None:
+    for role in ROLES:
+        part = role.name
+        column = getattr(c, part)
+        if role.holds in ("labels", "menus") and column is not None:
             found[str(c.names[part])] = column.codes < 0
     found[str(c.names["reward"])] = np.isnan(c.reward)
     if c.time_missing is not None:

@@ -13,18 +13,18 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut, check_number
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
 
 __all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
 
 Label: TypeAlias = str | int | bool
-Cut: TypeAlias = Literal["drop", "bootstrap", "terminal"]
 
 UNKNOWN, TERMINAL, CUT = 0, 1, 2
 """How an episode ended: not said (taken as terminal), the process ended, we stopped looking."""
@@ -352,8 +352,7 @@ def _validate(log: Log) -> None:
 
 def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
     """Which of n groups go to the first side, about `fraction` of them; each side gets some."""
-    if not 0 < fraction < 1:
-        raise ParameterError(f"fraction must lie strictly between 0 and 1; got {fraction!r}.")
+    check_number("fraction", fraction, "(0, 1)")
     if n < 2:
         raise LogError(
             f"a log of {n} group cannot be split in two.",

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.checks import check_whole
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl._core.optional import needed
-from dprl.errors import ParameterError, PlanError
+from dprl.errors import ParameterError
 from dprl.logs.log import CUT, TERMINAL, Label, Log
+from dprl.planning.policy_iteration import best_choices
 
 __all__ = ["FiniteMDP"]
 
@@ -140,24 +142,12 @@ class FiniteMDP:
     @functools.cached_property
     def optimal(self) -> tuple[Floats, NDArray[np.int64]]:
         """V* (S,) and an optimal action in each state (S,), by exact policy iteration."""
-        choice = self.R.argmax(axis=1)
-        if self.gamma == 1:
-            choice = self.behavior.argmax(axis=1)
-        for _ in range(1_000):
-            V = self.state_values(np.eye(len(self.actions))[choice])
-            Q = self.action_values(V)
-            best = Q.argmax(axis=1)
-            rows = np.arange(len(choice))
-            better = Q[rows, best] > Q[rows, choice] + 1e-12 * float(np.abs(V).max())
-            if not better.any():  # with γ = 1 the first of equals might circle for ever
-                return V, choice if self.gamma == 1 else _first_best(Q)
-            choice = np.where(better, best, choice)
-        raise PlanError(f"{self.name}: policy iteration did not settle.")
+        choice, V, _ = best_choices(self, np.ones(self.behavior.shape, bool))
+        return V, choice
 
     def sample(self, n: int, *, seed: int, policy: Floats | _Policy | None = None) -> Log:
         """Draw n episodes of the behaviour (or of `policy`). Same seed, same log."""
-        if n < 1:
-            raise ParameterError(f"n must be at least 1 episode; got {n!r}.")
+        n = check_whole("n", n, 1)
         pi = np.cumsum(self._matrix(policy), axis=1)
         total = np.cumsum(self.P.data)
         before = np.concatenate(([0.0], total))[self.P.indptr]
@@ -187,12 +177,6 @@ class FiniteMDP:
 def _chances(rows: Floats) -> bool:
     """Whether each row is a distribution."""
     return bool((rows >= 0).all() and (np.abs(rows.sum(axis=-1) - 1) <= 1e-12).all())
-
-
-def _first_best(Q: Floats) -> NDArray[np.int64]:
-    """The lowest action of those within rounding of the best."""
-    near = Q.max(axis=1, keepdims=True) - 1e-10 * np.abs(Q).max() <= Q
-    return np.asarray(near.argmax(axis=1))
 
 
 @compiled

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.checks import Cut, check_gamma
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.tabular import check_gamma
 from dprl.logs._censoring import settle
-from dprl.logs.log import Cut, Log, check_log
+from dprl.logs.log import Log, check_log
 from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = ["Model", "behavior_of", "estimate"]

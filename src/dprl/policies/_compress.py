@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import ParameterError
+from dprl._core.checks import check_number
 from dprl.evidence.neighbors._net import greedy_net
 from dprl.policies.neighbors import NeighborPolicy
 
@@ -80,7 +80,7 @@ def _report(before: NeighborPolicy, after: NeighborPolicy) -> Compression:
 def prune(policy: NeighborPolicy) -> Compression:
     """The policy without the points that no decision can depend on."""
     reach = 2 * float(policy.parameters["radius"]) * (1 + SLACK)
-    known = policy._looks.evidence(policy.z, reach, neighbors=policy.parameters["neighbors"])
+    known = policy._looks.evidence(policy.z, reach, visits=policy.visits)
     rows = np.flatnonzero((known.n_pair >= policy.n_min).any(axis=1))
     if not len(rows):
         rows = np.arange(1)  # a policy that defers everywhere keeps one point to say so
@@ -89,13 +89,12 @@ def prune(policy: NeighborPolicy) -> Compression:
 
 def compress(policy: NeighborPolicy, tol: float = 0.1) -> Compression:
     """Pruning, then micro-clusters: answers as for a radius within r(1 ± tol/2)."""
-    if not (isinstance(tol, int | float) and 0 <= tol < 1):
-        raise ParameterError(f"tol must lie in [0, 1); got {tol!r}.")
+    check_number("tol", tol, "[0, 1)")
     small = prune(policy).policy
     rho = tol * float(policy.parameters["radius"]) / 2
     centre = greedy_net(small._looks, rho)
     rows = np.arange(len(small.z))
-    if policy.parameters["neighbors"] == "first":
+    if policy.visits == "first":
         key = np.stack([small.episode, centre, small.action, small.menu])
         rows = np.sort(np.unique(key, axis=1, return_index=True)[1])
     return _report(policy, _noted(_kept(small, rows, small.z[centre]), tol=float(tol)))

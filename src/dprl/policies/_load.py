@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs.columns import NAMES, REQUIRED
 from dprl.policies import _file as archive
 from dprl.policies.cells import CellPolicy
 from dprl.policies.fitted import NetworkPolicy
@@ -45,12 +46,9 @@ def deferring(path: str | os.PathLike[str]) -> Policy | NeighborPolicy:
     return fitted
 
 
-PARTS = ("episode", "time", "state", "action", "reward", "group", "available", "ended")
-
-
 def own_columns(policy: Any) -> dict[str, Any]:
     """The columns a policy was fitted on, by part; empty where it does not say."""
-    return {k: v for k, v in policy.provenance.get("columns", {}).items() if k in PARTS and v}
+    return {k: v for k, v in policy.provenance.get("columns", {}).items() if k in NAMES and v}
 
 
 def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
@@ -64,7 +62,7 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     columns |= {k: v for k, v in named.items() if v is not None}
     if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
         columns["state"] = columns["state"][0]
-    missing = [k for k in ("episode", "action", "reward") if not isinstance(columns.get(k), str)]
+    missing = [k for k in REQUIRED if k != "state" and not isinstance(columns.get(k), str)]
     if missing or "state" not in columns:
         raise ParameterError(
             "the policy does not say which columns it was fitted on.",

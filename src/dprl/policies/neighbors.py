@@ -99,15 +99,24 @@ class NeighborPolicy(Stored):
         names = self.feature_names
         if len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
             self._refuse("its features have no names of their own")
-        ask: dict[str, Any] = {
-            k: self.parameters.get(k) for k in ("radius", "neighbors", "gamma", "contrast")
-        }
+        ask: dict[str, Any] = {k: self.parameters.get(k) for k in ("radius", "gamma", "contrast")}
+        ask["visits"] = self.visits
         numbers = [ask["radius"], ask["gamma"]]
         ok = all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers)
         ok = ok and 0 <= ask["radius"] < math.inf and 0 < ask["gamma"] <= 1
-        if not ok or ask["neighbors"] not in ("first", "all") or type(ask["contrast"]) is not bool:
+        if not ok or ask["visits"] not in ("first", "all") or type(ask["contrast"]) is not bool:
             self._refuse(f"its settings are {ask}")
         _ = self._layers  # a region that is none is refused now
+
+    @property
+    def visits(self) -> Any:
+        """What it counts near a place: "first" (trajectories) or "all" (every neighbour).
+
+        Files written before `visits` was the only name say `neighbors`; a file that says both, and
+        not the same, is refused with the settings shown.
+        """
+        named = [self.parameters[k] for k in ("visits", "neighbors") if k in self.parameters]
+        return named[0] if named and named[0] == named[-1] else named
 
     @functools.cached_property
     def _layers(self) -> tuple[tuple[Region, ...], ...]:
@@ -127,8 +136,7 @@ class NeighborPolicy(Stored):
         """What counts near a place, as it looks (see `dprl.logs._censoring`)."""
         from dprl.evidence.neighbors._bootstrap_neighbors import near
 
-        radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
-        return near(self._metric, radius, first=neighbors == "first")
+        return near(self._metric, float(self.parameters["radius"]), first=self.visits == "first")
 
     @functools.cached_property
     def _offers(self) -> Engine:
@@ -143,7 +151,7 @@ class NeighborPolicy(Stored):
         if self.menus.all():
             return None
         radius = float(self.parameters["radius"])
-        seen = self._offers.evidence(z, radius, neighbors="all").n_pair > 0
+        seen = self._offers.evidence(z, radius, visits="all").n_pair > 0
         refused = seen.astype(np.float32) @ (~self.menus).astype(np.float32)
         return np.asarray(refused == 0)
 
@@ -151,8 +159,8 @@ class NeighborPolicy(Stored):
         self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None
     ) -> tuple[Evidence, NDArray[np.bool_]]:
         """The evidence at coordinates z (k, d'), and the pairs that pass the rule, (k, A)."""
-        radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
-        known = self._looks.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
+        radius = float(self.parameters["radius"])
+        known = self._looks.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         contrast = bool(self.parameters["contrast"])
         return known, allowed(known, self.n_min, contrast=contrast, available=self.available(z))
 
@@ -199,8 +207,8 @@ class NeighborPolicy(Stored):
         known, pairs = self.allowed_at(z, leave_out)
         planned = known
         if self._plans is not self._looks:
-            radius, neighbors = float(self.parameters["radius"]), self.parameters["neighbors"]
-            planned = self._plans.evidence(z, radius, neighbors=neighbors, leave_out=leave_out)
+            radius = float(self.parameters["radius"])
+            planned = self._plans.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         q = planned.pair.mean
         here = Policy.of(
             known,

@@ -30,10 +30,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dprl._core import plot
+from dprl._core.checks import check_seed, check_whole
 from dprl._core.disk import check_target, replacing
 from dprl._core.table import Table
 from dprl._core.version import __version__
-from dprl.errors import ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._parquet import Row, Rows, read_rows, write_rows
 
@@ -140,10 +140,9 @@ def reproduce(
         workers: Processes; by default the cores at hand. The rows do not depend on it.
         progress: Called with the stage's name and the share of it that is done.
     """
-    if workers is not None and workers < 1:
-        raise ParameterError(f"workers must be at least 1; got {workers!r}.")
-    if seed < 0:
-        raise ParameterError(f"seed must be at least 0; got {seed!r}.")
+    if workers is not None:
+        check_whole("workers", workers, 1)
+    check_seed(seed)
     check_target(*(folder / name for name in RESULTS))
     plot.ready()  # before hours of rows, not after
     settings = list(experiment.settings(quick, seed))

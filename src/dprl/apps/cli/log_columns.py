@@ -19,7 +19,7 @@ def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[s
     """Columns by part, as `dprl.policies._load.read_like` takes them; None: the policy's own."""
     from dprl.policies._load import own_columns
 
-    result = vars(asked or OtherColumns())
+    result: dict[str, Any] = dict(vars(asked or OtherColumns()))
     kept = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
     own = own_columns(policy)
     if not own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -12,6 +12,7 @@ from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
 from dprl.errors import ParameterError
+from dprl.logs.columns import NAMES, ROLES
 
 __all__ = [
     "SETTINGS",
@@ -64,33 +65,36 @@ Cases = Annotated[
 ]
 
 
+def _column_options(name: str, *, of_policy: bool) -> Any:
+    """A dataclass with one option a role of `dprl.logs.columns`, those that are required first.
+
+    Args:
+        name: The dataclass's name.
+        of_policy: Whether a policy knows its columns, so that all of them may be left out.
+    """
+    options: list[tuple[str, Any, Any]] = []
+    for role in sorted(ROLES, key=lambda role: not role.required):
+        hint: Any = list[str] if role.several else str
+        told = (
+            f"By default the policy's own column{'s' * role.several}." if of_policy else role.help
+        )
+        words = Parameter(help=told, negative="") if role.several else Parameter(help=told)
+        if role.required and not of_policy:
+            options.append((role.name, Annotated[hint, words], field()))
+        else:
+            options.append((role.name, Annotated[hint | None, words], field(default=None)))
+    return make_dataclass(name, options, kw_only=True)
+
+
+_NamedColumns = _column_options("_NamedColumns", of_policy=False)
+_OwnColumns = _column_options("_OwnColumns", of_policy=True)
+
+
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class LogOptions:
+class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     """Which column is what."""
 
-    episode: Annotated[str, Parameter(help="Column naming the trajectory of a row.")]
-    state: Annotated[
-        list[str],
-        Parameter(
-            help="Column of state labels; for features repeat it, or give a pattern like 'x_*'.",
-            negative="",
-        ),
-    ]
-    action: Annotated[str, Parameter(help="Column of action labels.")]
-    reward: Annotated[str, Parameter(help="Column of the reward for this row's state and action.")]
-    time: Annotated[
-        str | None, Parameter(help="Column ordering an episode's rows (else their own order).")
-    ] = None
-    group: Annotated[
-        str | None, Parameter(help="Column of what stays together, e.g. a patient's stays.")
-    ] = None
-    available: Annotated[
-        str | None, Parameter(help="Column of the actions on offer: a list, or text 'a|b|c'.")
-    ] = None
-    ended: Annotated[
-        str | None, Parameter(help="Column saying terminal or cut on an episode's last row.")
-    ] = None
     missing: Annotated[
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
@@ -107,19 +111,9 @@ class LogOptions:
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class OtherColumns:
+class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     """Which column is what, where that is not as it was for the policy."""
 
-    episode: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
-    state: Annotated[
-        list[str] | None, Parameter(help="By default the policy's own columns.", negative="")
-    ] = None
-    action: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
-    reward: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
-    time: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
-    group: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
-    available: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
-    ended: Annotated[str | None, Parameter(help="By default the policy's own column.")] = None
     missing: Annotated[
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
@@ -170,20 +164,18 @@ class LearnerOptions:
 
         shared: dict[str, Any] = {
             "n_min": n_min, "gamma": self.gamma, "contrast": self.contrast, "plan": self.plan,
-            "cut": self.cut,
+            "visits": self.visits, "cut": self.cut,
         }  # fmt: skip
         if radius is not None:
             weights = numbers(self.weight or [], "a weight is written NAME=WEIGHT")
             metric = dprl.Metric(scale=self.scale, weights=weights)
-            return dprl.DPRLContinuous(
-                radius=radius, metric=metric, neighbors=self.visits, **shared
-            )
+            return dprl.DPRLContinuous(radius=radius, metric=metric, **shared)
         if self.weight or self.scale != "std":
             raise ParameterError(
                 "--weight and --scale are for features.",
                 do="Name a --radius too, or leave them out.",
             )
-        return dprl.DPRLDiscrete(visits=self.visits, **shared)
+        return dprl.DPRLDiscrete(**shared)
 
     @staticmethod
     def check(data: Any, radius: Any) -> None:
@@ -193,9 +185,6 @@ class LearnerOptions:
                 f"states are {len(data.feature_names)} features, and no radius is given.",
                 do="Say how far similar states may be, after scaling: --radius 1.5",
             )
-
-
-COLUMNS = ("episode", "state", "action", "reward", "time", "group", "available", "ended")
 
 
 def _tables() -> dict[str, dict[str, Any]]:
@@ -231,7 +220,7 @@ def settings(app: App) -> Dict | None:
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}
-            tables[name] = {k: v for k, v in merged.items() if k not in COLUMNS}
+            tables[name] = {k: v for k, v in merged.items() if k not in NAMES}
         elif name == "act" and name in tables:
             tables[name].pop("state", None)
     return Dict(tables, source=SETTINGS)
@@ -264,5 +253,5 @@ def columns_in_settings(command: str) -> dict[str, Any]:
     """What dprl.toml calls the columns of a log, for a command that takes a policy."""
     tables = _tables()
     merged = {**tables.get("log", {}), **tables.get(command, {})}
-    parts = ("state",) if command == "act" else COLUMNS
+    parts = ("state",) if command == "act" else NAMES
     return {k: v for k, v in merged.items() if k in parts}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from dprl._core.checks import check_whole
 from dprl._core.optional import needed
 from dprl.apps.cli.console import caution, complain, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
@@ -134,8 +135,7 @@ def serve(
             f"--no-token is for loopback; {host} can be reached by others.",
             do="Leave --no-token out, or --host.",
         )
-    if body_limit < 1:
-        raise ParameterError(f"--body-limit must be at least 1 byte; got {body_limit}.")
+    check_whole("--body-limit", body_limit, 1)
     with progress() as tell:
         tell("reading the policy", 0.0)
         fitted = deferring(policy)

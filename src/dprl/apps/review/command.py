@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprl._core.checks import check_whole
 from dprl._core.disk import check_target, meant
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps.review.export import Exported, write_approved
@@ -65,8 +66,7 @@ def open_review(
     progress: Progress,
 ) -> Review:
     """Everything `dprl review` needs, checked before anything is written."""
-    if needs < 1:
-        raise ParameterError(f"--needs must be at least 1 reviewer; got {needs}.")
+    check_whole("--needs", needs, 1)
     if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
         raise ParameterError(
             f"the approved policy cannot be written to {str(out)!r}.",

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
-from dprl.errors import ParameterError
 from dprl.policies._restrict import limit_regions, limit_states
 from dprl.policies.neighbors import NeighborPolicy
 from dprl.policies.table import Policy
@@ -113,8 +113,7 @@ def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: i
 
     Nobody can add one meanwhile, and exports wait for each other: the last one holds the most.
     """
-    if needs < 1:
-        raise ParameterError(f"needs must be at least 1 reviewer; got {needs}.")
+    check_whole("needs", needs, 1)
     with verdicts.held() as said:
         return _write(said, described, out, needs)
 

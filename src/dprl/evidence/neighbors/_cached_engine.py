@@ -14,8 +14,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Visits
 from dprl.evidence._evidence import Evidence
-from dprl.evidence.neighbors.engine import Engine, Neighbors
+from dprl.evidence.neighbors.engine import Engine
 
 __all__ = ["Remembering"]
 
@@ -43,17 +44,17 @@ class Remembering(Engine):
         queries: NDArray[Any],
         radius: float,
         *,
-        neighbors: Neighbors = "first",
+        visits: Visits = "first",
         leave_out: NDArray[Any] | None = None,
         threads: int | None = None,
     ) -> Evidence:
         """As `Engine.evidence`; searched for once."""
-        asked: dict[str, Any] = {"neighbors": neighbors, "leave_out": leave_out}
+        asked: dict[str, Any] = {"visits": visits, "leave_out": leave_out}
         if self._known is None:
             return super().evidence(queries, radius, threads=threads, **asked)
         if radius != self._radius:
             self._known, self._radius = {}, radius
-        key = (neighbors, _digest(queries), b"" if leave_out is None else _digest(leave_out))
+        key = (visits, _digest(queries), b"" if leave_out is None else _digest(leave_out))
         if key not in self._known:
             self._known[key] = super().evidence(queries, radius, threads=threads, **asked)
         return self._known[key]

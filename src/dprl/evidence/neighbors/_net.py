@@ -60,7 +60,7 @@ def greedy_net(
 
 def core_points(engine: Engine, radius: float, n_min: float) -> NDArray[np.bool_]:
     """bool (N,): rows with at least n_min trajectories of one action within `radius`."""
-    known = engine.evidence(engine.points.z, radius, neighbors="first")
+    known = engine.evidence(engine.points.z, radius, visits="first")
     return np.asarray((known.n_pair >= n_min).any(axis=1))
 
 

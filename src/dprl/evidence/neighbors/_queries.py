@@ -4,7 +4,7 @@ First every query goes down the tree by itself, and only notes which leaves it m
 bit a query. Then every leaf that anyone noted is scanned for all of them while it lies in the
 nearest cache. What is found goes one of two ways:
 
-* `neighbors="all"`: straight into sums by action (of a box wholly inside, its own sums).
+* `visits="all"`: straight into sums by action (of a box wholly inside, its own sums).
 * otherwise rows are marked in a bitmap, one a query, and read back in the order of the log. Rows of
   a trajectory are neighbours there, so its first row in the ball, and the first of every further
   action, show themselves in one pass with one stamp an action: no sorting, no sets.

@@ -1,7 +1,7 @@
 """One question, asked of many places: what happened within radius r of here?
 
 The answer is the same `Evidence` a log with discrete states gives, with one "state" a query: the
-ball around it. `neighbors="first"` counts trajectories (what the theory counts), `"all"` counts
+ball around it. `visits="first"` counts trajectories (what the theory counts), `"all"` counts
 every neighbour (lower variance, no certificate). A query that is itself part of the log should
 leave its own trajectory out: a point that may vote for itself leaks.
 
@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Visits, check_choice, check_radius, check_threads, check_visits
 from dprl._core.exact import Window, digits_of, window_of
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import COUNT, FIRST, Evidence
@@ -34,10 +35,9 @@ from dprl.evidence.neighbors.metric import LARGEST
 from dprl.evidence.neighbors.samples import Points
 from dprl.logs.log import Label
 
-__all__ = ["Engine", "Method", "Neighbors"]
+__all__ = ["Engine", "Method"]
 
 Method: TypeAlias = Literal["auto", "tree", "brute"]
-Neighbors: TypeAlias = Literal["first", "all"]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -84,8 +84,7 @@ class Engine:
             method: "tree", "brute" (every point is looked at), or "auto": a short pilot among the
                 first large batch of queries decides. The answers are the same.
         """
-        if method not in ("auto", "tree", "brute"):
-            raise ParameterError(f"method must be 'auto', 'tree' or 'brute'; got {method!r}.")
+        check_choice("method", method, ("auto", "tree", "brute"))
         seen = int(points.action.max()) + 1
         n_actions = n_actions or len(points.actions) or seen
         if n_actions < seen:
@@ -119,7 +118,7 @@ class Engine:
         queries: NDArray[Any],
         radius: float,
         *,
-        neighbors: Neighbors = "first",
+        visits: Visits = "first",
         leave_out: NDArray[Any] | None = None,
         threads: int | None = None,
     ) -> Evidence:
@@ -128,33 +127,32 @@ class Engine:
         Args:
             queries: float64 (Q, d), in the coordinates of the points.
             radius: Of the closed ball, >= 0.
-            neighbors: "first" counts the first neighbour of each trajectory (and the first of each
+            visits: "first" counts the first neighbour of each trajectory (and the first of each
                 of its further actions), "all" every neighbour: no certificate.
             leave_out: int (Q,), the episode each query must not hear from; -1 for none.
             threads: How many; by default the cores at hand. The answer does not depend on it.
         """
-        if neighbors not in ("first", "all"):
-            raise ParameterError(f"neighbors must be 'first' or 'all'; got {neighbors!r}.")
-        asked = ask(self.sketch, self._check(queries), _check_radius(radius))
+        check_visits(visits)
+        asked = ask(self.sketch, self._check(queries), check_radius(radius))
         own, Q = self._own(leave_out, len(asked.z)), len(asked.z)
         window = self._window
         words = np.zeros((2, Q, len(self.actions), window.width), np.int64)
         span = np.full((Q, 2), np.nan)
-        boxes, order = self._choose(asked, neighbors)
+        boxes, order = self._choose(asked, visits)
         _spread(
-            lambda part: self._add(asked, part, boxes, own, neighbors, words, span), order, threads
+            lambda part: self._add(asked, part, boxes, own, visits, words, span), order, threads
         )
         words.setflags(write=False)
         shape = (2, Q, len(self.actions))
         return Evidence(
             words, np.full(shape, window.top, np.int16), np.full(shape, window.bottom, np.int16),
-            span, tuple(range(Q)), self.actions, self.points.gamma, neighbors,
+            span, tuple(range(Q)), self.actions, self.points.gamma, visits,
             self.points.n_episodes, window.sums,
         )  # fmt: skip
 
     def count(self, queries: NDArray[Any], radius: float, threads: int | None = None) -> Ints:
         """How many points lie within `radius` of every query, int64 (Q,)."""
-        known = self.evidence(queries, radius, neighbors="all", threads=threads)
+        known = self.evidence(queries, radius, visits="all", threads=threads)
         return np.asarray(known.words[FIRST, ..., COUNT].sum(axis=1))
 
     def neighbors(
@@ -164,7 +162,7 @@ class Engine:
 
         Query q's neighbours are rows[indptr[q] : indptr[q + 1]].
         """
-        asked = ask(self.sketch, self._check(queries), _check_radius(radius))
+        asked = ask(self.sketch, self._check(queries), check_radius(radius))
         cargo, Q = self._cargo_first, len(asked.z)
         boxes, order = self._choose(asked, "first")
 
@@ -251,7 +249,7 @@ class Engine:
         """How many queries are marked at a time."""
         return max(1, min(QUERIES, BITMAPS // len(self.points)))
 
-    def _choose(self, asked: Asked, neighbors: Neighbors) -> tuple[Boxes, Ints]:
+    def _choose(self, asked: Asked, visits: Visits) -> tuple[Boxes, Ints]:
         """The tree, or none where looking at every point is faster; and an order of the queries.
 
         Queries that end up in one leaf go one after the other.
@@ -264,13 +262,13 @@ class Engine:
             begin = np.linspace(0, Q - RUN, PILOT // RUN).astype(int)
             sample = order[(begin[:, None] + np.arange(RUN)).ravel()]
             spent: dict[Method, float] = {
-                "tree": self._time(asked, sample, self.boxes, neighbors),
-                "brute": self._time(asked, sample, no_boxes(), neighbors),
+                "tree": self._time(asked, sample, self.boxes, visits),
+                "brute": self._time(asked, sample, no_boxes(), visits),
             }
             self.method = min(spent, key=lambda m: spent[m])
         return no_boxes() if self.method == "brute" else self.boxes, order
 
-    def _time(self, asked: Asked, order: Ints, boxes: Boxes, neighbors: Neighbors) -> float:
+    def _time(self, asked: Asked, order: Ints, boxes: Boxes, visits: Visits) -> float:
         """Seconds these queries take this thread (others may be busy), the better of two."""
         few = Asked(asked.z[order], asked.w[order], asked.p[order], asked.slack[order],
                     asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
@@ -280,7 +278,7 @@ class Engine:
         span = np.full((n, 2), np.nan)
         for _ in range(2):
             begin = time.thread_time()
-            self._add(few, order, boxes, own, neighbors, words, span)
+            self._add(few, order, boxes, own, visits, words, span)
             spent = min(spent, time.thread_time() - begin)
         return spent
 
@@ -290,31 +288,21 @@ class Engine:
         order: Ints,
         boxes: Boxes,
         own: Ints,
-        neighbors: Neighbors,
+        visits: Visits,
         words: Ints,
         span: Floats,
     ) -> None:
         """Add what the queries `order` find to words (2, Q, A, W) and span (Q, 2)."""
-        if neighbors == "all":
+        if visits == "all":
             add_all(self.blocks, boxes, self._cargo_all, asked, order, own, words[FIRST], span)
         else:
             cargo = self._cargo_first
             add_first(self.blocks, boxes, cargo, asked, order, own, self._block(), words, span)
 
 
-def _check_radius(radius: float) -> float:
-    """The radius as a float, or a ParameterError."""
-    number = isinstance(radius, int | float | np.number) and not isinstance(radius, bool)
-    if not (number and 0 <= radius < math.inf):
-        raise ParameterError(f"radius must be a number >= 0, and finite; got {radius!r}.")
-    return float(radius)
-
-
 def _spread(function: Any, order: Ints, threads: int | None) -> list[Any]:
     """`function` of consecutive parts of `order`, on several threads, results in order."""
-    if threads is not None and threads < 1:
-        raise ParameterError(f"threads must be at least 1; got {threads!r}.")
-    threads = threads or os.cpu_count() or 1
+    threads = check_threads(threads) or os.cpu_count() or 1
     if threads == 1 or len(order) < QUERIES:
         return [function(order)] if len(order) else []
     n = max(1, min(4 * threads, len(order) // QUERIES))

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
+from dprl._core.checks import Cut, check_cut, check_gamma
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
 from dprl.evidence.neighbors.samples import Points
-from dprl.evidence.tabular import check_gamma
-from dprl.logs._censoring import check_cut, settle
-from dprl.logs.log import Cut, Log, check_log
+from dprl.logs._censoring import settle
+from dprl.logs.log import Log, check_log
 from dprl.policies._base import provenance_of
 
 __all__ = [
     "Transitions",
     "check_problem",
-    "check_whole",
     "described",
     "transitions",
 ]
@@ -71,16 +69,6 @@ def check_problem(gamma: float, cut: Cut | None, metric: object) -> None:
         raise ParameterError(
             f"metric must be a Metric; got {metric!r}.", do="Metric(scale='std'), say."
         )
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse what is not a whole number from `least`, or beyond what a seed may be."""
-    check_number(
-        name,
-        value,
-        f"the whole numbers from {least} to 2^31",
-        lambda v: least <= v < 1 << 31 and v == int(v),
-    )
 
 
 def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Transitions:

@@ -30,7 +30,6 @@ fixed point: α raises the value of usual actions, and circling among them may p
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,15 +37,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import wrightomega
 
-from dprl._core.checks import check_number
+from dprl._core.checks import Cut, check_cut, check_gamma, check_number
 from dprl._core.linear import solve
 from dprl.errors import PlanError
-from dprl.evidence.tabular import check_gamma
 from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs._censoring import check_cut
-from dprl.logs.log import Cut, Log
-from dprl.planning.mdp_policy_iteration import best_choices, known_mdp, lowest_best, margin, one_hot
+from dprl.logs.log import Log
 from dprl.planning.model import Model, estimate
+from dprl.planning.policy_iteration import best_choices, known_mdp, lowest_best, margin, one_hot
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["CQL", "conservative", "conservative_values"]
@@ -77,7 +74,7 @@ class CQL:
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
         check_cut(self.cut)
-        check_number("alpha", self.alpha, "[0, inf)", lambda x: 0 <= x < math.inf)
+        check_number("alpha", self.alpha, "[0, infinity)")
 
     def plan(self, model: Model) -> Floats:
         """π (S, A): greedy on the conservative values."""

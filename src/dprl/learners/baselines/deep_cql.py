@@ -28,18 +28,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
+from dprl._core.checks import MOST, Cut, check_number, check_whole
 from dprl._core.optional import needed
 from dprl.errors import PlanError
 from dprl.evidence.neighbors.metric import Metric
-from dprl.learners.baselines._transitions import (
-    Transitions,
-    check_problem,
-    check_whole,
-    described,
-    transitions,
-)
-from dprl.logs.log import Cut, Log
+from dprl.learners.baselines._transitions import Transitions, check_problem, described, transitions
+from dprl.logs.log import Log
 from dprl.policies.fitted import NetworkPolicy
 
 __all__ = ["DeepCQL"]
@@ -75,12 +69,10 @@ class DeepCQL:
 
     def __post_init__(self) -> None:
         check_problem(self.gamma, self.cut, self.metric)
-        check_number("alpha", self.alpha, "[0, infinity)", lambda a: 0 <= a < math.inf)
-        check_number(
-            "learning_rate", self.learning_rate, "(0, infinity)", lambda a: 0 < a < math.inf
-        )
+        check_number("alpha", self.alpha, "[0, infinity)")
+        check_number("learning_rate", self.learning_rate, "(0, infinity)")
         for name, least in (("steps", 1), ("batch", 1), ("seed", 0)):
-            check_whole(name, getattr(self, name), least)
+            check_whole(name, getattr(self, name), least, MOST)
 
     def fit(self, log: Log) -> NetworkPolicy:
         """The policy the network settles on."""

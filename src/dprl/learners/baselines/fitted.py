@@ -40,21 +40,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
-from dprl.evidence.decision_points import check_n_min
+from dprl._core.checks import MOST, Cut, check_n_min, check_radius, check_whole
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.baselines._forests import Behavior, Regression, pairs_of
-from dprl.learners.baselines._transitions import (
-    Transitions,
-    check_problem,
-    check_whole,
-    described,
-    transitions,
-)
+from dprl.learners.baselines._transitions import Transitions, check_problem, described, transitions
 from dprl.learners.baselines.pqi import PQI
-from dprl.logs.log import Cut, Log
-from dprl.planning.mdp_policy_iteration import lowest_best, margin, one_hot
+from dprl.logs.log import Log
+from dprl.planning.policy_iteration import lowest_best, margin, one_hot
 from dprl.policies.fitted import ForestPolicy
 
 __all__ = ["FittedPQI", "FittedSPIBB", "ForestBC"]
@@ -167,7 +160,7 @@ class Counts:
 
     def at(self, z: Floats) -> Ints:
         """n (k, A) anywhere."""
-        return self.engine.evidence(z, self.radius, neighbors="all").pair.n
+        return self.engine.evidence(z, self.radius, visits="all").pair.n
 
     def share(self, n: Ints) -> Floats:
         """n(s,a) / |D|."""
@@ -177,18 +170,14 @@ class Counts:
         """n (N, A) at the log's steps, each without its own trajectory."""
         points = self.engine.points
         return self.engine.evidence(
-            points.z, self.radius, neighbors="all", leave_out=points.episode
+            points.z, self.radius, visits="all", leave_out=points.episode
         ).pair.n
 
 
 def _check_forest(learner: FittedPQI | FittedSPIBB | ForestBC, *names: str) -> None:
     """Refuse whole numbers out of range."""
     for name, least in (("seed", 0), *((n, 1) for n in names)):
-        check_whole(name, getattr(learner, name), least)
-
-
-def _check_radius(radius: float) -> None:
-    check_number("radius", radius, "[0, infinity)", lambda r: 0 <= r < math.inf)
+        check_whole(name, getattr(learner, name), least, MOST)
 
 
 def _settings(learner: Any, *names: str) -> dict[str, Any]:
@@ -230,7 +219,7 @@ class FittedPQI:
 
     def __post_init__(self) -> None:
         check_problem(self.gamma, self.cut, self.metric)
-        _check_radius(self.radius)
+        check_radius(self.radius)
         _check_forest(self, "iterations", "trees")
         PQI(b=self.b, gamma=self.gamma, r_min=self.r_min)  # refuses what PQI refuses
 
@@ -311,7 +300,7 @@ class FittedSPIBB:
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
         check_problem(self.gamma, self.cut, self.metric)
-        _check_radius(self.radius)
+        check_radius(self.radius)
         _check_forest(self, "iterations", "trees")
 
     def fit(self, log: Log) -> ForestPolicy:

@@ -16,20 +16,17 @@ action is supported. With γ = 1 the floor is 0, and r_min < 0 has none.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
+from dprl._core.checks import Cut, check_cut, check_gamma, check_number
 from dprl.errors import ParameterError
-from dprl.evidence.tabular import check_gamma
 from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs._censoring import check_cut
-from dprl.logs.log import Cut, Log
-from dprl.planning.mdp_policy_iteration import best_choices, known_mdp, one_hot
+from dprl.logs.log import Log
 from dprl.planning.model import Model, estimate
+from dprl.planning.policy_iteration import best_choices, known_mdp, one_hot
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["PQI"]
@@ -54,8 +51,8 @@ class PQI:
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
         check_cut(self.cut)
-        check_number("b", self.b, "(0, 1]", lambda b: 0 < b <= 1)
-        check_number("r_min", self.r_min, "the finite numbers", math.isfinite)
+        check_number("b", self.b, "(0, 1]")
+        check_number("r_min", self.r_min, "(-infinity, infinity)")
         if self.gamma == 1 and self.r_min < 0:
             raise ParameterError(
                 f"with gamma = 1 and r_min = {self.r_min!r} the value floor is minus infinity.",

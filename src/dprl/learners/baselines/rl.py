@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.evidence.tabular import check_gamma
+from dprl._core.checks import Cut, check_cut, check_gamma
 from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs._censoring import check_cut
-from dprl.logs.log import Cut, Log
-from dprl.planning.mdp_policy_iteration import best_choices, known_mdp, one_hot
+from dprl.logs.log import Log
 from dprl.planning.model import Model, estimate
+from dprl.planning.policy_iteration import best_choices, known_mdp, one_hot
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["RL"]

@@ -41,15 +41,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_number
+from dprl._core.checks import Cut, check_choice, check_cut, check_gamma, check_number
 from dprl._core.compiled import compiled
-from dprl.errors import ParameterError
-from dprl.evidence.tabular import check_gamma
 from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs._censoring import check_cut
-from dprl.logs.log import Cut, Log
-from dprl.planning.mdp_policy_iteration import improve, known_mdp
+from dprl.logs.log import Log
 from dprl.planning.model import Model, behavior_of, estimate
+from dprl.planning.policy_iteration import improve, known_mdp
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["SoftSPIBB", "doubt"]
@@ -83,13 +80,12 @@ class SoftSPIBB:
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
         check_cut(self.cut)
-        check_number("epsilon", self.epsilon, "[0, inf)", lambda x: 0 <= x < math.inf)
-        check_number("delta", self.delta, "(0, 1]", lambda x: 0 < x <= 1)
-        if self.step not in ("approximate", "exact", "published"):
-            raise ParameterError(
-                f"step must be 'approximate', 'exact' or 'published'; got {self.step!r}.",
-                do="'approximate' and 'exact' keep to the budget, 'published' may not.",
-            )
+        check_number("epsilon", self.epsilon, "[0, infinity)")
+        check_number("delta", self.delta, "(0, 1]")
+        check_choice(
+            "step", self.step, ("approximate", "exact", "published"),
+            do="'approximate' and 'exact' keep to the budget, 'published' may not.",
+        )  # fmt: skip
 
     def plan(self, model: Model) -> Floats:
         """π (S, A): the best policy of the model that the budgets permit."""

@@ -33,14 +33,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import ParameterError
-from dprl.evidence.decision_points import check_n_min
-from dprl.evidence.tabular import check_gamma
+from dprl._core.checks import Cut, check_choice, check_cut, check_gamma, check_n_min
 from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs._censoring import check_cut
-from dprl.logs.log import Cut, Log
-from dprl.planning.mdp_policy_iteration import improve, known_mdp, lowest_best
+from dprl.logs.log import Log
 from dprl.planning.model import Model, behavior_of, estimate
+from dprl.planning.policy_iteration import improve, known_mdp, lowest_best
 from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["SPIBB"]
@@ -72,11 +69,10 @@ class SPIBB:
         check_n_min(self.n_min)
         check_gamma(self.gamma)
         check_cut(self.cut)
-        if self.variant not in ("b", "leq"):
-            raise ParameterError(
-                f"variant must be 'b' or 'leq'; got {self.variant!r}.",
-                do="'b' keeps the behaviour on rare pairs, 'leq' does not exceed it.",
-            )
+        check_choice(
+            "variant", self.variant, ("b", "leq"),
+            do="'b' keeps the behaviour on rare pairs, 'leq' does not exceed it.",
+        )  # fmt: skip
 
     def plan(self, model: Model) -> Floats:
         """π (S, A): the best policy of the model within Π_b or Π_≤b."""

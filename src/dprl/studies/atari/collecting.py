@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_whole
 from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
 from dprl.logs.log import CUT, TERMINAL, Log
@@ -281,9 +282,7 @@ def collect(
         make: What plays.
         progress: Called with the stage's name and the share of it that is done.
     """
-    for name, value in (("samples", samples), ("copies", copies)):
-        if value < 1:
-            raise ParameterError(f"{name} must be at least 1; got {value!r}.")
+    samples, copies = check_whole("samples", samples, 1), check_whole("copies", copies, 1)
     about = {
         "game": game, "seed": int(seed), "copies": int(copies), "samples": int(samples),
         "expert": expert.digest(), "medium": medium.digest(), "emulator": _emulator(),

@@ -20,7 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import LogError, ParameterError
+from dprl._core.checks import check_whole
+from dprl.errors import LogError
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
 from dprl.logs.log import Log
@@ -35,8 +36,7 @@ ENOUGH, LOOKED = 30, 500
 
 def choose_radius(log: Log, enough: int = ENOUGH) -> float:
     """The median distance to the `enough`-th nearest state of other games."""
-    if enough < 1:
-        raise ParameterError(f"enough must be at least 1; got {enough!r}.")
+    check_whole("enough", enough, 1)
     x, game = _states(log), np.repeat(log.group, log.lengths)
     reach = []
     for i in np.unique(np.linspace(0, len(x) - 1, LOOKED).astype(int)):
@@ -62,7 +62,7 @@ def never_speaks(policy: NeighborPolicy) -> bool:
     does: so it is enough to look at the training points.
     """
     around = 2 * float(policy.parameters["radius"]) * (1 + 1e-9)
-    known = policy._looks.evidence(policy.z, around, neighbors=policy.parameters["neighbors"])
+    known = policy._looks.evidence(policy.z, around, visits=policy.visits)
     return bool(known.n_pair.max() < policy.n_min)
 
 
@@ -73,18 +73,18 @@ class MostFrequent:
     Attributes:
         n_min: Neighbours an action needs.
         radius: How far they may be.
-        neighbors: "first" counts trajectories, "all" every neighbour.
+        visits: "first" counts trajectories, "all" every neighbour.
     """
 
     n_min: float
     radius: float
-    neighbors: Literal["first", "all"] = "all"
+    visits: Literal["first", "all"] = "all"
 
     def fit(self, log: Log) -> Majority:
         """The neighbours of this log."""
         near = DPRLContinuous(
             n_min=self.n_min, radius=self.radius, gamma=1.0, metric=Metric(scale="none"),
-            neighbors=self.neighbors, contrast=False, cut="terminal",
+            visits=self.visits, contrast=False, plan=False, cut="terminal",
         )  # fmt: skip
         return Majority(near.fit(log))
 

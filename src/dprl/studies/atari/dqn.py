@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_whole
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.logs._files import Progress
 from dprl.studies.atari.games import COPIES, Games, Make, Playable, chance, first_seed, optional
@@ -81,15 +82,13 @@ class DQN:
 
     def __post_init__(self) -> None:
         for name in ("copies", "batch", "every", "renewed", "memory", "round"):
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be at least 1; got {getattr(self, name)!r}.")
+            check_whole(name, getattr(self, name), 1)
         if self.round % self.copies or self.round < 8 * self.copies:
             raise ParameterError(
                 f"round must be a multiple of copies, 8 of them at least; got {self.round:,} and "
                 f"{self.copies}."
             )
-        if self.copies >= COPIES:
-            raise ParameterError(f"copies must be below {COPIES}; got {self.copies!r}.")
+        check_whole("copies", self.copies, 1, COPIES - 1)
         if self.memory < 8 * self.copies:
             raise ParameterError(f"memory must hold 8 steps of each copy; got {self.memory:,}.")
 
@@ -276,8 +275,7 @@ def train_dqn(
         progress: Called with the stage's name and the share of it that is done.
     """
     s = settings or DQN()
-    if not 1 <= medium_steps <= steps:
-        raise ParameterError(f"medium_steps must lie in 1..{steps}; got {medium_steps!r}.")
+    check_whole("medium_steps", medium_steps, 1, steps)
     kept = folder / f"{game}_training"
     kept.mkdir(parents=True, exist_ok=True)
     games = make(game, s.copies)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_whole
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.logs._files import Progress
 from dprl.logs.returns import returns
@@ -160,9 +161,7 @@ def encode(
         raise ParameterError(
             f"there is no objective {objective!r}.", do=f"Objectives: {', '.join(OBJECTIVES)}."
         )
-    for name, value in (("epochs", epochs), ("batch", batch)):
-        if value < 1:
-            raise ParameterError(f"{name} must be at least 1; got {value!r}.")
+    epochs, batch = check_whole("epochs", epochs, 1), check_whole("batch", batch, 1)
     torch = optional("torch", "torch")
     torch.set_num_threads(1)
     A, rng = int(collection.about["n_actions"]), np.random.default_rng(seed)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_seed
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
@@ -143,9 +144,7 @@ def first_seed(part: str, seed: int) -> int:
         part: "collect", "judge" or "train".
         seed: The user's, below 131,072.
     """
-    if not 0 <= seed < ROOM // COPIES:
-        raise ParameterError(f"seed must lie in 0..{ROOM // COPIES - 1}; got {seed!r}.")
-    return PARTS[part] * ROOM + int(seed) * COPIES
+    return PARTS[part] * ROOM + check_seed(seed, ROOM // COPIES - 1) * COPIES
 
 
 def chance(part: str, seed: int, t: int) -> np.random.Generator:

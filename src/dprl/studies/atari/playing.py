@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import ParameterError
+from dprl._core.checks import check_number, check_whole
 from dprl.logs._files import Progress
 from dprl.studies.atari.collecting import mixed
 from dprl.studies.atari.encoding import Encoder
@@ -164,10 +164,8 @@ class Judge:
         self, mixture: Mixture, game: str, *, encoder: Encoder | None = None, episodes: int = 20,
         seed: int = 0, epsilon: float = EPSILON, make: Make = Games,
     ) -> None:  # fmt: skip
-        if not 1 <= episodes <= COPIES:
-            raise ParameterError(f"episodes must lie in 1..{COPIES}; got {episodes!r}.")
-        if not 0 <= epsilon <= 1:
-            raise ParameterError(f"epsilon must lie in [0, 1]; got {epsilon!r}.")
+        episodes = check_whole("episodes", episodes, 1, COPIES)
+        check_number("epsilon", epsilon, "[0, 1]")
         self.mixture, self.game, self.encoder = mixture, game, encoder
         self.episodes, self.seed, self.epsilon = episodes, seed, epsilon
         self.games = make(game, episodes)

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_choice
 from dprl._core.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.logs._io import write
@@ -186,10 +187,8 @@ class Preparation:
             reward: "published", or "shortfall": less 1, so that a good hour costs nothing.
             cohort: Where the published edges are kept.
         """
-        if edges not in ("published", "terciles"):
-            raise ParameterError(f"edges must be 'published' or 'terciles'; got {edges!r}.")
-        if reward not in ("published", "shortfall"):
-            raise ParameterError(f"reward must be 'published' or 'shortfall'; got {reward!r}.")
+        check_choice("edges", edges, ("published", "terciles"))
+        check_choice("reward", reward, ("published", "shortfall"))
         rules = cohort or Cohort()
         pressor = rules.vasopressor_edges
         with train.open() as con:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import check_seed, check_whole
 from dprl._core.disk import replacing
 from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
@@ -73,8 +74,7 @@ def true_value(
         stays: How many to play.
         seed: Of the patients: other ones than those of tables simulated with this seed.
     """
-    if stays < 2:
-        raise ParameterError(f"stays must be at least 2; got {stays!r}.")
+    stays = check_whole("stays", stays, 2)
     if policy is None:
         choose = usual_treatment
     elif hasattr(policy, "probabilities"):
@@ -128,8 +128,7 @@ def simulate(
         seed: Everything random follows from it.
         progress: Called with a stage's name and the share of it that is done.
     """
-    if stays < 2 or seed < 0:
-        raise ParameterError(f"stays must be at least 2 and seed 0; got {stays!r} and {seed!r}.")
+    stays, seed = check_whole("stays", stays, 2), check_seed(seed)
     folder = Path(out)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file():
         raise LogError(

@@ -21,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dprl._core.checks import check_number, check_threads, check_whole, wrong
 from dprl._core.disk import check_target, replacing
 from dprl._core.limits import said_if_short
 from dprl._core.table import Table
@@ -75,12 +76,9 @@ class Cohort:
 
     def __post_init__(self) -> None:
         for name, least in (("horizon", 2), ("low_n", 1), ("look_back", 1), ("hold", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ParameterError(f"{name} must be a whole number from {least}; got {value!r}.")
+            check_whole(name, getattr(self, name), least)
         for name in ("low_map", "bolus_ml", "rate_cap", "usual_weight"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ParameterError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+            check_number(name, getattr(self, name), "(0, infinity)")
         for name in ("bolus_edges", "vasopressor_edges"):
             check_edges(name, getattr(self, name))
 
@@ -88,7 +86,7 @@ class Cohort:
 def check_edges(name: str, edges: Any) -> None:
     """Refuse edges that are not two rising numbers above 0."""
     if len(edges) != 2 or not 0 < edges[0] < edges[1] < float("inf"):
-        raise ParameterError(f"{name} must be two rising numbers above 0; got {edges!r}.")
+        raise wrong(name, "two rising numbers above 0", edges)
 
 
 @dataclass(frozen=True)
@@ -195,13 +193,9 @@ def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
             try:
                 con.execute(f"SET memory_limit = {quoted(memory, chr(39))}")
             except duckdb.Error as error:
-                raise ParameterError(
-                    f"memory must be a size such as 4GB; got {memory!r}."
-                ) from error
-            if threads is not None:
-                if threads < 1:
-                    raise ParameterError(f"threads must be at least 1; got {threads!r}.")
-                con.execute(f"SET threads = {int(threads)}")
+                raise wrong("memory", "a size such as 4GB", memory) from error
+            if (cores := check_threads(threads)) is not None:
+                con.execute(f"SET threads = {cores}")
             yield con
         finally:
             con.close()

@@ -252,7 +252,7 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
         paper = name.startswith("DPRL paper")
         learner = DPRLContinuous(
             n_min=5, radius=rule, plan=name.endswith("planned"), contrast=not paper,
-            neighbors="all" if paper else "first", **shared,
+            visits="all" if paper else "first", **shared,
         )  # fmt: skip
         if name.startswith("DPRL gate"):
             found = [
@@ -264,7 +264,7 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
             found = list(learner.fit_each(log, asked))
     elif name in COUNTS:
         how: Any = "all" if name == "count only" else "first"
-        found = [MostFrequent(neighbors=how, **one).fit(log) for one in asked]
+        found = [MostFrequent(visits=how, **one).fit(log) for one in asked]
     elif name == "SPIBB":
         found = [FittedSPIBB(**one, **shared, **forest).fit(log) for one in asked]
     elif name == "PQI":

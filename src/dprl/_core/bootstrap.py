@@ -1,0 +1,61 @@
+"""The bootstrap: groups drawn with replacement, and the percentiles of what they give.
+
+Every bootstrap of this package draws here, so a seed means the same everywhere. What is drawn is a
+whole group (a value, a trajectory, a patient), and the numbers depend on the seed and on how many
+groups there are alone, not on how many draws are held at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["counts", "percentiles", "picks"]
+
+ROOM = 1 << 24
+"""Counts held at a time."""
+
+
+def _picks(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.int64]:
+    """For each draw n of n groups, with replacement, int64 (draws, n)."""
+    return rng.integers(n, size=(draws, n))
+
+
+def picks(
+    n: int, draws: int, seed: int, strata: Sequence[NDArray[np.int64]] | None = None
+) -> NDArray[np.int64]:
+    """The groups of each draw, int64 (draws, n).
+
+    Args:
+        n: Groups there are.
+        draws: How many resamples.
+        seed: Of the random numbers.
+        strata: Numbers of the groups of each stratum; groups are replaced by groups of their own
+            stratum. By default they are all of one.
+    """
+    rng = np.random.default_rng(seed)
+    if strata is None:
+        return _picks(rng, n, draws)
+    chosen = np.empty((draws, n), np.int64)
+    for members in strata:
+        chosen[:, members] = members[_picks(rng, len(members), draws)]
+    return chosen
+
+
+def counts(n: int, draws: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """How often each group is drawn, float64 (some, n) at a time; `draws` rows in all."""
+    rng = np.random.default_rng(seed)
+    at_once = max(1, ROOM // n)
+    for begin in range(0, draws, at_once):
+        some = np.empty((min(at_once, draws - begin), n))
+        for row in some:
+            row[:] = np.bincount(_picks(rng, n, 1)[0], minlength=n)
+        yield some
+
+
+def percentiles(draws: NDArray[np.float64], level: float) -> tuple[float, float]:
+    """The ends of the middle `level` of what was drawn (draws,)."""
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

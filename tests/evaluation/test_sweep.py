@@ -53,8 +53,8 @@ def test_each_row_is_what_fitting_and_evaluating_gives(care, swept):
 def test_evidence_is_gathered_once(care, monkeypatch):
     _, train, valid = care
     calls = []
-    tally = learn.tally
-    monkeypatch.setattr(learn, "tally", lambda *a, **k: calls.append(1) or tally(*a, **k))
+    count = learn.count
+    monkeypatch.setattr(learn, "count", lambda *a, **k: calls.append(1) or count(*a, **k))
     dprl.sweep(
         dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, n_min=GRID, draws=10, values=False
     )

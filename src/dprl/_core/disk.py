@@ -13,7 +13,7 @@ from pathlib import Path
 from dprl._core.limits import said_if_short
 from dprl.errors import ParameterError
 
-__all__ = ["check_target", "keep_apart", "meant", "replacing"]
+__all__ = ["check_target", "expand_paths", "refuse_overwrite", "replacing"]
 
 
 KINDS = (
@@ -26,7 +26,7 @@ KINDS = (
 )
 
 
-def meant(*names: str | os.PathLike[str]) -> set[Path]:
+def expand_paths(*names: str | os.PathLike[str]) -> set[Path]:
     """The files that names and patterns such as 'logs/*.csv' stand for, links followed."""
     found = {Path(name).resolve() for name in names}
     for name in names:
@@ -35,9 +35,9 @@ def meant(*names: str | os.PathLike[str]) -> set[Path]:
     return found
 
 
-def keep_apart(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]) -> None:
+def refuse_overwrite(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]) -> None:
     """Refuse to write over a file that is read (a log cannot be had again), or over no file."""
-    if out is not None and Path(out).resolve() in meant(*read):
+    if out is not None and Path(out).resolve() in expand_paths(*read):
         raise ParameterError(
             f"{str(out)!r} would be overwritten, and it is read.", do="Name another file to write."
         )

@@ -12,26 +12,26 @@ from typing import Any
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
-__all__ = ["Table", "plain"]
+__all__ = ["Table", "to_json_value"]
 
 BACKENDS = ("pandas", "polars", "pyarrow")
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value JSON can carry: numpy scalars become Python's, NaN and infinities become None."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_json_value(v) for v in value]
     return value
 
 
 def _text(value: Any) -> str:
-    value = plain(value)
+    value = to_json_value(value)
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -75,7 +75,7 @@ class Table:
 
     def to_json(self) -> str:
         """The rows as a JSON array."""
-        return json.dumps(plain(self.to_dicts()), ensure_ascii=False)
+        return json.dumps(to_json_value(self.to_dicts()), ensure_ascii=False)
 
     def to_frame(self, backend: str = "pandas") -> Any:
         """The rows as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
@@ -114,7 +114,7 @@ class Table:
         """Which columns hold quantities, aligned to the right."""
         return [
             name not in self.identifiers
-            and all(isinstance(plain(v), int | float | None) for v in x)
+            and all(isinstance(to_json_value(v), int | float | None) for v in x)
             for name, x in self.columns.items()
         ]
 

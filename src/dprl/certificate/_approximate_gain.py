@@ -25,7 +25,7 @@ from scipy import sparse
 
 from dprl._core.linear import solve
 from dprl.errors import ParameterError
-from dprl.evidence.tabular import check_gamma, tally
+from dprl.evidence.tabular import check_gamma, count
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Cut, Log
@@ -115,7 +115,7 @@ def estimate(
     log = settle(log, gamma, cut).gathered()
     choice = _choices(policy, log)
     state, action, group = log.codes(), log.action, np.repeat(log.group, log.lengths)
-    counted = tally(log, gamma)[1].counted & (action == choice[state])
+    counted = count(log, gamma)[1].counted & (action == choice[state])
     followed = np.bincount(state[counted], minlength=log.n_states) > 0
     met = np.bincount(state, minlength=log.n_states) > 0
     unfollowed = int(((choice >= 0) & met & ~followed).sum())

@@ -32,7 +32,7 @@ from dprl.errors import ParameterError
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_n_min", "vary"]
+__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "check_grid", "check_n_min"]
 
 TOLERANCE = 1e-9
 """Share of the size of the returns at a state that counts as rounding."""
@@ -48,7 +48,7 @@ def check_n_min(n_min: float) -> float:
     return float(n_min)
 
 
-def vary(
+def check_grid(
     settings: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> Sequence[Mapping[str, Any]]:
     """The settings, if they set no more than these names; what they share need not be redone."""

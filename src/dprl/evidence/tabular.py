@@ -22,7 +22,7 @@ from dprl.evidence._evidence import Evidence, Visits, check_summands
 from dprl.logs.log import Log
 from dprl.logs.returns import refuse_overflow
 
-__all__ = ["Occurrences", "availability", "check_gamma", "check_visits", "evidence", "tally"]
+__all__ = ["Occurrences", "availability", "check_gamma", "check_visits", "count", "evidence"]
 
 LARGEST_TABLE = 1 << 26
 """Pairs (s, a) above which a dense table of accumulators would not fit an ordinary machine."""
@@ -167,10 +167,10 @@ def evidence(
         visits: "first" counts trajectories; "all" counts visits and carries no certificate.
         threads: How many threads; by default the cores at hand. The answer does not depend on it.
     """
-    return tally(log.gathered(), gamma, visits=visits, threads=threads)[0]
+    return count(log.gathered(), gamma, visits=visits, threads=threads)[0]
 
 
-def tally(
+def count(
     log: Log, gamma: float, *, visits: Visits = "first", threads: int | None = None
 ) -> tuple[Evidence, Occurrences]:
     """`evidence`, and which rows it counted; of a gathered log."""

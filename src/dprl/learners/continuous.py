@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dprl._core.limits import need_for_neighbors
 from dprl.errors import ParameterError
-from dprl.evidence.decision_points import check_n_min, vary
+from dprl.evidence.decision_points import check_grid, check_n_min
 from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.metric import Metric
@@ -88,7 +88,9 @@ class DPRLContinuous:
 
         What was found around a place is remembered while settings of one radius follow each other.
         """
-        learners = [replace(self, **setting) for setting in vary(settings, ("n_min", "radius"))]
+        learners = [
+            replace(self, **setting) for setting in check_grid(settings, ("n_min", "radius"))
+        ]
         check_log(log)
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from dprl._core.limits import need_for_pairs
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import Evidence, Visits
-from dprl.evidence.decision_points import allowed, best_choice, check_n_min, vary
+from dprl.evidence.decision_points import allowed, best_choice, check_grid, check_n_min
 from dprl.evidence.tabular import (
     LARGEST_TABLE,
     Occurrences,
     availability,
     check_gamma,
     check_visits,
-    tally,
+    count,
 )
 from dprl.logs._censoring import check_cut, settle
 from dprl.logs.log import Cut, Log, check_log
@@ -74,13 +74,13 @@ class DPRLDiscrete:
 
     def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
         """The policy for each setting of n_min, from evidence gathered once."""
-        learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
+        learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut).gathered()
-        known, occurrences = tally(settled, self.gamma, visits=self.visits)
+        known, occurrences = count(settled, self.gamma, visits=self.visits)
         offered = availability(log)
         for learner in learners:
             pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)

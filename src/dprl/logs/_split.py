@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.disk import check_target, keep_apart, replacing
+from dprl._core.disk import check_target, refuse_overwrite, replacing
 from dprl.errors import LabelWarning, LogError
 from dprl.logs._files import Progress, TableFile
 from dprl.logs._label_rules import spelled_twice
@@ -68,7 +68,7 @@ def split_table(
     ending = f".{table.kind}"
     paths = [folder / f"{side}{ending}" for side in NAMES]
     for path in paths:
-        keep_apart(path, *files)
+        refuse_overwrite(path, *files)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

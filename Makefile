@@ -16,6 +16,7 @@ check: $(STAMP)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q --doctest-modules src/dprl --ignore=src/dprl/studies/atari
 
 format: $(STAMP)-dev
 	@$(BIN)/ruff check -q --fix .

@@ -320,9 +320,10 @@ class Evidence:
             >>> from dprl.envs import risky_arms
             >>> from dprl.evidence import tabular
             >>> log = risky_arms().sample(100, seed=0)
-            >>> first, second = (tabular.evidence(log.take(e), 1.0) for e in (range(40), range(40, 100)))
-            >>> merged, whole = first.merge(second), tabular.evidence(log, 1.0)
-            >>> bool((merged.state.n == whole.state.n).all())
+            >>> first = tabular.evidence(log.take(range(40)), gamma=1.0)
+            >>> second = tabular.evidence(log.take(range(40, 100)), gamma=1.0)
+            >>> whole = tabular.evidence(log, gamma=1.0)
+            >>> bool((first.merge(second).state.n == whole.state.n).all())
             True
         """
         for name in ("states", "actions", "gamma", "visits", "sums"):

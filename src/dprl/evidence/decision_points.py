@@ -103,7 +103,7 @@ def allowed(
 
 
 def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row with the largest q of each decision point; the first one if several are equal to rounding.
+    """The row with the largest q of each decision point; the first of those equal to rounding.
 
     q (rows,); rows first[p]:first[p + 1] belong to point p.
     """

@@ -1,17 +1,17 @@
-r"""Exact policy iteration in V-space, over whatever policies a learner may choose from.
+"""Exact policy iteration in V-space, over the policies a learner may choose from.
 
     V = R_π + γ P_π V     evaluate, exactly (sparse)
     Q = R + γ P V         look one step ahead
     π(·|s) ← the best permitted distribution in Q, where it is better by more than 1e-10 of its size
 
-(Howard: *Dynamic Programming and Markov Processes*, 1960.) The size is that of the terms Q is made
-of, |R| + γ P|V|: multiplying all rewards by a positive number changes no choice, and a huge value
-somewhere hides no improvement elsewhere.
+(Howard: *Dynamic Programming and Markov Processes*, 1960.) The size is that of the terms of Q, |R|
++ γ P|V|: multiplying all rewards by a positive number changes no choice, and a huge value in one
+state hides no improvement in another.
 
-With γ = 1 a policy may circle for ever. Circling that earns nothing is worth 0 (see
-`dprl._core.linear`), circling that earns something has no value and raises. A strict improvement
-on a policy that ends ends too, unless it circles at a profit, so it is enough to start from
-policies that end and to break ties only among actions that still do.
+With γ = 1 a policy may go round in a circle without end. A circle that earns nothing is worth 0
+(see `dprl._core.linear`); a circle that earns something has no value and raises an error. A strict
+improvement on a policy that ends also ends, unless its circle earns something. It is therefore
+enough to start from policies that end, and to break ties only among actions that still do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROUNDS = 1_000
 
 
 def known_mdp(model: Model, gamma: float) -> FiniteMDP:
-    """The model's MDP, if it was estimated with the discount the learner plans with."""
+    """The model's MDP; an error if it was estimated with another discount than the learner's."""
     known = model.mdp.gamma
     if known != gamma:
         raise ParameterError(
@@ -49,35 +49,35 @@ def known_mdp(model: Model, gamma: float) -> FiniteMDP:
 
 
 def margin(V: Floats) -> float:
-    """What a difference among values of this size must exceed to be one."""
+    """The least difference between values of this size that is not a rounding error."""
     return BETTER * float(np.abs(V).max(initial=0))
 
 
 def margins(mdp: FiniteMDP, V: Floats) -> Floats:
-    """What a difference of Q = R + γ P V must exceed to be one, in each state, (S,)."""
+    """float64 (S,): the least difference of Q = R + γ P V that is not a rounding error."""
     size = np.abs(mdp.R) + mdp.gamma * (mdp.P @ np.abs(V)).reshape(mdp.R.shape)
     return np.asarray(BETTER * size.max(axis=1))
 
 
 def lowest_best(Q: Floats, allowed: Bools, slack: float | Floats) -> Ints:
-    """The lowest allowed action of each state within `slack` of its best, (S,); 0 if none is.
+    """The first allowed action of each state whose value is within `slack` of the best, (S,).
 
-    slack: one number, or (S, 1).
+    It is 0 where no action is allowed. slack: one number, or (S, 1).
     """
     q = np.where(allowed, Q, -np.inf)
     return np.asarray((q >= q.max(axis=1, keepdims=True) - slack).argmax(axis=1))
 
 
 def one_hot(choice: Ints, chosen: Bools, A: int) -> Floats:
-    """π (S, A) that takes `choice` where a choice was made, and is uniform elsewhere."""
+    """π (S, A) that takes `choice` in states with a choice, and is uniform elsewhere."""
     return np.where(chosen[:, None], np.eye(A)[choice], 1 / A)
 
 
 def improve(mdp: FiniteMDP, pi: Floats, step: Callable[[Floats], Floats]) -> Floats:
     """The best policy that `step` can reach from π (S, A).
 
-    `step(Q)` is the best permitted distribution of every state; states where it brings nothing
-    keep what they have, so the start shows through wherever nothing is better.
+    `step(Q)` is the best permitted distribution of every state. States where it is not better keep
+    their distribution, so the starting policy remains wherever nothing is better.
     """
     for _ in range(ROUNDS):
         V = mdp.state_values(pi)
@@ -96,12 +96,12 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
     States without an allowed pair are worth `floor`, and their choice is 0.
 
     Args:
-        mdp: The problem.
-        allowed: bool (S, A).
-        floor: Value of a state where nothing is allowed.
+        mdp: The problem, with S states and A actions.
+        allowed: bool (S, A), the pairs that may be chosen.
+        floor: Value of a state where no action is allowed. Default 0.
 
     Returns:
-        choice (S,), the lowest action on ties; V (S,); Q (S, A) = R + γ P V of every pair.
+        choice (S,), the first action on ties; V (S,); Q (S, A) = R + γ P V of every pair.
     """
     some, states, R = np.any(allowed, axis=1), np.arange(len(allowed)), mdp.R
     choice = lowest_best(mdp.action_values(mdp.state_values()), allowed, 0.0)
@@ -120,14 +120,14 @@ def best_choices(mdp: FiniteMDP, allowed: Bools, floor: float = 0.0) -> tuple[In
 
 
 def _moves(mdp: FiniteMDP, choice: Ints, some: Bools) -> sparse.csr_array:
-    """γ P_π (S, S), with empty rows where nothing is allowed."""
+    """γ P_π (S, S), with empty rows where no action is allowed."""
     P = mdp.P[np.arange(len(choice)) * len(mdp.actions) + choice]
     P.data *= np.repeat(np.where(some, mdp.gamma, 0.0), np.diff(P.indptr))
     return P
 
 
 def _able_to_end(mdp: FiniteMDP, choice: Ints, allowed: Bools) -> Ints:
-    """`choice`, led towards an end (or a state without choice) wherever an allowed pair can be."""
+    """`choice`, changed to lead towards an end wherever an allowed pair makes that possible."""
     ends = leaks(_moves(mdp, choice, np.any(allowed, axis=1)))
     leak = np.asarray(1 - mdp.P.sum(axis=1) > 1e-12)
     while not ends.all():
@@ -141,7 +141,7 @@ def _able_to_end(mdp: FiniteMDP, choice: Ints, allowed: Bools) -> Ints:
 
 
 def _settle_ties(mdp: FiniteMDP, settled: Ints, lowest: Ints, some: Bools) -> Ints:
-    """`lowest`, but as `settled` where with γ = 1 the lowest of equals would circle for ever."""
+    """`lowest`, or `settled` where with γ = 1 the first of equal actions would never end."""
     if mdp.gamma < 1:
         return lowest
     ends, choice = leaks(_moves(mdp, settled, some)), lowest
@@ -151,6 +151,7 @@ def _settle_ties(mdp: FiniteMDP, settled: Ints, lowest: Ints, some: Bools) -> In
 
 
 def _unsettled(mdp: FiniteMDP) -> PlanError:
+    """The error that policy iteration did not come to an end."""
     return PlanError(
         f"policy iteration did not settle in {ROUNDS:,} rounds over {len(mdp.states):,} states.",
         do="Use a smaller gamma.",

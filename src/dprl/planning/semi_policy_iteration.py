@@ -1,17 +1,17 @@
-r"""Exact policy iteration over the decision points (the paper's Algorithm 1, lines 6 and on).
+"""Exact policy iteration over the decision points (the paper's Algorithm 1, from line 6).
 
     V = R̃_π + D_π V        evaluate, exactly (sparse)
     q = R̃ + D V            look one decision ahead
     π(p) ← argmax q        improve, where that is better by more than 1e-10 of its size
 
-Starts at argmax Q̂ over allowed actions (lowest index on ties) and stops when the policy is stable.
-Any policy made of allowed actions keeps the guarantee, so the planner may choose freely among them.
+It starts at argmax Q̂ over allowed actions (the first one on ties) and stops when the policy is
+stable. Any policy made of allowed actions keeps the guarantee, so the planner may choose freely
+among them.
 
-Departures: the 1e-10 is a share of the size of the terms that q is made of, |R̃| + D|V|, so that
-multiplying all rewards by a positive number changes no choice, and a huge value somewhere hides no
-improvement elsewhere.
-With γ = 1 the starting policy may circle for ever although every trajectory ended (only first
-occurrences are counted): such points start with an allowed action that leads on towards an end.
+Departures: the 1e-10 is a share of the size of the terms of q, |R̃| + D|V|, so that multiplying all
+rewards by a positive number changes no choice, and a huge value at one point hides no improvement
+at another. With γ = 1 the starting policy may never end although every trajectory ended (only first
+occurrences are counted): such points start with an allowed action that leads towards an end.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ROUNDS = 1_000
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A settled plan.
+    """The result of policy iteration.
 
     Attributes:
         rows: int64 (P,), the chosen row of the semi-MDP at each decision point.
-        V: float64 (P,), value of the plan at each decision point.
-        q: float64 (rows,), value of each allowed action now and the plan afterwards.
-        rounds: How many improvements it took.
+        V: float64 (P,), the value of the plan at each decision point.
+        q: float64 (rows,), the value of each allowed action if the plan is followed afterwards.
+        rounds: The number of improvements.
     """
 
     rows: Ints
@@ -63,7 +63,7 @@ def look_ahead(semi: SemiMDP, V: Floats) -> Floats:
 
 
 def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:
-    """`rows`, changed at points that would never reach an end to a row that leads towards one."""
+    """`rows`, changed to lead towards an end at points that would never reach one."""
     rows = rows.copy()
     ends = leaks(semi.D[rows])
     leak = 1 - semi.D.sum(axis=1) > 1e-12
@@ -85,7 +85,7 @@ def _able_to_end(semi: SemiMDP, rows: Ints) -> Ints:
 
 
 def policy_iteration(semi: SemiMDP, Q: Floats) -> Plan:
-    """The best plan over allowed actions; Q (rows,) is Q̂ of each row, where it starts."""
+    """The best plan over allowed actions; it starts from Q (rows,), which is Q̂ of each row."""
     rows = _able_to_end(semi, best_rows(Q, semi.first))
     for rounds in range(ROUNDS):
         V = evaluate(semi, rows)

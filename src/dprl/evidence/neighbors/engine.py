@@ -380,7 +380,7 @@ class Engine:
         return no_boxes() if self.method == "brute" else self.boxes, order
 
     def _time(self, asked: Asked, order: Ints, boxes: Boxes, neighbors: Neighbors) -> float:
-        """Seconds these queries take on this thread (others may be busy): the better of two runs."""
+        """Seconds these queries take on this thread: the better of two runs."""
         few = Asked(asked.z[order], asked.w[order], asked.p[order], asked.slack[order],
                     asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
         n, spent = len(order), math.inf

@@ -1,4 +1,4 @@
-"""What a learner may be set to."""
+"""Checks of the parameters of learners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_number"]
 
 
 def check_number(name: str, value: object, where: str, inside: Callable[[float], bool]) -> None:
-    """Refuse what is not a number, or not one that lies `where`."""
+    """Refuse a value that is not a number, or not in the range that `where` describes."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (number and inside(float(value))):  # type: ignore[arg-type]
         raise ParameterError(f"{name} must lie in {where}; got {value!r}.")

@@ -28,7 +28,7 @@ def _cover(
     wanted: NDArray[np.bool_],
     centre: NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
-    """Each of `candidates` in turn becomes a centre unless covered; it then covers its neighbours."""
+    """Each candidate in turn becomes a centre unless covered; it then covers its neighbours."""
     for i in range(len(candidates)):
         if centre[candidates[i]] >= 0:
             continue

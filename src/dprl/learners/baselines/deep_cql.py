@@ -113,7 +113,7 @@ class DeepCQL:
             >>> from dprl.envs import PointMass
             >>> log = PointMass().sample(30, seed=0)
             >>> learner = DeepCQL(alpha=1.0, gamma=0.97, steps=10, cut="drop")
-        >>> policy = learner.fit(log)  # doctest: +SKIP
+            >>> policy = learner.fit(log)  # doctest: +SKIP
             >>> policy.actions  # doctest: +SKIP
             ('up', 'right', 'down', 'left')
         """

@@ -226,7 +226,9 @@ class FittedPQI:
         >>> from dprl.baselines import FittedPQI
         >>> from dprl.envs import PointMass
         >>> log = PointMass().sample(30, seed=0)
-        >>> learner = FittedPQI(b=0.05, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop")
+        >>> learner = FittedPQI(
+        ...     b=0.05, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+        ... )
         >>> policy = learner.fit(log)
         >>> policy.probabilities([[0.3, 0.5]]).shape
         (1, 4)
@@ -270,8 +272,10 @@ class FittedPQI:
             >>> from dprl.baselines import FittedPQI
             >>> from dprl.envs import PointMass
             >>> log = PointMass().sample(30, seed=0)
-            >>> learner = FittedPQI(b=0.05, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop")
-        >>> policy = learner.fit(log)
+            >>> learner = FittedPQI(
+            ...     b=0.05, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+            ... )
+            >>> policy = learner.fit(log)
             >>> policy.actions
             ('up', 'right', 'down', 'left')
         """
@@ -341,7 +345,9 @@ class FittedSPIBB:
         >>> from dprl.baselines import FittedSPIBB
         >>> from dprl.envs import PointMass
         >>> log = PointMass().sample(30, seed=0)
-        >>> learner = FittedSPIBB(n_min=5, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop")
+        >>> learner = FittedSPIBB(
+        ...     n_min=5, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+        ... )
         >>> policy = learner.fit(log)
         >>> policy.probabilities([[0.3, 0.5]]).shape
         (1, 4)
@@ -379,8 +385,10 @@ class FittedSPIBB:
             >>> from dprl.baselines import FittedSPIBB
             >>> from dprl.envs import PointMass
             >>> log = PointMass().sample(30, seed=0)
-            >>> learner = FittedSPIBB(n_min=5, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop")
-        >>> policy = learner.fit(log)
+            >>> learner = FittedSPIBB(
+            ...     n_min=5, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+            ... )
+            >>> policy = learner.fit(log)
             >>> policy.actions
             ('up', 'right', 'down', 'left')
         """

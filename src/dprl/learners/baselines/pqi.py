@@ -54,7 +54,7 @@ class PQI:
         >>> from dprl.baselines import PQI
         >>> from dprl.envs import risky_arms
         >>> problem = risky_arms()
-        >>> policy = PQI(b=0.04, gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> policy = PQI(b=0.002, gamma=1.0).fit(problem.sample(1_000, seed=0))
         >>> round(problem.value(policy), 3)
         0.693
     """
@@ -94,7 +94,7 @@ class PQI:
             >>> from dprl.envs import risky_arms
             >>> from dprl.planning import estimate
             >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
-            >>> PQI(b=0.04, gamma=1.0).plan(model).shape
+            >>> PQI(b=0.002, gamma=1.0).plan(model).shape
             (11, 10)
         """
         supported = model.n / max(int(model.n.sum()), 1) >= self.b
@@ -118,7 +118,7 @@ class PQI:
             >>> from dprl.baselines import PQI
             >>> from dprl.envs import risky_arms
             >>> log = risky_arms().sample(1_000, seed=0)
-            >>> PQI(b=0.04, gamma=1.0).fit(log).actions[:2]
+            >>> PQI(b=0.002, gamma=1.0).fit(log).actions[:2]
             ('b1', 'b2')
         """
         pi = self.plan(estimate(log, self.gamma, self.cut))

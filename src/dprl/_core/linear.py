@@ -1,4 +1,4 @@
-"""Solve x = b + A x for a sparse A that loses mass (a discount, an end), always to the same bits."""
+"""Solve x = b + A x for a sparse A that loses mass (a discount, an end); the same bits always."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Segments:
     next: NDArray[np.int32]
 
     def planned(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
-        """float64 (N,): the value of each point as a neighbour, with planned values V (P,) after it."""
+        """float64 (N,): the value of each point as a neighbour, given planned values V (P,)."""
         ahead = np.append(V, 0.0)[self.next]
         return np.asarray(self.reward + self.discount * ahead)
 

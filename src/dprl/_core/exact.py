@@ -96,8 +96,8 @@ def add_float(
 ) -> None:  # pragma: no cover - compiled
     """Add a float, given by its bits, and its square to the window of words[cell].
 
-    top: the exponent of the highest bit of any summand of this window. sums, squares: how many
-    digits are kept of the sum and of the squares; 0 squares for a sum alone.
+    top: the exponent of the highest bit of any summand of this window.
+    sums, squares: the number of digits kept of each; 0 squares for a sum alone.
     """
     exponent = (bits >> 52) & 0x7FF
     M = bits & FRACTION

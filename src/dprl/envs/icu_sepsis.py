@@ -46,7 +46,7 @@ def icu_sepsis() -> FiniteMDP:
     Example:
         >>> from dprl.envs import icu_sepsis
         >>> icu_sepsis().sample(5, seed=0)  # doctest: +SKIP
-        Log: 5 episodes · 53 steps · 716 states · 25 actions
+        Log: 5 episodes · ... steps · 716 states · 25 actions
     """
     path = _data_file()
     with np.load(path) as data:

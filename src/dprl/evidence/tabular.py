@@ -45,10 +45,9 @@ def _measure(
 ) -> int:  # pragma: no cover - compiled
     """Find out which rows count, and how large the returns of every accumulator are.
 
-    group (E,): the group of each episode; episodes of a group are next to each other and count as
-    one. seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that
-    came there,
-        and bits for the actions it took.
+    group (E,): the group of each episode. Episodes of a group follow each other and count as one.
+    seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that came
+        to the state, and bits for the actions it took.
     role (N,): 1 where a row belongs to FIRST of its pair, 2 to LATER, 0 where it does not count.
     top, bottom (2·S·A,): the highest and lowest bit of the returns of FIRST, then of LATER.
 

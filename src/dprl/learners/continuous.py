@@ -105,7 +105,7 @@ class DPRLContinuous:
             The policy: it acts where there is enough evidence nearby, and defers elsewhere.
 
         Raises:
-            LogError: If the log is empty, has labels as states.
+            LogError: If the log is empty or has labels as states.
 
         Example:
             >>> import dprl

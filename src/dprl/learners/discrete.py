@@ -93,7 +93,7 @@ class DPRLDiscrete:
             The policy: it acts at decision points and defers everywhere else.
 
         Raises:
-            LogError: If the log is empty, has features as states.
+            LogError: If the log is empty or has features as states.
 
         Example:
             >>> import dprl

@@ -363,7 +363,7 @@ def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
             occur.
 
     Returns:
-        The log; whole-number observations become state labels, all others features.
+        The log. One whole number or text per step becomes a state label, anything else features.
 
     Raises:
         LogError: If observations are not plain arrays, or actions are not discrete.
@@ -399,7 +399,7 @@ def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
             occur.
 
     Returns:
-        The log; whole-number observations become state labels, all others features.
+        The log. One whole number or text per step becomes a state label, anything else features.
 
     Raises:
         LogError: If observations are not plain arrays, or actions are not discrete.

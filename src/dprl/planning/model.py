@@ -86,7 +86,7 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     log.codes()
     if log.available is not None:
         raise LogError(
-            "the rivals do not look at which actions were available.",
+            "the baselines do not take into account which actions were available.",
             do="Read the log without available=, and see that what they suggest can be done.",
         )
     log = settle(log, gamma, cut)

@@ -112,9 +112,8 @@ def _find(
 ) -> None:  # pragma: no cover - compiled
     """Find the neighbours of the queries `chosen`, at most QUERIES of them.
 
-    adding: whether they are added to words (Q, A, W) and span (Q, 2) of the queries, or else marked
-    in
-        marks (n, N / 64) and pages.
+    adding: whether to add them to words (Q, A, W) and span (Q, 2) of the queries, or else to mark
+        them in marks (n, N / 64) and pages.
     want (B,): which queries must look into which block; zero before and after.
     """
     near = np.empty(FAN, np.float32)

@@ -89,7 +89,7 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     check_log(log)
     if log.available is not None:
         raise LogError(
-            "the rivals do not look at which actions were available.",
+            "the baselines do not take into account which actions were available.",
             do="Read the log without available=, and see that what they suggest can be done.",
         )
     fitted = metric.fit(log)

@@ -24,7 +24,7 @@ Departures from the paper (Ernst et al.):
   trees are kept only the means in their leaves move, and a backup is a contraction by γ; trees
   grown for ever would jitter for ever). `iterations` counts backups. It stops before where one with
   trees just grown, or kept for good, changes nothing beyond 1e-9.
-* Only pairs that V looks at are valued.
+* Only the pairs that V needs get a value.
 * Trees see the coordinates of the metric (features of weight 0 are left out) less their mean, in
   scikit-learn's float32. Coordinates that float32 cannot tell apart are one state to them.
 * Out of bag leaves out the step itself, not its whole trajectory, as counts do.

@@ -80,11 +80,11 @@ def test_segments_end_where_a_decision_point_is_occupied_again():
         [("s", "a", 1.0), ("x", "a", 2.0), ("s", "b", 4.0), ("y", "a", 8.0)],
         [("s", "b", 0.0)],
     ]
-    from dprl.evidence.tabular import tally
+    from dprl.evidence.tabular import count
     from dprl.planning.semi_mdp import elevate
 
     log = to_log(episodes)
-    known, occurrences = tally(log, 0.5)
+    known, occurrences = count(log, 0.5)
     pairs = np.zeros((3, 2), bool)
     pairs[log.states.index("s")] = True
     semi = elevate(log, known, occurrences, pairs)

@@ -6,7 +6,7 @@ from synthetic import Result
 
 from dprl.evidence._evidence import COUNT, FIRST, LATER, SQUARE, SUM
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import tally
+from dprl.evidence.tabular import count
 from dprl.logs.log import Log
 from dprl.planning.semi_mdp import elevate
 
@@ -23,7 +23,7 @@ def prepare(data: dict) -> Log:
 
 
 def run(log: Log, gamma: float, n_min: int) -> Result:
-    known, occurrences = tally(log, gamma)
+    known, occurrences = count(log, gamma)
     pairs = allowed(known, n_min)
     semi = elevate(log, known, occurrences, pairs)
     first, units = known.words[FIRST], known.units

@@ -1,4 +1,4 @@
-"""What goes wrong, said in three lines: what is wrong, the first place, what to do."""
+"""Errors in three lines: what is wrong, the first place, what to do."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ __all__ = [
 
 
 class DprlError(Exception):
-    """Base of every error this package raises on purpose.
+    """Base class of every error that this package raises on purpose.
 
     Attributes:
         what: What is wrong, with numbers.
-        where: The first place it was seen, or an empty string.
+        where: The first place where it was seen, or an empty string.
         do: What the user can do about it, or an empty string.
+
+    Example:
+        >>> import dprl
+        >>> try:
+        ...     dprl.DPRLDiscrete(n_min=0, gamma=1.0)
+        ... except dprl.DprlError as error:
+        ...     print(error.what)
+        n_min must be a whole number of episodes, at least 1 (or infinity); got 0.
     """
 
     def __init__(self, what: str, where: str = "", do: str = "") -> None:
@@ -46,19 +54,19 @@ class PackageError(ParameterError, ImportError):
 
 
 class PlanError(DprlError, RuntimeError):
-    """A planner did not settle, or its equations have no solution."""
+    """A planner did not come to an end, or its equations have no solution."""
 
 
 class CutWarning(UserWarning):
-    """Some episodes were cut (we stopped looking) and had to be treated somehow."""
+    """Some episodes were cut (observation stopped early) and had to be treated somehow."""
 
 
 class LabelWarning(UserWarning):
-    """Labels that look the same are written differently, and are counted apart."""
+    """Labels that look the same are written differently, and count as different labels."""
 
 
 class MissingWarning(UserWarning):
-    """Some episodes were left out for missing values, as was asked."""
+    """Some episodes were left out because of missing values, as requested."""
 
 
 class PrecisionWarning(UserWarning):
@@ -67,7 +75,7 @@ class PrecisionWarning(UserWarning):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Make a KeyboardInterrupt of what DuckDB makes of Ctrl-C: a RuntimeError, wherever it is."""
+    """Turn DuckDB's RuntimeError after Ctrl-C, wherever it is raised, into a KeyboardInterrupt."""
     try:
         yield
     except RuntimeError as error:

@@ -38,7 +38,7 @@ def everything(seed):
     """What every kernel contributes to, as one list of arrays."""
     episodes = random_episodes(seed)
     log = to_log(episodes, [i % 3 == 0 for i in range(len(episodes))])
-    known, occurrences = tabular.tally(log, 0.9)
+    known, occurrences = tabular.count(log, 0.9)
     semi = smdp.elevate(log, known, occurrences, allowed(known, 1))
     sample = dprl.envs.soft().sample(3, seed=seed)
     out = [returns.returns(log, 0.9), known.words, semi.R, semi.D.toarray()]

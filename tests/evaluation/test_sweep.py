@@ -53,8 +53,8 @@ def test_each_row_is_what_fitting_and_evaluating_gives(care, swept):
 def test_evidence_is_gathered_once(care, monkeypatch):
     _, train, valid = care
     calls = []
-    tally = learn.tally
-    monkeypatch.setattr(learn, "tally", lambda *a, **k: calls.append(1) or tally(*a, **k))
+    count = learn.count
+    monkeypatch.setattr(learn, "count", lambda *a, **k: calls.append(1) or count(*a, **k))
     dprl.sweep(
         dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, n_min=GRID, draws=10, values=False
     )
@@ -99,7 +99,7 @@ def test_neighbours_are_found_once_a_radius(walks, monkeypatch, plan):
         alone = walker(plan=plan)
         alone = continuous.replace(alone, n_min=row["n_min"], radius=row["radius"]).fit(train)
         assert alone.digest() == policy.digest()
-    assert not any(p._looks._known for p in found.policies)  # nothing is kept
+    assert not any(p._looks._answers for p in found.policies)  # nothing is kept
 
 
 def test_remembering_gives_what_the_engine_gives(walks):
@@ -116,7 +116,7 @@ def test_remembering_gives_what_the_engine_gives(walks):
                     assert (mind.evidence(z.copy(), radius, **ask).words == fresh.words).all()
     mind.forget()
     assert (mind.evidence(z, 0.05).words == engine.evidence(z, 0.05).words).all()
-    assert mind._known is None
+    assert mind._answers is None
 
 
 def test_availability_is_shared_too():

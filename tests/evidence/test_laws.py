@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dprl
 from conftest import to_log
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import evidence, tally
+from dprl.evidence.tabular import count, evidence
 from dprl.logs.returns import returns, span
 from dprl.planning.semi_mdp import elevate
 
@@ -230,7 +230,7 @@ def test_threads_do_not_matter(episodes, gamma, n_min):
     log = to_log(episodes)
     results = []
     for threads in (1, 2, 5):
-        known, occurrences = tally(log, gamma, threads=threads)
+        known, occurrences = count(log, gamma, threads=threads)
         semi = elevate(log, known, occurrences, allowed(known, n_min))
         results.append((known.words, semi.R, semi.D.toarray()))
     for other in results[1:]:
@@ -253,7 +253,7 @@ def test_planning_never_loses_to_one_step(episodes, gamma, n_min):
     from dprl.planning.policy_iteration import evaluate, policy_iteration
 
     log = to_log(episodes)
-    known, occurrences = tally(log, gamma)
+    known, occurrences = count(log, gamma)
     pairs = allowed(known, n_min)
     semi = elevate(log, known, occurrences, pairs)
     Q = known.pair.mean[pairs]

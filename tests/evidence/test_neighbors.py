@@ -507,6 +507,6 @@ def test_bad_questions_are_refused():
     refused("1 of 2 queries", ask, [[0, 0], [0, np.inf]], 1.0)
     refused("1 of 2 queries", ask, [[0, 0], [0, -2e18]], 1.0)
     refused("visits must be", ask, here.z, 1.0, visits="last")
-    refused("one episode number a query", ask, here.z, 1.0, leave_out=[1, 2])
-    refused("one episode number a query", ask, here.z, 1.0, leave_out=np.zeros(5))
+    refused("one episode number per query", ask, here.z, 1.0, leave_out=[1, 2])
+    refused("one episode number per query", ask, here.z, 1.0, leave_out=np.zeros(5))
     refused("threads must be", ask, here.z, 1.0, threads=0)

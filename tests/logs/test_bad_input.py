@@ -244,7 +244,7 @@ def test_split_of_no_sense(fraction):
         ({"actions": ("a", "a")}, "'actions' repeats a label"),
         ({"features": np.ones((3, 1))}, "either labels or features"),
         ({"menus": np.ones((1, 1), bool)}, "come together"),
-        ({"episodes": (1, 2)}, "one entry an episode"),
+        ({"episodes": (1, 2)}, "one entry per episode"),
     ],
 )
 def test_a_log_that_contradicts_itself(changes, message):

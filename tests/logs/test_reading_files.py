@@ -108,7 +108,7 @@ def test_folders_that_say_different_things_are_refused(kind, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path / "k=1")
     with pytest.raises(LogError, match="no folder is called NAME=VALUE"):
         dprl.read(f"t.{kind}", **PARTS, partitions=True)
-    with pytest.raises(ParameterError, match="a dataframe has none"):
+    with pytest.raises(ParameterError, match="not for a dataframe"):
         dprl.check(pd.DataFrame(ROWS), **PARTS, partitions=True)
 
 

@@ -157,7 +157,10 @@ def test_gymnasium_adapter_has_the_same_value():
         (lambda: replace(envs.rooms(), start=np.ones(100)), "start must sum to 1"),
         (lambda: replace(envs.rooms(), behavior=np.ones((100, 4))), "behavior must sum to 1"),
         (lambda: replace(envs.rooms(), low=np.full((100, 4), 9.0)), "smallest reward exceeds"),
-        (lambda: replace(envs.rooms(), P=envs.rooms().P * 2), "P has rows of no chance"),
+        (
+            lambda: replace(envs.rooms(), P=envs.rooms().P * 2),
+            "P has rows that are no probabilities",
+        ),
     ],
 )
 def test_bad_settings(call, message):

@@ -1,7 +1,7 @@
-"""How hot loops run: compiled once, cached on disk, free of the interpreter's lock, in parts.
+"""How hot loops run: compiled once, cached on disk, without the interpreter's lock, in parts.
 
-Kernels work on flat arrays and add integers wherever the order of a sum could show, so threads and
-chunks cannot change an answer. `kernel.py_func` is the same function uncompiled.
+Kernels work on flat arrays and add integers wherever the order of a sum could matter, so threads
+and chunks cannot change a result. `kernel.py_func` is the same function, not compiled.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 WORTH_A_THREAD = 200_000
-"""Rows below which a second thread costs more than it brings."""
+"""With fewer rows than this, a second thread costs more time than it saves."""
 
 
 def compiled(function: F) -> F:
-    """Compile `function` on first call; keep the machine code for the next process."""
+    """Compile `function` on its first call, and keep the machine code for the next process."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def fused(function: F) -> F:
-    """`compiled`, where sums may be fused or reordered: for filters whose error bound allows it."""
+    """`compiled`, but sums may be fused or reordered: for filters whose error bound allows it."""
     flags = {"contract", "reassoc"}
     return cast(
         F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)
@@ -41,7 +41,7 @@ def fused(function: F) -> F:
 
 
 def bit(word: np.uint64) -> int:
-    """The place of the lowest bit of a word that has one: an instruction, where compiled."""
+    """The position of the lowest set bit of a word; one machine instruction where compiled."""
     return (int(word) & -int(word)).bit_length() - 1
 
 
@@ -55,14 +55,19 @@ def _count_trailing(context: Any, word: Any) -> Any:
 
 @overload(bit)
 def _bit(word: Any) -> Any:
-    def found(word: Any) -> Any:  # pragma: no cover - compiled
+    def lowest_set(word: Any) -> Any:  # pragma: no cover - compiled
         return _count_trailing(word)  # type: ignore[call-arg]
 
-    return found
+    return lowest_set
 
 
 def parts(starts: NDArray[np.int64], threads: int | None = None) -> list[tuple[int, int]]:
-    """Ranges of episodes of about equal rows, one a thread: by default the cores at hand."""
+    """Ranges of episodes with about equal numbers of rows, one range per thread.
+
+    Args:
+        starts: int64 (E + 1,), the first row of each episode, and the number of rows.
+        threads: The number of ranges. Default None: one per core, fewer for small logs.
+    """
     rows, episodes = int(starts[-1]), len(starts) - 1
     if threads is None:
         threads = max(1, min(os.cpu_count() or 1, rows // WORTH_A_THREAD))
@@ -74,7 +79,7 @@ def parts(starts: NDArray[np.int64], threads: int | None = None) -> list[tuple[i
 
 
 def in_parts(function: Callable[[int, int], T], ranges: list[tuple[int, int]]) -> list[T]:
-    """`function(first, last)` for every range, each on a thread of its own, in order."""
+    """`function(first, last)` for every range, each on its own thread; results in order."""
     if len(ranges) == 1:
         return [function(*ranges[0])]
     with ThreadPoolExecutor(len(ranges)) as pool:

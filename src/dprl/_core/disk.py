@@ -13,7 +13,7 @@ from pathlib import Path
 from dprl._core.limits import said_if_short
 from dprl.errors import ParameterError
 
-__all__ = ["check_target", "keep_apart", "meant", "replacing"]
+__all__ = ["check_target", "expand_paths", "refuse_overwrite", "replacing"]
 
 
 KINDS = (
@@ -26,18 +26,26 @@ KINDS = (
 )
 
 
-def meant(*names: str | os.PathLike[str]) -> set[Path]:
-    """The files that names and patterns such as 'logs/*.csv' stand for, links followed."""
-    found = {Path(name).resolve() for name in names}
+def expand_paths(*names: str | os.PathLike[str]) -> set[Path]:
+    """The files that names and patterns such as 'logs/*.csv' stand for, with links followed."""
+    files = {Path(name).resolve() for name in names}
     for name in names:
         if not Path(name).exists():
-            found |= {Path(file).resolve() for file in glob.glob(os.fspath(name), recursive=True)}
-    return found
+            files |= {Path(file).resolve() for file in glob.glob(os.fspath(name), recursive=True)}
+    return files
 
 
-def keep_apart(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]) -> None:
-    """Refuse to write over a file that is read (a log cannot be had again), or over no file."""
-    if out is not None and Path(out).resolve() in meant(*read):
+def refuse_overwrite(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]) -> None:
+    """Refuse to write to a file that is also read, or to something that is not an ordinary file.
+
+    Args:
+        out: The file to be written; None if there is none.
+        *read: Names and patterns of the files that are read.
+
+    Raises:
+        ParameterError: If `out` is one of the files that are read, or exists and is not a file.
+    """
+    if out is not None and Path(out).resolve() in expand_paths(*read):
         raise ParameterError(
             f"{str(out)!r} would be overwritten, and it is read.", do="Name another file to write."
         )
@@ -46,14 +54,14 @@ def keep_apart(out: str | os.PathLike[str] | None, *read: str | os.PathLike[str]
 
 
 def check_target(*paths: str | os.PathLike[str]) -> None:
-    """Refuse to write over what is there and is no ordinary file: writing would replace it.
+    """Refuse to write over something that exists and is not an ordinary file: it would be replaced.
 
-    A link is not followed: whoever made it did not say that its target may be replaced.
+    A link is not followed: who made it did not say that its target may be replaced.
     """
     for path in paths:
         try:
             mode = os.lstat(path).st_mode
-        except OSError:  # there is nothing, or the writing will say why not
+        except OSError:  # it does not exist, or writing it will say why not
             continue
         if stat.S_ISREG(mode):
             continue
@@ -77,10 +85,10 @@ def _mode(target: Path) -> int:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on a clean exit it takes `path`'s place.
+    """Give a temporary path next to `path`; if all goes well it replaces `path` at the end.
 
-    Whatever fails inside leaves `path` as it was and removes the temporary file. What is there and
-    is no ordinary file (a device, a pipe, a link, a folder) is refused, not replaced.
+    After any error `path` is unchanged and the temporary file is removed. If `path` exists and is
+    not an ordinary file (a device, a pipe, a link, a folder) it is refused, not replaced.
     """
     target = Path(path)
     check_target(target)
@@ -95,7 +103,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             with part.open("rb+") as stream:
                 os.fsync(stream.fileno())
             part.chmod(_mode(target))
-            check_target(target)  # it may have come in the meantime
+            check_target(target)  # it may have appeared in the meantime
             part.replace(target)
         except BaseException:
             part.unlink(missing_ok=True)

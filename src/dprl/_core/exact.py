@@ -38,11 +38,11 @@ Ints: TypeAlias = NDArray[np.int64]
 Exponents: TypeAlias = NDArray[np.int16]
 
 COUNT = 0
-"""Where an accumulator keeps its count; the digits of the sum follow, then those of the squares."""
+"""The word that holds the count; the digits of the sum follow, then those of the squares."""
 SUMS, SQUARES = 4, 5
-"""Digits kept of a sum and of a sum of squares: 97 bits and 129 bits below the largest summand."""
+"""The digits kept of a sum and of squares: 97 and 129 bits below the largest summand."""
 LIMIT = 1 << 30
-"""An accumulator holds fewer summands than this."""
+"""An accumulator must hold fewer summands than this."""
 NOTHING = -20_000
 """`top` of a sum whose summands are all 0."""
 
@@ -77,7 +77,7 @@ def _add(
 ) -> None:  # pragma: no cover - compiled
     """Add sign·M·2^x, 0 <= M < 2^54, to the digits words[cell, begin : begin + K].
 
-    The first of them is digit number `top`; what lies below the last is dropped.
+    The first of them is digit number `top`; digits below the last one are dropped.
     """
     shift = x & 31
     place = top - (x >> 5)
@@ -97,7 +97,7 @@ def add_float(
     """Add a float, given by its bits, and its square to the window of words[cell].
 
     top: the exponent of the highest bit of any summand of this window.
-    sums, squares: how many digits are kept of either; 0 squares for a sum alone.
+    sums, squares: the number of digits kept of each; 0 squares for a sum alone.
     """
     exponent = (bits >> 52) & 0x7FF
     M = bits & FRACTION
@@ -155,13 +155,13 @@ def _extremes(bits: Ints) -> tuple[int, int]:  # pragma: no cover - compiled
 
 
 class Window(NamedTuple):
-    """Which digits are kept of sums that may hold any of some floats.
+    """Which digits are kept in sums that may hold any of some floats.
 
     Attributes:
         top: The exponent of the highest bit of any of them.
-        bottom: The exponent of the lowest.
-        sums: Digits of a sum.
-        squares: Digits of a sum of squares.
+        bottom: The exponent of the lowest bit of any of them.
+        sums: The number of digits kept of a sum.
+        squares: The number of digits kept of a sum of squares.
     """
 
     top: int
@@ -171,14 +171,14 @@ class Window(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Words of an accumulator."""
+        """The number of words of an accumulator."""
         return 1 + self.sums + self.squares
 
 
 def window_of(values: Floats, most: int) -> Window:
-    """The window that holds every digit of these floats, of at most `most` digits (2·most squared).
+    """The window that holds every digit of these floats: at most `most` digits, 2·most of squares.
 
-    Where that is not enough the lowest digits are dropped; what is lost by it is found when a sum
+    If that is not enough, the lowest digits are dropped; whether this matters is found when a sum
     is read.
     """
     top, bottom = _extremes(np.ascontiguousarray(values).view(np.int64))

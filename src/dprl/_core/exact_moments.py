@@ -1,8 +1,8 @@
-"""Reading exact sums: means, deviations and comparisons, rounded once.
+"""Reading exact sums: means, standard deviations and comparisons, rounded once.
 
-Carries are settled, and n·Σx² - (Σx)² is computed with whole numbers: where no digit was dropped,
-mean and deviation are those of exact arithmetic. Where digits were dropped, what is left says how
-far off a sum can be; a mean or a deviation that could be wrong by more than 2^-40 or 2^-30 of
+Carries are settled, and n·Σx² - (Σx)² is computed with whole numbers: if no digit was dropped, mean
+and standard deviation are those of exact arithmetic. If digits were dropped, it is known how far
+off a sum can be; a mean or standard deviation that could be wrong by more than 2^-40 or 2^-30 of
 itself is reported as *lost* (NaN), never as 0.
 """
 
@@ -67,7 +67,10 @@ def _divide(
 def _leading(
     digits: Ints, at: int, length: int, rest: int
 ) -> tuple[int, int]:  # pragma: no cover - compiled
-    """The number as m·2^e of its last digit's unit: 62 bits, the last one set if more follow."""
+    """The number as m·2^e in units of its last digit.
+
+    m has 62 bits; its last bit is set if anything follows.
+    """
     for i in range(at, at + length):
         if digits[i]:
             break
@@ -198,10 +201,10 @@ def _read(
 def moments(
     words: Ints, top: Exponents, bottom: Exponents, sums: int, out: Floats, lost: NDArray[np.bool_]
 ) -> None:  # pragma: no cover - compiled
-    """Mean and sample deviation of accumulators words (cells, W): out (cells, 2).
+    """Mean and sample standard deviation of accumulators words (cells, W): out (cells, 2).
 
-    NaN where there is no summand, or only one for the deviation; both NaN and lost (cells,) true
-    where digits that were dropped could matter.
+    NaN if there is no summand, or only one for the deviation. Both are NaN and lost (cells,) is
+    true if dropped digits could matter.
     """
     digits = np.zeros(8 * (words.shape[1] + 8), np.int64)
     for cell in range(len(words)):
@@ -212,9 +215,9 @@ def moments(
 def mean_of_row(
     values: Floats, bits: Ints, begin: int, end: int, words: Ints, digits: Ints
 ) -> float:  # pragma: no cover - compiled
-    """The mean of values[begin:end], exact but for one rounding; `bits` are the same as int64.
+    """The mean of values[begin:end], rounded only once; `bits` are the same values as int64.
 
-    words (1, 1 + SUMS) and digits (SUMS + 4,) are room to work in.
+    words (1, 1 + SUMS) and digits (SUMS + 4,) are working memory.
     """
     top, words[0, :] = NOTHING, 0
     for i in range(begin, end):
@@ -237,7 +240,7 @@ def not_below(
 ) -> bool:  # pragma: no cover - compiled
     """Whether the mean of words[cell] is at least that of other[origin], by integers alone.
 
-    top, below: where their windows begin. room (2, W) is room to work in.
+    top, below: where their windows begin. room (2, W) is working memory.
     """
     highest = max(top, below)
     if highest == NOTHING:

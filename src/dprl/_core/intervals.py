@@ -1,19 +1,20 @@
 r"""Intervals for the difference of two means that hold for few and for extreme outcomes.
 
 x are returns of those who took an action, y of those who did otherwise, and [low, high] is the
-range of both together. A t interval trusts the spread it sees, and ten successes of ten have none.
+range of both together. A t interval relies on the observed spread, and ten successes of ten have
+none.
 
 * **two values** (each return is `low` or `high`: died or lived): Newcombe's interval from the score
   intervals of both shares, d ∓ √((p_x - l_x)² + (u_y - p_y)²), with the continuity correction
   (Newcombe: *Interval estimation for the difference between independent proportions*, 1998, method
   11; without the correction, method 10, one failure of 10 where 1 in 100 fail is left out);
 * **other returns**: both sides are given two more returns, one `low` and one `high`, and Welch's
-  interval is taken with the mean and the variance this gives, the count and the degrees of freedom
-  staying as they were. It is what Agresti and Coull do for a share: a side that happened not to see
-  the tail is told of it by the other. With many returns the two do not matter;
-* **all returns equal**: no interval. How they would vary cannot be seen.
+  interval is computed with the resulting mean and variance, but the original count and degrees of
+  freedom. Agresti and Coull do the same for a share: a side that by chance saw no extreme outcome
+  learns of it from the other side. With many returns the two do not matter;
+* **all returns equal**: no interval, since nothing shows how they would vary.
 
-How often they hold the truth was measured: `dprl reproduce contrasts`.
+How often they contain the truth was measured: `dprl reproduce contrasts`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ __all__ = ["LEVEL", "contrast", "contrast_of", "newcombe", "welch"]
 Floats: TypeAlias = NDArray[np.float64]
 
 LEVEL = 0.95
-"""Coverage that the intervals aim at."""
+"""The coverage that the intervals aim at."""
 SAME = 1e-9
-"""Share of the squared range within which a variance counts as that of two values."""
+"""Differences of variances up to this share of the squared range are rounding errors."""
 
 
 def welch(
@@ -39,13 +40,13 @@ def welch(
     """Welch's two-sided t interval for E x - E y.
 
     Args:
-        n_x: How many x; arrays of one shape, or numbers, throughout.
+        n_x: The number of x. All arguments are numbers, or arrays of one shape.
         mean_x: Their mean.
         sd_x: Their standard deviation.
-        n_y: How many y.
+        n_y: The number of y.
         mean_y: Their mean.
         sd_y: Their standard deviation.
-        level: Coverage aimed at, between 0 and 1.
+        level: The coverage to aim at, between 0 and 1. Default 0.95.
 
     Returns:
         The lower and the upper end; NaN where a side has fewer than two.
@@ -76,11 +77,11 @@ def newcombe(n_x: Any, p_x: Any, n_y: Any, p_y: Any, level: float = LEVEL) -> tu
     """Newcombe's interval for the difference p_x - p_y of two shares, continuity corrected.
 
     Args:
-        n_x: How many x; arrays of one shape, or numbers, throughout.
+        n_x: The number of x. All arguments are numbers, or arrays of one shape.
         p_x: The share of successes among them.
-        n_y: How many y.
+        n_y: The number of y.
         p_y: The share of successes among them.
-        level: Coverage aimed at, between 0 and 1.
+        level: The coverage to aim at, between 0 and 1. Default 0.95.
 
     Returns:
         The lower and the upper end; NaN where a side is empty.
@@ -98,16 +99,16 @@ def newcombe(n_x: Any, p_x: Any, n_y: Any, p_y: Any, level: float = LEVEL) -> tu
 
 
 def _is_two_valued(n: Floats, p: Floats, s: Floats) -> NDArray[np.bool_]:
-    """Whether returns in [0, 1] with mean p and deviation s are all 0 or 1.
+    """Whether returns in [0, 1] with mean p and standard deviation s are all 0 or 1.
 
-    Σ x(1 - x) = 0 says so, that is s²·(n - 1)/n = p(1 - p).
+    This is so if Σ x(1 - x) = 0, that is s²·(n - 1)/n = p(1 - p).
     """
     seen = np.where(n > 1, s * s * (n - 1) / n, 0.0)
     return np.asarray(np.abs(seen - p * (1 - p)) <= SAME)
 
 
 def _with_both_ends(n: Floats, p: Floats, s: Floats) -> tuple[Floats, Floats]:
-    """Mean and deviation of returns in [0, 1] and two more, 0 and 1."""
+    """Mean and standard deviation of returns in [0, 1] and two more returns, 0 and 1."""
     mean = (n * p + 1) / (n + 2)
     total = (n - 1) * s * s + n * (p - mean) ** 2 + mean**2 + (1 - mean) ** 2
     return mean, np.sqrt(total / (n + 1))
@@ -120,15 +121,15 @@ def contrast(
     """An interval for E x - E y that holds for few and for extreme outcomes.
 
     Args:
-        n_x: How many x; arrays of one shape, or numbers, throughout.
+        n_x: The number of x. All arguments are numbers, or arrays of one shape.
         mean_x: Their mean.
         sd_x: Their standard deviation.
-        n_y: How many y.
+        n_y: The number of y.
         mean_y: Their mean.
         sd_y: Their standard deviation.
-        low: The smallest return of both sides, or that a return can have; NaN where not known.
-        high: The largest return, likewise.
-        level: Coverage aimed at, between 0 and 1.
+        low: The smallest return of both sides, or the smallest possible one; NaN where not known.
+        high: The largest return of both sides, or the largest possible one; NaN where not known.
+        level: The coverage to aim at, between 0 and 1. Default 0.95.
 
     Returns:
         The lower and the upper end. NaN where all returns are equal, or a side has none, or only
@@ -145,17 +146,17 @@ def contrast(
         shares = newcombe(n_x, p_x, n_y, p_y, level)
         both = (n_x, *_with_both_ends(n_x, p_x, s_x), n_y, *_with_both_ends(n_y, p_y, s_y))
         wide = welch(*both, level)
-        plain = welch(n_x, mean_x, sd_x, n_y, mean_y, sd_y, level)
+        without_range = welch(n_x, mean_x, sd_x, n_y, mean_y, sd_y, level)
         unseen = ~(sd_x > 0) | ~(sd_y > 0)
         ends = [
             np.where(np.isnan(size), np.where(unseen, np.nan, p), size * np.where(two, share, w))
-            for p, share, w in zip(plain, shares, wide, strict=True)
+            for p, share, w in zip(without_range, shares, wide, strict=True)
         ]
     return ends[0], ends[1]
 
 
 def contrast_of(x: Floats, y: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """`contrast` of two samples of returns, (n,) and (k,); NaN where there is none."""
+    """`contrast` of two samples of returns, (n,) and (k,); NaN if there is no interval."""
     if not len(x) or not len(y):
         return float("nan"), float("nan")
     low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))

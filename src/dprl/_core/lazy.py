@@ -24,9 +24,9 @@ def attach(
     """`__getattr__`, `__dir__` and `__all__` of a package whose names are imported on first use.
 
     Args:
-        package: The package's own name.
-        homes: Module, relative to the package, → the public names it defines.
-        modules: Modules and packages that are public themselves, by their whole names.
+        package: The name of the package.
+        homes: Module, relative to the package → the public names it defines.
+        modules: Modules and packages that are public themselves, by their full names. Default none.
 
     Returns:
         The three, to be assigned in the package.
@@ -69,11 +69,11 @@ class _Other(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing, it was run under its own name; and let it keep that name."""
+        """Run nothing: the module already ran under its own name, and keeps that name."""
         if module.__spec__ is not None:
             module.__spec__ = self.own[module.__spec__.name]
 
 
 def alias(names: Mapping[str, str]) -> None:
-    """Let modules be imported by other names, too: public name → where the module lives."""
+    """Let modules be imported under other names, too: public name → where the module is."""
     sys.meta_path.insert(0, _Other(names))  # before a path of the package finds a second copy

@@ -1,4 +1,4 @@
-"""Memory and disks that are too small: said in three lines, and before the work where possible."""
+"""Too little memory or disk space: reported in three lines, and before the work where possible."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ __all__ = [
 ]
 
 PER_PAIR = 232
-"""Bytes of memory that a fit writes for each state and action, at the least: exact sums (160), then
-counts, means and deviations."""
+"""The least bytes of memory a fit needs for each pair of state and action.
+
+Exact sums take 160 of them; counts, means and deviations take the rest."""
 PER_BALL = 64
-"""The same for each training point and action of a plan over features."""
+"""The same for each training point and action, for a plan over features."""
 SPARE = 64 << 20
-"""Bytes below which a need is not worth asking about."""
+"""Needs of fewer bytes than this are not checked."""
 MEMINFO = Path("/proc/meminfo")
 GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")
@@ -45,8 +46,8 @@ def shortage(error: BaseException, doing: str, where: str = "") -> tuple[str, st
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     foreign = type(error).__module__.lstrip("_").startswith(("duckdb", "sqlite3"))
     words = str(error).lower()
-    told = ("no space left", "disk quota", "disk is full", "not enough disk space")
-    if full or (foreign and any(some in words for some in told)):
+    signs = ("no space left", "disk quota", "disk is full", "not enough disk space")
+    if full or (foreign and any(sign in words for sign in signs)):
         return (
             f"the disk is full: no room for {doing}.",
             where or lines[0][:200],
@@ -57,7 +58,7 @@ def shortage(error: BaseException, doing: str, where: str = "") -> tuple[str, st
 
 @contextlib.contextmanager
 def said_if_short(doing: str, where: str = "", kind: type[DprlError] = LogError) -> Iterator[None]:
-    """Make a three-line error of memory or disk that runs out inside."""
+    """Turn an error inside, if memory or disk ran out, into one with three lines."""
     try:
         yield
     except DprlError:
@@ -70,7 +71,7 @@ def said_if_short(doing: str, where: str = "", kind: type[DprlError] = LogError)
 
 
 def need_memory(need: float, doing: str, where: str, do: str) -> None:
-    """Refuse what needs more memory than there is; `need` in bytes is the least it can do with."""
+    """Refuse work that needs more memory than is free; `need` is its least need in bytes."""
     free = available_memory() if need > SPARE else None
     if free is not None and need > free:
         raise LogError(
@@ -91,7 +92,7 @@ def need_for_pairs(states: int, actions: int, per_pair: int = PER_PAIR) -> None:
 
 
 def need_for_neighbors(rows: int, features: int, actions: int, plan: bool) -> None:
-    """Refuse points of features that do not fit into memory; planning asks around every point."""
+    """Refuse points of features that do not fit into memory; a plan needs more per point."""
     each = 8 * features + (PER_BALL * actions if plan else 0)
     need_memory(
         float(rows) * each,
@@ -104,16 +105,17 @@ def need_for_neighbors(rows: int, features: int, actions: int, plan: bool) -> No
 
 
 def available_memory() -> float | None:
-    """Bytes a process can still get, swap included; None where the system does not say.
+    """Bytes a process can still get, swap included; None if the system does not say.
 
-    The least of what the machine and the container (cgroup) allow; files kept in memory count as
-    free, since they give way.
+    It is the least of what the machine and the container (cgroup) allow. Cached files count as
+    free, since the system drops them when memory is needed.
     """
-    known = [x for x in (_of_machine(), *_of_groups()) if x is not None]
-    return min(known, default=None)
+    limits = [x for x in (_of_machine(), *_of_groups()) if x is not None]
+    return min(limits, default=None)
 
 
 def _of_machine() -> float | None:
+    """Bytes that are free on the whole machine; None if it does not say."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         facts = {}
         for line in MEMINFO.read_text().splitlines():
@@ -127,7 +129,7 @@ def _of_machine() -> float | None:
 
 
 def _of_groups() -> Iterator[float]:
-    """What each limit on this process's container, and on those around it, leaves."""
+    """Bytes that each limit on the container of this process, or on an outer one, leaves."""
     for place, limit, used, swap in (
         ("", "memory.max", "memory.current", "memory.swap.max"),  # version 2 of cgroups
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", ""),  # version 1
@@ -141,7 +143,7 @@ def _of_groups() -> Iterator[float]:
 
 
 def _groups_around(root: Path, controller: str) -> list[Path]:
-    """The folders that may limit this process: its own group's, and those above it."""
+    """The folders that may limit this process: that of its own group, and those above it."""
     with contextlib.suppress(OSError):
         for line in OWN_GROUP.read_text().splitlines():
             _, controllers, path = (*line.split(":", 2), "", "")[:3]
@@ -152,7 +154,7 @@ def _groups_around(root: Path, controller: str) -> list[Path]:
 
 
 def _freeable(group: Path) -> float:
-    """Bytes of files that are kept in memory only as long as nobody needs it."""
+    """Bytes of cached files, which the system drops when memory is needed."""
     with contextlib.suppress(OSError, ValueError):
         for line in (group / "memory.stat").read_text().splitlines():
             name, _, value = line.partition(" ")
@@ -162,7 +164,7 @@ def _freeable(group: Path) -> float:
 
 
 def _swap(limit: Path | None) -> float:
-    """Swap that the container may use: all of the machine's where it has no limit of its own."""
+    """Swap the container may use: all of the machine's if it has no limit of its own."""
     if limit is not None:
         with contextlib.suppress(OSError, ValueError):
             return float(limit.read_text())
@@ -173,7 +175,7 @@ def _swap(limit: Path | None) -> float:
 
 
 def _size(count: float) -> str:
-    """Bytes for people: 1.5 GB."""
+    """A number of bytes for people: 1.5 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Solve x = b + A x for a sparse A that loses mass (a discount, an end), the same every time."""
+"""Solve x = b + A x for a sparse A that loses mass (a discount, an end); the same bits always."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dprl.errors import PlanError
 __all__ = ["doubt", "leaks", "solve"]
 
 DIRECT = 2_000
-"""Up to this many unknowns a sparse LU is used; above, its fill-in can be the square of that."""
+"""The most unknowns for a sparse LU: its fill-in can grow with the square of their number."""
 
 Floats = NDArray[np.float64]
 
 
 def leaks(A: sparse.csr_array) -> NDArray[np.bool_]:
-    """Unknowns from which mass is lost sooner or later; the others have no finite value."""
+    """bool (n,): unknowns from which mass is lost sooner or later; others have no finite value."""
     reached = np.asarray(1 - A.sum(axis=1) > 1e-12)
     while not reached.all():
         more = reached | (A @ reached.astype(np.float64) > 0)
@@ -30,8 +30,9 @@ def leaks(A: sparse.csr_array) -> NDArray[np.bool_]:
 def solve(A: sparse.csr_array, b: Floats) -> Floats:
     """x with x = b + A x, to a residual of 1e-13 of its size. A: CSR (n, n) >= 0, b: (n,).
 
-    Unknowns from which nothing leaks are 0 if every b among them is: going round for ever and
-    earning nothing is worth nothing. They lead nowhere else, so the rest is solved without them.
+    Unknowns from which no mass is ever lost are 0 if every b among them is 0: going round in a
+    circle without end and without reward is worth nothing. They lead nowhere else, so the others
+    are solved without them.
     """
     if not len(b):
         return b.copy()
@@ -64,10 +65,10 @@ def doubt(A: sparse.csr_array, b: Floats, x: Floats) -> Floats:
 
 
 def _by_size(b: Floats) -> list[Floats]:
-    """b as a sum of vectors whose entries are 0 or of about one size, within a factor of 2^30.
+    """b as a sum of vectors whose entries are 0 or of similar size, within a factor of 2^30.
 
-    An iterative solution is right to its largest entry; solved apart, a huge entry costs the
-    unknowns that do not depend on it nothing.
+    An iterative solution is accurate relative to its largest entry. Solved separately, a huge entry
+    costs no accuracy in the unknowns that do not depend on it.
     """
     exponent = np.frexp(np.where(b == 0, 1.0, b))[1]
     band = np.where(b == 0, exponent.max(), exponent)
@@ -90,11 +91,13 @@ def _solved(system: sparse.csr_array, b: Floats) -> Floats:
 
 
 def _settled(system: sparse.csr_array, b: Floats, x: Floats) -> bool:
+    """Whether x solves the system to rounding."""
     size = max(float(np.abs(b).max()), float(np.abs(x).max()))
     return bool(np.isfinite(x).all() and np.abs(b - system @ x).max() <= 1e-13 * size)
 
 
 def _direct(system: sparse.csr_array, b: Floats) -> Floats:
+    """The solution by sparse LU, improved once; NaN where the matrix is singular."""
     from scipy.sparse.linalg import splu
 
     try:
@@ -106,10 +109,10 @@ def _direct(system: sparse.csr_array, b: Floats) -> Floats:
 
 
 def _iterative(system: sparse.csr_array, b: Floats) -> Floats:
-    """BiCGSTAB, restarted on its own residual.
+    """The solution by BiCGSTAB, restarted on its own residual.
 
-    Written out because its sums must not depend on how many threads a BLAS feels like using:
-    numpy's own add.reduce is pairwise and always the same.
+    It is written out here because its sums must not depend on how many threads a BLAS uses: numpy's
+    add.reduce is pairwise and always the same.
     """
 
     def dot(u: Floats, v: Floats) -> float:

@@ -36,13 +36,13 @@ def _pyplot() -> Any:
 
 
 def ready() -> None:
-    """Refuse where figures cannot be drawn."""
+    """Refuse now if figures cannot be drawn later (matplotlib is missing)."""
     _pyplot()
 
 
 @contextlib.contextmanager
 def look() -> Iterator[None]:
-    """The style, for everything drawn inside."""
+    """The common style, for everything drawn inside the `with` block."""
     with _pyplot().rc_context(
         {
             "font.size": 9,
@@ -72,7 +72,7 @@ def grid(rows: int, columns: int, width: float = 4.0, height: float = 3.2) -> tu
 
 
 def style(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A line style for each contestant: colour by family, dash and marker within it."""
+    """A line style for each method: colour by family, dash and marker within a family."""
     seen: dict[str, int] = {}
     styles = {}
     for name in names:
@@ -99,7 +99,7 @@ def curve(
 
 
 def reference(axis: Any, value: float, label: str) -> None:
-    """A horizontal line at a value to compare with, named at its right end."""
+    """A horizontal line at a value to compare with, with its name at the right end."""
     axis.axhline(value, color="#333333", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axis.annotate(
         label, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7.5
@@ -107,7 +107,7 @@ def reference(axis: Any, value: float, label: str) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure as its name says (.png, .svg, .pdf); equal figures give equal bytes."""
+    """Write a figure as .png, .svg or .pdf, by its name; equal figures give equal bytes."""
     kind = path.suffix[1:].lower()
     if kind not in ("png", "svg", "pdf"):
         raise ParameterError(

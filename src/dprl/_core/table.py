@@ -1,4 +1,4 @@
-"""Table: a handful of rows for people, as text, HTML, dicts, JSON or any dataframe."""
+"""Table: a few rows for people, as text, HTML, dicts, JSON or any dataframe."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from typing import Any
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
-__all__ = ["Table", "plain"]
+__all__ = ["Table", "to_json_value"]
 
 BACKENDS = ("pandas", "polars", "pyarrow")
 
 
-def plain(value: Any) -> Any:
-    """A value JSON can carry: numpy scalars become Python's, NaN and infinities become None."""
+def to_json_value(value: Any) -> Any:
+    """A value JSON can hold: numpy scalars become Python's, NaN and infinities become None."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_json_value(v) for v in value]
     return value
 
 
 def _text(value: Any) -> str:
-    value = plain(value)
+    """A value as people read it: – for a missing value, commas in large whole numbers."""
+    value = to_json_value(value)
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -43,13 +44,25 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length.
+    """Named columns of equal length; printed as text, and as HTML in a notebook.
 
     Attributes:
-        columns: Column name → values, in order.
-        caption: One line above the table, may be empty.
-        note: What a reader must know to read it rightly, below the table, may be empty.
-        identifiers: Columns whose whole numbers are names, not quantities (no thousands commas).
+        columns: Column name → values, in the order of the columns.
+        caption: One line above the table. Default empty.
+        note: What a reader must know to read the table correctly, below it. Default empty.
+        identifiers: Columns whose whole numbers are names and not quantities (they are shown
+            without thousands commas). Default none.
+
+    Example:
+        >>> import dprl
+        >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+        >>> print(table)
+        Visits
+        state      n
+        ill    1,200
+        well       8
+        >>> len(table), table["n"]
+        (2, [1200, 8])
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -67,18 +80,55 @@ class Table:
         return self.columns[name]
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows, each a dict."""
+        """The rows, each as a dict.
+
+        Returns:
+            One dict per row: column name → value.
+
+        Example:
+            >>> import dprl
+            >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+            >>> table.to_dicts()
+            [{'state': 'ill', 'n': 1200}, {'state': 'well', 'n': 8}]
+        """
         names = list(self.columns)
         return [
             dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)
         ]
 
     def to_json(self) -> str:
-        """The rows as a JSON array."""
-        return json.dumps(plain(self.to_dicts()), ensure_ascii=False)
+        """The rows as a JSON array.
+
+        Returns:
+            JSON text; NaN and infinities become null.
+
+        Example:
+            >>> import dprl
+            >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+            >>> table.to_json()
+            '[{"state": "ill", "n": 1200}, {"state": "well", "n": 8}]'
+        """
+        return json.dumps(to_json_value(self.to_dicts()), ensure_ascii=False)
 
     def to_frame(self, backend: str = "pandas") -> Any:
-        """The rows as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
+        """The rows as a dataframe.
+
+        Args:
+            backend: The library: "pandas" (the default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe of that library.
+
+        Raises:
+            ParameterError: If the library is not one of the three.
+            PackageError: If it is not installed.
+
+        Example:
+            >>> import dprl
+            >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+            >>> list(table.to_frame("pandas").columns)
+            ['state', 'n']
+        """
         import narwhals as nw
 
         if isinstance(backend, str):
@@ -93,7 +143,17 @@ class Table:
         return frame.to_native()
 
     def to_markdown(self) -> str:
-        """The table as Markdown, with its caption and note."""
+        """The table as Markdown, with its caption and note.
+
+        Returns:
+            Markdown text.
+
+        Example:
+            >>> import dprl
+            >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+            >>> print(table.to_markdown().splitlines()[2])
+            | state | n |
+        """
         lines = [f"{self.caption}\n"] if self.caption else []
         lines.append("| " + " | ".join(self.columns) + " |")
         lines.append("|" + "---|" * len(self.columns))
@@ -101,20 +161,41 @@ class Table:
         return "\n".join(lines) + (f"\n\n{self.note}" if self.note else "") + "\n"
 
     def cells(self) -> list[list[str]]:
-        """The rows as people read them."""
+        """The rows as people read them.
+
+        Returns:
+            One list of texts per row.
+
+        Example:
+            >>> import dprl
+            >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+            >>> table.cells()
+            [['ill', '1,200'], ['well', '8']]
+        """
         return [list(row) for row in zip(*self._cells(), strict=True)]
 
     def _cells(self) -> list[list[str]]:
+        """The columns as texts people read."""
         return [
             [str(v) if name in self.identifiers else _text(v) for v in values]
             for name, values in self.columns.items()
         ]
 
     def numeric(self) -> list[bool]:
-        """Which columns hold quantities, aligned to the right."""
+        """Which columns hold quantities, and are aligned to the right.
+
+        Returns:
+            One truth value per column.
+
+        Example:
+            >>> import dprl
+            >>> table = dprl.Table({"state": ["ill", "well"], "n": [1200, 8]}, caption="Visits")
+            >>> table.numeric()
+            [False, True]
+        """
         return [
             name not in self.identifiers
-            and all(isinstance(plain(v), int | float | None) for v in x)
+            and all(isinstance(to_json_value(v), int | float | None) for v in x)
             for name, x in self.columns.items()
         ]
 

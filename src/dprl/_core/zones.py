@@ -1,8 +1,8 @@
-r"""Times with a zone: ordered by the moment they mean, shown as they were charted.
+"""Times with a zone: ordered by their moment, shown as they were written down.
 
-A moment is kept in UTC, so that the order is right also when clocks go back. Beside it stands how
-far the clock on the wall was ahead of UTC, in seconds: with both, 02:30+02:00 and 02:30+01:00 of
-the same night keep their order and their look.
+A moment is kept in UTC, so that the order is right also when clocks are set back. Beside it is kept
+how far the local clock was ahead of UTC, in seconds: with both, 02:30+02:00 and 02:30+01:00 of the
+same night keep their order and their appearance.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXT = (
     r"^(.*\d:\d\d.*?)\s*"
     r"(?:[zZ]|[uU][tT][cC]|[+-]\d\d(?::?\d\d(?::?\d\d)?)?|[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+)$"
 )
-"""A time of day written with its zone; the first group is what the clock on the wall said."""
+"""A time of day written with its zone; the first group is the local time."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Zoned:
 
     Attributes:
         moment: datetime64 (N,), in UTC.
-        offset: (N,), seconds that the clock on the wall was ahead of UTC.
+        offset: (N,), the seconds by which the local clock was ahead of UTC.
     """
 
     moment: NDArray[Any]
@@ -40,11 +40,11 @@ class Zoned:
 
 
 def charted(time: Any, offset: int | None = None) -> str:
-    """A time as it was charted: a number as it is, a date without empty fractions, its zone last.
+    """A time as it was written down: numbers unchanged, dates without empty fractions, zone last.
 
     Args:
-        time: A number, or a datetime64 (in UTC where it has a zone).
-        offset: Seconds that the clock on the wall was ahead of UTC; None without a zone.
+        time: A number, or a datetime64 (in UTC if it has a zone).
+        offset: Seconds by which the local clock was ahead of UTC. Default None: no zone.
     """
     if not isinstance(time, np.datetime64):
         return str(time)
@@ -53,8 +53,8 @@ def charted(time: Any, offset: int | None = None) -> str:
 
 
 def written(time: NDArray[Any], offset: NDArray[Any]) -> NDArray[Any]:
-    """Times (N,) and their offsets (N,) as text that comes back as it is."""
-    moment = time.astype("datetime64[us]")  # as fine as any reader takes it
+    """Times (N,) and their offsets (N,) as text that can be read back without a change."""
+    moment = time.astype("datetime64[us]")  # the finest unit that every reader accepts
     wall = np.datetime_as_string(moment + offset.astype("timedelta64[s]"))
     different, which = np.unique(offset, return_inverse=True)
     ends = np.array([_suffix(int(x)) for x in different])
@@ -64,7 +64,7 @@ def written(time: NDArray[Any], offset: NDArray[Any]) -> NDArray[Any]:
 
 
 def _suffix(offset: int | None) -> str:
-    """+02:00."""
+    """The zone as text, such as +02:00; empty without one."""
     if offset is None:
         return ""
     hours, rest = divmod(abs(int(offset)), 3600)
@@ -73,26 +73,27 @@ def _suffix(offset: int | None) -> str:
 
 
 def zone_of(files: Sequence[str], column: str, run: Callable[[str, list[Any]], Any]) -> str | None:
-    """The zone a Parquet column was written in; None where the files do not say, or not the same.
+    """The zone a Parquet column was written in; None if the files do not say, or disagree.
 
-    Parquet keeps moments alone; pandas and Arrow leave the zone in notes beside them.
+    Parquet keeps only moments; pandas and Arrow store the zone in notes beside them.
 
     Args:
-        files: The files.
-        column: Its name.
-        run: Runs SQL with values.
+        files: The Parquet files.
+        column: The name of the column.
+        run: A function that runs SQL with values.
     """
-    found = {_noted(file, column, run) for file in files}
-    return found.pop() if len(found) == 1 else None
+    zones = {_noted(file, column, run) for file in files}
+    return zones.pop() if len(zones) == 1 else None
 
 
 def _noted(file: str, column: str, run: Callable[[str, list[Any]], Any]) -> str | None:
+    """The zone that pandas or Arrow noted for a column of a file; None without a note."""
     rows = run("SELECT key, value FROM parquet_kv_metadata(?)", [file]).fetchall()
     notes = {bytes(key): bytes(value) for key, value in rows}
     try:
-        for one in json.loads(notes[b"pandas"])["columns"]:
-            if one["name"] == column and one["metadata"]["timezone"]:
-                return str(one["metadata"]["timezone"])
+        for column_note in json.loads(notes[b"pandas"])["columns"]:
+            if column_note["name"] == column and column_note["metadata"]["timezone"]:
+                return str(column_note["metadata"]["timezone"])
     except (KeyError, TypeError, ValueError):  # no note of pandas', or one of another kind
         pass
     if b"ARROW:schema" not in notes:

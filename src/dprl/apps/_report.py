@@ -27,7 +27,7 @@ from markupsafe import Markup
 from dprl._core import html as pages
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
-from dprl._core.table import plain
+from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
@@ -302,7 +302,7 @@ def _origin(
 def _words(facts: Mapping[str, Any], hidden: set[str]) -> str:
     """A mapping on one line."""
     parts = []
-    for name, value in plain(facts).items():
+    for name, value in to_json_value(facts).items():
         if name in hidden or value in (None, [], {}):
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -27,7 +27,7 @@ from dprl._core.bootstrap import counts, percentiles
 from dprl._core.checks import Cut, check_draws, check_gamma, check_level, check_seed
 from dprl._core.linear import solve
 from dprl.errors import ParameterError
-from dprl.evidence.tabular import tally
+from dprl.evidence.tabular import count
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log
@@ -116,7 +116,7 @@ def estimate(
     log = settle(log, gamma, cut).gathered()
     choice = _choices(policy, log)
     state, action, group = log.codes(), log.action, np.repeat(log.group, log.lengths)
-    counted = tally(log, gamma)[1].counted & (action == choice[state])
+    counted = count(log, gamma)[1].counted & (action == choice[state])
     followed = np.bincount(state[counted], minlength=log.n_states) > 0
     met = np.bincount(state, minlength=log.n_states) > 0
     unfollowed = int(((choice >= 0) & met & ~followed).sum())

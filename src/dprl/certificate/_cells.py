@@ -48,7 +48,7 @@ from dprl.evidence.neighbors._net import core_points, greedy_net, nearest_centre
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import FittedMetric
 from dprl.evidence.neighbors.samples import Points
-from dprl.evidence.tabular import availability, evidence, tally
+from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.continuous import DPRLContinuous, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
@@ -133,7 +133,7 @@ def _gated(
     too_large = proof.pairs & (refuted > 0) & (refuted >= bears)
     proof = replace(proof, pairs=proof.pairs & ~too_large)
 
-    known, occurrences = tally(whole, gamma)
+    known, occurrences = count(whole, gamma)
     available = availability(cells.labelled(log))
     pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
     pairs &= proof.pairs

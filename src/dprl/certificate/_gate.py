@@ -49,7 +49,7 @@ from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.tabular import availability, evidence, tally
+from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
@@ -133,7 +133,7 @@ def gate(
         return gate_cells(learner, log, asked, _sides(log, split, seed), said)
     settled = settle(log, learner.gamma, learner.cut).gathered()
     available = availability(log)
-    known, occurrences = tally(settled, learner.gamma)
+    known, occurrences = count(settled, learner.gamma)
     pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
     if isinstance(proposal, Policy):
         pairs &= _same_pairs(proposal, log)

@@ -1,7 +1,7 @@
-"""The problems the method is judged on, with values that are known exactly.
+"""Problems with exactly known values, on which the methods are compared.
 
-Numbers come in (sizes, probabilities); problems go out that can be sampled as a `Log`, and that say
-what any policy is really worth. They know nothing of learners.
+Numbers come in (sizes, probabilities). Out come problems that can be sampled as a `Log` and that
+give the true value of any policy. They know nothing of learners.
 """
 
 from dprl.envs.care import care_pathway

@@ -1,7 +1,7 @@
 """A small care pathway: eight situations on a ward, two habits worth changing.
 
-Invented numbers, plausible labels: it exists so that a first look at the method needs no grid and
-no hospital. Going home alive pays 1, dying pays nothing; a death ends the episode.
+The numbers are invented and the labels plausible: a first look at the method then needs neither a
+grid nor a hospital. Going home alive pays 1, dying pays nothing; a death ends the episode.
 """
 
 from __future__ import annotations
@@ -66,7 +66,19 @@ NEXT = ("improving", "stable", "worse", "intensive care", "going home")
 
 
 def care_pathway() -> FiniteMDP:
-    """The pathway; usual practice watches a fever and gives antibiotics to whoever gets worse."""
+    """The care pathway, γ = 1.
+
+    Usual practice watches a fever, and gives antibiotics to patients who get worse: both are habits
+    worth changing.
+
+    Returns:
+        The problem, with 8 states and 4 actions; `notes["habits"]` names the two states.
+
+    Example:
+        >>> from dprl.envs import care_pathway
+        >>> care_pathway().sample(100, seed=0)
+        Log: 100 episodes · 441 steps · 8 states · 4 actions
+    """
     states = (*MOVES, "going home")
     place = {name: i for i, name in enumerate(states)}
     n, A = len(states), len(ACTIONS)

@@ -1,4 +1,4 @@
-"""The forest: one choice at the root, long chains after it, a count that spreads thin."""
+"""The forest: one choice at the root, long chains after it, and few visits of each chain."""
 
 from __future__ import annotations
 
@@ -12,10 +12,29 @@ __all__ = ["forest"]
 
 
 def forest(chains: int = 10, depth: int = 3, eps: float = 0.1, gamma: float = 0.99) -> FiniteMDP:
-    """s0 with three actions: a0 → one of K chains paying U[.65, .75] on leaving the last state,
-    a1 → one chain paying .55, a2 → one of K chains paying U[0, 1]. Inside chains all actions are
-    alike. Behaviour at s0: (eps, 1 - 2 eps, eps); inside chains uniform.
-    """  # noqa: D205 - the sentence is the definition
+    """One choice in state s0, followed by chains in which all actions are alike.
+
+    Action a0 leads to one of `chains` chains that pay U[.65, .75] on leaving their last state, a1
+    to a single chain that pays .55, a2 to one of `chains` chains that pay U[0, 1]. The behaviour at
+    s0 is (eps, 1 - 2 eps, eps), and uniform inside the chains.
+
+    Args:
+        chains: The number of chains after a0 and after a2, at least 1. Default 10.
+        depth: The number of states of a chain, at least 1. Default 3.
+        eps: Probability of a0 and of a2 in the behaviour, in (0, 0.5). Default 0.1.
+        gamma: Discount in (0, 1]. Default 0.99.
+
+    Returns:
+        The problem; the best action at s0 is a0.
+
+    Raises:
+        ParameterError: If a number is outside its range.
+
+    Example:
+        >>> from dprl.envs import forest
+        >>> len(forest(chains=2, depth=3).states)
+        16
+    """
     if chains < 1 or depth < 1 or not 0 < eps < 0.5:
         raise ParameterError(
             f"forest needs chains >= 1, depth >= 1 and 0 < eps < .5; "

@@ -1,8 +1,8 @@
-"""GridWorld: a grid crossed by an expert who is careless at a few cells.
+"""GridWorld: a grid that an expert crosses, careless at a few cells.
 
-10 x 10, row 0 on top, start (9, 0), goal (0, 9). Actions 0..3: up, right, down, left.
-With .9 the intended move, with .1 a uniform one of the four; bumping stays. Acting in the goal cell
-pays U[.5, 1.5] and ends.
+10 x 10 cells, row 0 on top, start (9, 0), goal (0, 9). Actions 0..3: up, right, down, left. With
+probability .9 the intended move happens, with .1 a random one of the four; a move against a wall
+does nothing. Acting in the goal cell pays U[.5, 1.5] and ends the episode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIZE = 10
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 ACTIONS = ("up", "right", "down", "left")
 DOORS = {(1, 2): 3, (3, 4): 6, (5, 6): 2, (7, 8): 5}
-"""Thin walls between these columns, each open at one row."""
+"""Thin walls: between which two columns → the row of the only door."""
 CARELESS_ROOMS = ((3, 1), (6, 3), (2, 5), (5, 7))
 CARELESS_OPEN = ((6, 0), (3, 0), (1, 3), (1, 6))
 SMALL = 6
@@ -29,7 +29,7 @@ CARELESS_SMALL = ((3, 0), (1, 0), (0, 2))
 
 
 def _moved(row: int, column: int, action: int, walls: bool, size: int) -> int:
-    """The cell an intended move leads to; bumping stays."""
+    """The cell an intended move leads to; a move against a wall stays where it is."""
     to_row, to_column = row + MOVES[action][0], column + MOVES[action][1]
     if not (0 <= to_row < size and 0 <= to_column < size):
         return row * size + column
@@ -40,6 +40,7 @@ def _moved(row: int, column: int, action: int, walls: bool, size: int) -> int:
 
 
 def _grid(name: str, walls: bool, size: int = SIZE) -> FiniteMDP:
+    """A grid without an expert: its behaviour is uniform."""
     n, goal = size * size, size - 1
     P = np.zeros((n, 4, n))
     for s in range(n):
@@ -72,7 +73,10 @@ def _careless(
     expert: NDArray[np.float64],
     lucid: float = 0.1,
 ) -> FiniteMDP:
-    """The expert's policy, but at `cells` the best action with `lucid`, else the worst."""
+    """The problem with the expert's policy as its behaviour, careless at `cells`.
+
+    There the best action has only probability `lucid`, and the worst action the rest.
+    """
     V, best = grid.optimal
     worst = grid.action_values(V).argmin(axis=1)
     behavior = expert.copy()
@@ -87,27 +91,63 @@ def _careless(
 
 
 def rooms() -> FiniteMDP:
-    """Five rooms behind thin walls; careless at the four doors. ρ_b = .38760, V* = .71637."""
+    """Five rooms behind thin walls; the expert is careless at the four doors.
+
+    Returns:
+        The problem, γ = .99. The behaviour is worth .38760, the best policy .71637;
+        `notes["careless"]` names the four cells.
+
+    Example:
+        >>> from dprl.envs import rooms
+        >>> round(rooms().value(), 5), rooms().notes["careless"]
+        (0.3876, ('r3c1', 'r6c3', 'r2c5', 'r5c7'))
+    """
     grid = _grid("rooms", walls=True)
     return _careless(grid, CARELESS_ROOMS, np.eye(4)[grid.optimal[1]])
 
 
 def open_grid() -> FiniteMDP:
-    """The same without walls; careless at four other cells. ρ_b = .66137, V* = .81995."""
+    """The grid of `rooms` without walls; the expert is careless at four other cells.
+
+    Returns:
+        The problem, γ = .99. The behaviour is worth .66137, the best policy .81995.
+
+    Example:
+        >>> from dprl.envs import open_grid
+        >>> round(open_grid().value(), 5)
+        0.66137
+    """
     grid = _grid("open", walls=False)
     return _careless(grid, CARELESS_OPEN, np.eye(4)[grid.optimal[1]])
 
 
 def soft() -> FiniteMDP:
-    """Rooms whose expert is noisy everywhere: .6 optimal + .4 uniform. ρ_b = .2278."""
+    """The grid of `rooms` with an expert who is noisy everywhere: .6 optimal + .4 uniform.
+
+    Returns:
+        The problem, γ = .99. The behaviour is worth .2278.
+
+    Example:
+        >>> from dprl.envs import soft
+        >>> round(soft().value(), 4)
+        0.2278
+    """
     grid = _grid("soft", walls=True)
     return _careless(grid, CARELESS_ROOMS, 0.6 * np.eye(4)[grid.optimal[1]] + 0.1)
 
 
 def small_grid() -> FiniteMDP:
-    """6 x 6 without walls, a little noisy, careless at three cells; γ = .95, the goal pays 1.
+    """6 x 6 cells without walls, a little noisy; the expert is careless at three cells.
 
-    Small enough for a certificate to say something after some hundred episodes.
+    Small enough for a certificate to say something after a few hundred episodes.
+
+    Returns:
+        The problem, γ = .95; the goal pays 1.
+
+    Example:
+        >>> from dprl.envs import small_grid
+        >>> len(small_grid().states)
+        36
     """
     grid = _grid("small grid", walls=False, size=SMALL)
     goal = np.zeros_like(grid.low)

@@ -32,9 +32,21 @@ ARRAYS = ("tx_mat", "r_mat", "d_0", "expert_policy")
 def icu_sepsis() -> FiniteMDP:
     """The sepsis ward, γ = 1; the behaviour is the clinicians' policy (needs `icu-sepsis`).
 
-    Actions are 0..24, five levels of fluids times five of vasopressors. An action that was too rare
-    to be estimated in a state (not "admissible") acts there as the mean of those that were, which
-    is the package's default.
+    Actions are 0..24: five levels of fluids times five levels of vasopressors. An action that was
+    too rare to be estimated in a state (not "admissible") acts there as the mean of the others,
+    which is the default of the package.
+
+    Returns:
+        The problem, with 716 states and 25 actions.
+
+    Raises:
+        PackageError: If the package icu-sepsis is not installed.
+        ParameterError: If it holds other data than version 2.0 does.
+
+    Example:
+        >>> from dprl.envs import icu_sepsis
+        >>> icu_sepsis().sample(5, seed=0)  # doctest: +SKIP
+        Log: 5 episodes · ... steps · 716 states · 25 actions
     """
     path = _data_file()
     with np.load(path) as data:
@@ -70,9 +82,9 @@ def icu_sepsis() -> FiniteMDP:
 
 
 def _data_file() -> Path:
-    """Where the installed package keeps its dynamics."""
-    found = find_spec("icu_sepsis")
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    """The file in which the installed package keeps its dynamics."""
+    package = find_spec("icu_sepsis")
+    for folder in (package.submodule_search_locations or ()) if package else ():
         path = Path(folder) / "envs" / "assets" / "dynamics.npz"
         if path.is_file():
             return path

@@ -1,9 +1,9 @@
 """A noisy point mass in a square: continuous states, four moves, an expert careless in a strip.
 
-The mass starts on the left, moves .1 a step in a chosen direction with Gaussian noise of .03, and
-wants to reach the goal disc on the right (reward 1, ends). A pit in the middle ends the episode
-with nothing. The expert walks around the pit below it and then to the goal, but in the strip
-.25 < x < .4 takes the wrong way, up, four times out of five.
+The mass starts on the left, moves .1 per step in a chosen direction with Gaussian noise of .03, and
+should reach the goal disc on the right (reward 1, ends the episode). A pit in the middle ends the
+episode with nothing. The expert walks around the pit, below it, and then to the goal; but in the
+strip .25 < x < .4 the expert takes the wrong way, up, four times out of five.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ STRIP = (0.25, 0.4)
 
 @dataclass(frozen=True)
 class PointMass:
-    """The point mass.
+    """The point mass: features x and y in [0, 1]; actions up, right, down and left.
 
     Attributes:
-        gamma: Discount.
-        max_steps: Episodes are cut after so many steps.
-        carelessness: Chance of the wrong move in the strip.
+        gamma: Discount in (0, 1]. Default 0.97.
+        max_steps: Episodes are cut after this many steps. Default 60.
+        carelessness: Probability of the wrong move in the strip. Default 0.8.
+
+    Example:
+        >>> from dprl.envs import PointMass
+        >>> PointMass().sample(100, seed=0)
+        Log: 100 episodes · ... steps · 2 features · 4 actions...
     """
 
     gamma: float = 0.97
@@ -46,7 +51,20 @@ class PointMass:
     feature_names = ("x", "y")
 
     def behavior(self, s: Floats) -> Floats:
-        """π_b(a|s), float64 (k, 4), at states (k, 2): .97 the expert's move, .01 each other."""
+        """π_b(a|s) of the expert: .97 for the expert's move, .01 for each other one.
+
+        Args:
+            s: float64 (k, 2), the states.
+
+        Returns:
+            float64 (k, 4).
+
+        Example:
+            >>> import numpy as np
+            >>> from dprl.envs import PointMass
+            >>> PointMass().behavior(np.array([[0.1, 0.5]])).round(2).tolist()
+            [[0.01, 0.01, 0.97, 0.01]]
+        """
         x, y = s[:, 0], s[:, 1]
         move = np.where((x < 0.78) & (y > 0.3), 2, 1)  # go down first, then right below the pit
         move = np.where((x >= 0.78) & (y < GOAL[1] - 0.05), 0, move)  # then up to the goal
@@ -60,10 +78,30 @@ class PointMass:
     def roll_out(
         self, n: int, seed: int, choose: Callable[[Floats, np.random.Generator], NDArray[np.int64]]
     ) -> tuple[list[Floats], list[NDArray[np.int64]], list[NDArray[np.int64]], Floats, Floats]:
-        """Play n episodes in lockstep with `choose(states, rng)` → actions.
+        """Play n episodes at the same time.
 
-        Returns for each step the states, actions and who was still playing; and the reward and
-        the number of steps of each episode.
+        Args:
+            n: The number of episodes, at least 1.
+            seed: Seed of the random draws.
+            choose: A function of the states (k, 2) and the random generator that returns the
+                actions (k,).
+
+        Returns:
+            Three lists with one entry per step (the states, the actions, and the episodes that were
+            still going on), and two arrays (n,): the reward of each episode, and its number of
+            steps (infinity if it was cut).
+
+        Raises:
+            ParameterError: If `n` is less than 1.
+
+        Example:
+            >>> import numpy as np
+            >>> from dprl.envs import PointMass
+            >>> states, *_, reward, length = PointMass().roll_out(
+            ...     5, seed=0, choose=lambda s, rng: np.ones(len(s), int)
+            ... )
+            >>> states[0].shape
+            (5, 2)
         """
         n = check_whole("n", n, 1)
         rng = np.random.default_rng(seed)
@@ -84,7 +122,7 @@ class PointMass:
             reward[alive[home]] = 1.0
             on = ~(home | fell)
             s, alive = s[on], alive[on]
-        length[alive] = np.inf  # cut: nothing came of it
+        length[alive] = np.inf  # cut: the goal was not reached
         return states, actions, players, reward, length
 
     def _as_people_do(self, s: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -92,7 +130,20 @@ class PointMass:
         return np.asarray((u > np.cumsum(self.behavior(s), axis=1)).sum(axis=1).clip(0, 3))
 
     def sample(self, n: int, *, seed: int) -> Log:
-        """Draw n episodes of the behaviour. Same seed, same log."""
+        """Draw episodes of the behaviour. The same seed gives the same log.
+
+        Args:
+            n: The number of episodes, at least 1.
+            seed: Seed of the random draws.
+
+        Returns:
+            The log.
+
+        Example:
+            >>> from dprl.envs import PointMass
+            >>> PointMass().sample(10, seed=0).feature_names
+            ('x', 'y')
+        """
         states, actions, players, reward, length = self.roll_out(n, seed, self._as_people_do)
         episode = np.concatenate(players)
         time = np.concatenate([np.full(len(p), t) for t, p in enumerate(players)])
@@ -112,9 +163,22 @@ class PointMass:
         )
 
     def value(self, policy: Any = None, *, n: int = 4_000, seed: int = 0) -> tuple[float, float]:
-        """ρ(π) by n episodes of play, and its standard error; the behaviour's without a policy.
+        """ρ(π), the expected discounted return, estimated by playing.
 
-        Where the policy defers, the behaviour acts.
+        Args:
+            policy: A fitted policy; where it defers, the behaviour acts. Default None: the
+                behaviour.
+            n: The number of episodes to play. Default 4,000.
+            seed: Seed of the random draws. Default 0.
+
+        Returns:
+            The estimate and its standard error.
+
+        Example:
+            >>> from dprl.envs import PointMass
+            >>> value, error = PointMass().value(n=500)
+            >>> bool(0 < value < 1), bool(error < 0.03)
+            (True, True)
         """
 
         def choose(s: Floats, rng: np.random.Generator) -> NDArray[np.int64]:

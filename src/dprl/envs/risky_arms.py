@@ -1,4 +1,4 @@
-"""Risky arms: a good rare arm, a fair usual one, and K rare arms that only look good by luck."""
+"""Risky arms: a good rare arm, a fair usual one, and K rare arms that look good only by luck."""
 
 from __future__ import annotations
 
@@ -12,9 +12,27 @@ __all__ = ["risky_arms"]
 
 
 def risky_arms(risky: int = 8, eps: float = 0.1, gamma: float = 0.99) -> FiniteMDP:
-    """s0 with K + 2 actions, each to a state of its own whose leaving pays: b1 U[.5, .9] (chance
-    eps), b2 .55 (1 - 2 eps), K risky ones U[0, 1] (eps / K each).
-    """  # noqa: D205 - the sentence is the definition
+    """State s0 with K + 2 actions; each leads to a state of its own, and leaving that state pays.
+
+    Action b1 pays U[.5, .9] (behaviour: eps), b2 pays .55 (1 - 2 eps), and each of the K risky ones
+    U[0, 1] (eps / K).
+
+    Args:
+        risky: K, the number of risky actions, at least 1. Default 8.
+        eps: Probability of b1, and of all risky actions together, in (0, 0.5). Default 0.1.
+        gamma: Discount in (0, 1]. Default 0.99.
+
+    Returns:
+        The problem; the best action at s0 is b1.
+
+    Raises:
+        ParameterError: If a number is outside its range.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> risky_arms(risky=2).actions
+        ('b1', 'b2', 'r000', 'r001')
+    """
     if risky < 1 or not 0 < eps < 0.5:
         raise ParameterError(
             f"risky_arms needs risky >= 1 and 0 < eps < .5; got {risky!r}, {eps!r}."

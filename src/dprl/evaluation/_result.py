@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dprl._core.table import Table, plain
+from dprl._core.table import Table, to_json_value
 
 __all__ = ["ENOUGH", "TOLERANCE", "Evaluation"]
 
@@ -186,11 +186,11 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data; None where an estimate does not exist."""
         return {
-            "estimates": plain(self.table().to_dicts()),
-            "behavior": plain(dict(self.behavior)),
-            "facts": plain(dict(self.facts)),
+            "estimates": to_json_value(self.table().to_dicts()),
+            "behavior": to_json_value(dict(self.behavior)),
+            "facts": to_json_value(dict(self.facts)),
             "warnings": list(self.warnings),
-            "settings": plain(dict(self.settings)),
+            "settings": to_json_value(dict(self.settings)),
         }
 
     def to_json(self) -> str:

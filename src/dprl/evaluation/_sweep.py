@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.checks import check_choice, check_delta, check_range
-from dprl._core.table import Table, plain
+from dprl._core.table import Table, to_json_value
 from dprl.certificate._gate import gate
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
@@ -128,8 +128,8 @@ class Sweep:
             "estimator": self.estimator,
             "train": self.train,
             "valid": self.valid,
-            "behavior": plain(dict(self.evaluations[0].behavior)),
-            "settings": plain(list(self.rows)),
+            "behavior": to_json_value(dict(self.evaluations[0].behavior)),
+            "settings": to_json_value(list(self.rows)),
         }
 
     def to_frame(self, backend: str = "pandas") -> Any:
@@ -197,7 +197,7 @@ class Sweep:
             figure = _figure(self)
             if path is not None:
                 plot.save(figure, Path(path))
-                write_rows(plain(list(self.rows)), Path(path).with_suffix(".parquet"))
+                write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
         return figure
 
 

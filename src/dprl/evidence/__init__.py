@@ -1,8 +1,9 @@
 """What a log says about every state and action, in exact sums.
 
-A `Log` comes in; `Evidence` goes out: counts by trajectory, means and deviations of returns for
-each state and pair, for labels in one pass (`tabular`) and for features by what lies within a
-radius (`neighbors`), and the pairs that may be chosen (`decision_points`, the paper's Eq. 1 = 6).
+A `Log` comes in; `Evidence` goes out: counts by trajectory, means and standard deviations of
+returns for each state and each pair of state and action. Labelled states are counted in one pass
+(`tabular`); for features, what lies within a radius is counted (`neighbors`). `decision_points`
+says which pairs may be chosen (the paper's Eq. 1 = 6).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 r"""Evidence: what a log says about every state and pair, in exact sums.
 
-For every state s and pair (s, a), counted by trajectory and not by visit (where the log has
-groups, a patient with several stays, by group):
+For every state s and pair (s, a), counted by trajectory and not by visit (by group where the log
+has groups, such as a patient with several stays):
 
 | symbol | meaning |
 |---|---|
@@ -11,9 +11,9 @@ groups, a patient with several stays, by group):
 
 **Evidence is a monoid.** Returns and their squares are added as whole digits, each pair in a window
 of its own (see `dprl._core.exact`): any chunking, any number of threads and any tree of merges
-gives the same bits, a tie Q̂ = V̂ is a tie and not a coin tossed by rounding, and a huge return in
-one place leaves every other place as it was. Where returns of one place differ so much in size
-that digits are lost, its mean and deviation are NaN, with a warning.
+gives the same bits, a tie Q̂ = V̂ is a tie and is not decided by rounding, and a huge return of one
+pair does not change any other pair. Where returns of one pair differ so much in size that digits
+are lost, its mean and standard deviation are NaN, with a warning.
 
 Each pair owns two accumulators: FIRST (its return at a first visit of s) and
 LATER (its first occurrence when s was visited before, with another action). m counts FIRST,
@@ -49,13 +49,24 @@ FIRST, LATER = 0, 1
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and standard deviation of groups of returns, arrays of one shape.
+    """Count, mean and standard deviation of groups of returns; arrays of one shape.
 
     Attributes:
-        n: int64, how many returns.
-        mean: float64, NaN where n = 0 or where precision was lost.
-        sd: float64, the sample standard deviation (with n - 1), NaN where n < 2 or precision was
-            lost. 0 means that all returns are equal, to the last bit.
+        n: int64, the number of returns.
+        mean: float64, in the unit of the rewards; NaN where n = 0 or where precision was lost.
+        sd: float64, the sample standard deviation (with n - 1); NaN where n < 2 or where precision
+            was lost. 0 means that all returns are equal, to the last bit.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.evidence import tabular
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 1, 2, 3], state=["ill", "well", "ill", "ill"],
+        ...     action=["drug", "wait", "wait", "drug"], reward=[0, 1, 0, 1],
+        ... )
+        >>> evidence = tabular.evidence(log, gamma=1.0)
+        >>> evidence.state.n.tolist(), evidence.state.mean.round(3).tolist()
+        ([3, 1], [0.667, 1.0])
     """
 
     n: Ints
@@ -68,10 +79,10 @@ def _join(
     source: Ints, top: Exponents, bottom: Exponents, sums: int, each: int, step: int, words: Ints,
     tops: Exponents, bottoms: Exponents,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
-    """Add up accumulators: words[k], with its window, is the sum of `each` of them.
+    """Add up accumulators: words[k], with its window, becomes the sum of `each` of them.
 
-    They are source[k·each + i] for step 1 (the actions of a state), and source[k + i·step] else
-    (FIRST and LATER of a pair).
+    They are source[k·each + i] for step 1 (the actions of a state), and source[k + i·step]
+    otherwise (FIRST and LATER of a pair).
     """
     for k in range(len(words)):
         begin = k * each if step == 1 else k
@@ -93,8 +104,8 @@ def _join_others(
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """Add up, for every pair, the other actions of its state: words (S·A, W) and its windows.
 
-    Taking the pair away from its state is exact, unless it alone made the window so high: then
-    the others are added up anew, in a window of their own.
+    Subtracting the pair from its state is exact, unless the pair alone made the window that high:
+    then the other actions are added up again, in a window of their own.
     """
     for s in range(len(state)):
         for cell in range(s * A, s * A + A):
@@ -140,19 +151,36 @@ def _raise(
 class Evidence:
     """Exact sufficient statistics of a log for decision points; immutable.
 
+    Below, S is the number of states, A of actions, W the width of one accumulator in words.
+
     Attributes:
-        words: int64 (2, S, A, W), the accumulators FIRST and LATER: a count, then the digits of the
-            sum of returns, then those of their squares (see `dprl._core.exact`).
-        top: int16 (2, S, A), the highest bit of any return of each accumulator: where its window
-            begins.
-        bottom: int16 (2, S, A), the lowest bit of any return of each.
-        span: float64 (S, 2), the smallest and the largest return at a first visit; NaN if none.
-        states: State labels.
-        actions: Action labels.
-        gamma: The discount of the returns.
-        visits: "first" (by trajectory) or "all" (by visit, carries no certificate).
-        n_episodes: Trajectories behind it.
-        sums: How many digits of a sum are kept; the rest of an accumulator is for squares.
+        words: int64 (2, S, A, W), the accumulators FIRST and LATER. Each holds a count, then the
+            digits of the sum of returns, then the digits of the sum of their squares (see
+            `dprl._core.exact`).
+        top: int16 (2, S, A), the highest bit of any return in each accumulator: where the window of
+            its digits begins.
+        bottom: int16 (2, S, A), the lowest bit of any return in each accumulator.
+        span: float64 (S, 2), the smallest and the largest return at a first visit; NaN without
+            visits.
+        states: The S state labels.
+        actions: The A action labels.
+        gamma: The discount of the returns, in (0, 1].
+        visits: "first" (counted by trajectory) or "all" (by visit; carries no certificate).
+        n_episodes: The number of episodes behind it.
+        sums: How many words hold the digits of a sum; the remaining words are for squares.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.evidence import tabular
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 1, 2, 3], state=["ill", "well", "ill", "ill"],
+        ...     action=["drug", "wait", "wait", "drug"], reward=[0, 1, 0, 1],
+        ... )
+        >>> evidence = tabular.evidence(log, gamma=1.0)
+        >>> evidence.actions, evidence.pair.n.tolist()
+        (('drug', 'wait'), [[2, 1], [0, 1]])
+        >>> evidence.pair.mean.tolist()
+        [[1.0, 0.0], [nan, 1.0]]
     """
 
     words: Ints
@@ -172,6 +200,7 @@ class Evidence:
         return words, self.top[which].ravel(), self.bottom[which].ravel()
 
     def _room(self, n: int) -> Sums:
+        """Empty accumulators (n, W) with their windows (n,)."""
         words = np.zeros((n, self.words.shape[-1]), np.int64)
         return words, np.empty(n, np.int16), np.empty(n, np.int16)
 
@@ -242,10 +271,27 @@ class Evidence:
         return np.asarray(first.sum(axis=1, keepdims=True) - first)
 
     def not_worse(self, tolerance: float) -> NDArray[np.bool_]:
-        """Where Q̂(s,a) >= V̂(s), or falls short by a rounding error at most; bool (S, A).
+        """Where Q̂(s,a) >= V̂(s), or is smaller by no more than a rounding error.
 
-        Q̂ >= V̂ is decided exactly, by cross-multiplying the integer sums. `tolerance` is the share
-        of the size of the returns at s (the root of their mean square) that counts as rounding.
+        Q̂ >= V̂ is decided exactly, by cross-multiplying the integer sums.
+
+        Args:
+            tolerance: The share of the size of the returns at s (the root of their mean square)
+                that counts as a rounding error, at least 0.
+
+        Returns:
+            bool (S, A); false where a pair was never seen.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.evidence import tabular
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 1, 2, 3], state=["ill", "well", "ill", "ill"],
+            ...     action=["drug", "wait", "wait", "drug"], reward=[0, 1, 0, 1],
+            ... )
+            >>> evidence = tabular.evidence(log, gamma=1.0)
+            >>> evidence.not_worse(1e-9).tolist()
+            [[True, False], [False, True]]
         """
         out = np.empty(self._shape, np.bool_)
         _compare(*self._pair[:2], *self._state[:2], self.sums, out)
@@ -255,9 +301,30 @@ class Evidence:
         return np.asarray((self.n_pair > 0) & (out | near))
 
     def merge(self, other: Evidence) -> Evidence:
-        """The evidence of both parts of a log (split between episodes) together.
+        """The evidence of two parts of a log together, if the log was split between episodes.
 
-        It equals the evidence of the whole to the last bit.
+        It equals the evidence of the whole log to the last bit.
+
+        Args:
+            other: The evidence of the other part, with the same labels, discount and way of
+                counting.
+
+        Returns:
+            The merged evidence.
+
+        Raises:
+            LogError: If labels, discount or way of counting differ, or the sum would hold too many
+                returns.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.evidence import tabular
+            >>> log = risky_arms().sample(100, seed=0)
+            >>> first = tabular.evidence(log.take(range(40)), gamma=1.0)
+            >>> second = tabular.evidence(log.take(range(40, 100)), gamma=1.0)
+            >>> whole = tabular.evidence(log, gamma=1.0)
+            >>> bool((first.merge(second).state.n == whole.state.n).all())
+            True
         """
         for name in ("states", "actions", "gamma", "visits", "sums"):
             if getattr(self, name) != getattr(other, name):
@@ -292,6 +359,6 @@ def check_summands(n: int) -> None:
     """Refuse more returns than an exact sum can hold."""
     if n >= LIMIT:
         raise LogError(
-            f"evidence holds fewer than 2^30 returns a state; this log may have {n:,}.",
+            f"evidence can hold fewer than 2^30 returns per state; this log may have {n:,}.",
             do="Fit to a part of it.",
         )

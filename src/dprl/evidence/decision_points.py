@@ -1,4 +1,4 @@
-r"""Decision points: where the log may speak (the paper's Eq. 1 = Eq. 6).
+"""Decision points: the states where the log has enough evidence (the paper's Eq. 1 = Eq. 6).
 
     allowed(s,a) := n(s,a) >= n_min  and  Q̂(s,a) >= V̂(s)
                     and (contrast)  n(s) - m(s,a) >= n_min
@@ -9,12 +9,13 @@ Raising n_min never adds an allowed pair.
 Departures from the paper:
 
 * `contrast` is ours, and on by default: enough trajectories must have done *otherwise* at s.
-  Without it the rule may recommend the usual action on the word of two or three rare alternatives.
-  It only shrinks the allowed set, so every guarantee survives. `contrast=False` is the paper's.
+  Without it, the rule may recommend the usual action because of two or three rare alternatives.
+  It only makes the allowed set smaller, so every guarantee still holds. `contrast=False` is the
+  paper's rule.
 * Q̂ >= V̂ is decided on integer sums (see `dprl.evidence._evidence`), so ties are ties. Returns
-  that are equal on paper may still differ by rounding: falling short by 1e-9 of the size of the
-  returns at s (the root of their mean square) counts as equal. A share, not an amount: multiplying
-  all rewards by a positive number changes no decision.
+  that are equal on paper may still differ by rounding: a difference of up to 1e-9 of the size of
+  the returns at s (the root of their mean square) counts as equal. This is a share and not an
+  amount, so that multiplying all rewards by a positive number changes no decision.
 * Actions that are not always available in a state are never allowed there.
 """
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows"]
 
 TOLERANCE = 1e-9
-"""Share of the size of the returns at a state that counts as rounding."""
+"""The share of the size of the returns at a state that counts as a rounding error."""
 
 
 def allowed(
@@ -43,7 +44,29 @@ def allowed(
     contrast: bool = True,
     available: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
-    """Eq. 1: the pairs (s, a) a policy may choose, bool (S, A)."""
+    """Eq. 1: the pairs (s, a) that a policy may choose.
+
+    Args:
+        evidence: The evidence of a log with S states and A actions.
+        n_min: Trajectories an action needs before it may be chosen: a whole number >= 1, or
+            infinity.
+        contrast: Whether n_min trajectories must also have done something else in the state.
+            Default True; False is the paper's rule.
+        available: bool (S, A), pairs that are always available. Default None: all.
+
+    Returns:
+        bool (S, A). A state with an allowed action is a decision point.
+
+    Raises:
+        ParameterError: If `n_min` is not a whole number >= 1 or infinity.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> from dprl.evidence import allowed, tabular
+        >>> evidence = tabular.evidence(risky_arms().sample(1_000, seed=0), gamma=1.0)
+        >>> [evidence.actions[a] for a in allowed(evidence, n_min=50)[0].nonzero()[0]]
+        ['b1']
+    """
     n_min = check_n_min(n_min)
     pairs = (evidence.n_pair >= n_min) & evidence.not_worse(TOLERANCE)
     if contrast:
@@ -54,7 +77,7 @@ def allowed(
 
 
 def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row with the largest q of each decision point, the first of those equal to rounding.
+    """The row with the largest q of each decision point; the first of those equal to rounding.
 
     q (rows,); rows first[p]:first[p + 1] belong to point p.
     """
@@ -67,7 +90,7 @@ def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.in
 
 
 def best_choice(q: NDArray[np.float64], pairs: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 where none is."""
+    """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 without one."""
     choice = np.full(len(q), -1, np.int32)
     points = np.flatnonzero(pairs.any(axis=1))
     first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))

@@ -1,9 +1,9 @@
-"""Evidence of a log with discrete states: one pass, no object per step.
+"""Evidence of a log with discrete states: two passes over the rows, no Python object per step.
 
-Two passes. In the first, each state is asked whether it was seen in this episode and with which
-actions (a stamp and a few bits a state: no set, no table of pairs, nothing to clear between
-episodes), which says where a row's return belongs; then, backwards, the return is built up, to find
-how large the returns of every accumulator are. The second adds them up, as digits (see
+The first pass finds, for each row, where its return belongs: each state keeps a stamp of the last
+group that visited it and bits for the actions taken there, so nothing has to be cleared between
+episodes. Going backwards through the episode it then computes the returns, to find how large the
+returns of every accumulator are. The second pass adds the returns up, as digits (see
 `dprl._core.exact`).
 """
 
@@ -23,10 +23,10 @@ from dprl.evidence._evidence import Evidence, check_summands
 from dprl.logs.log import Log
 from dprl.logs.returns import refuse_overflow
 
-__all__ = ["Occurrences", "availability", "evidence", "tally"]
+__all__ = ["Occurrences", "availability", "count", "evidence"]
 
 LARGEST_TABLE = 1 << 26
-"""Pairs (s, a) above which a dense table of accumulators would not fit an ordinary machine."""
+"""The most pairs (s, a) for which a dense table of accumulators fits an ordinary machine."""
 
 
 @compiled
@@ -46,11 +46,11 @@ def _measure(
 ) -> int:  # pragma: no cover - compiled
     """Find out which rows count, and how large the returns of every accumulator are.
 
-    group (E,): whose episode it is; episodes of a group lie side by side and count as one.
+    group (E,): the group of each episode. Episodes of a group follow each other and count as one.
     seen (S·W, 2), W = ceil(A / 32): for each state and each 32 actions, the last group that came
-        there and bits of the actions it took.
+        to the state, and bits for the actions it took.
     role (N,): 1 where a row belongs to FIRST of its pair, 2 to LATER, 0 where it does not count.
-    top, bottom (2·S·A,): the highest and lowest bit of the returns of FIRST, then LATER.
+    top, bottom (2·S·A,): the highest and lowest bit of the returns of FIRST, then of LATER.
 
     Returns the last row whose return is not finite, or -1.
     """
@@ -102,7 +102,7 @@ def _add_up(
 ) -> None:  # pragma: no cover - compiled
     """Add the returns of the episodes of `starts` to the accumulators.
 
-    role (N,) and top (2·S·A,) as `_measure` found them.
+    role (N,) and top (2·S·A,): as `_measure` found them.
     words (2·S·A, 1 + SUMS + SQUARES): FIRST of all pairs, then LATER.
     span (S, 2): the smallest and the largest return of FIRST, NaN before there is one.
     """
@@ -130,12 +130,12 @@ def _add_up(
 
 @dataclass(frozen=True, eq=False)
 class Occurrences:
-    """Which rows of a log were counted, remembered for the semi-MDP.
+    """Which rows of a log were counted; the semi-MDP needs to know.
 
     Attributes:
-        counted: bool (N,), first occurrences of their pair in their episode.
-        ranges: The parts of the log, as ranges of episodes.
-        n: For each part int64 (S, A), how many rows of each pair were counted in it.
+        counted: bool (N,), rows that are the first occurrence of their pair in their episode.
+        ranges: The parts of the log that were counted at the same time, as ranges of episodes.
+        n: For each part int64 (S, A), the number of rows of each pair that were counted in it.
     """
 
     counted: NDArray[np.bool_]
@@ -149,18 +149,31 @@ def evidence(
     """Evidence of a log with discrete states.
 
     Args:
-        log: The log.
+        log: The log; its states are labels.
         gamma: Discount in (0, 1].
-        visits: "first" counts trajectories; "all" counts visits and carries no certificate.
-        threads: How many threads; by default the cores at hand. The answer does not depend on it.
+        visits: "first" counts trajectories; "all" counts visits and carries no certificate. Default
+            "first".
+        threads: Number of threads. Default None: one per core. The result does not depend on it.
+
+    Returns:
+        The evidence, over all states and actions of the log.
+
+    Raises:
+        LogError: If states are features, there are too many pairs, or a return is not finite.
+        ParameterError: If `gamma` or `visits` is not allowed.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> evidence(risky_arms().sample(100, seed=0), gamma=0.99).state.n[0]
+        np.int64(100)
     """
-    return tally(log.gathered(), gamma, visits=visits, threads=threads)[0]
+    return count(log.gathered(), gamma, visits=visits, threads=threads)[0]
 
 
-def tally(
+def count(
     log: Log, gamma: float, *, visits: Visits = "first", threads: int | None = None
 ) -> tuple[Evidence, Occurrences]:
-    """`evidence`, and which rows it counted; of a gathered log."""
+    """`evidence` of a gathered log, together with the rows that it counted."""
     gamma = check_gamma(gamma)
     check_visits(visits)
     threads = check_threads(threads)
@@ -185,20 +198,20 @@ def tally(
         )  # fmt: skip
         return words.reshape(2, S, A, -1), span
 
-    found = in_parts(part, ranges)
-    n = tuple(words[..., COUNT].sum(axis=0) for words, _ in found)
-    total, span = found[0]
-    for words, other in found[1:]:
+    sums_of_parts = in_parts(part, ranges)
+    n = tuple(words[..., COUNT].sum(axis=0) for words, _ in sums_of_parts)
+    total, span = sums_of_parts[0]
+    for words, other in sums_of_parts[1:]:
         total += words
         np.fmin(span[:, 0], other[:, 0], out=span[:, 0])
         np.fmax(span[:, 1], other[:, 1], out=span[:, 1])
     for array in (total, top, bottom, span):
         array.setflags(write=False)
-    known = Evidence(
+    gathered_evidence = Evidence(
         total, top.reshape(2, S, A), bottom.reshape(2, S, A), span, log.states, log.actions, gamma,
         visits, log.n_episodes,
     )  # fmt: skip
-    return known, Occurrences(role > 0, tuple(ranges), n)
+    return gathered_evidence, Occurrences(role > 0, tuple(ranges), n)
 
 
 def _windows(
@@ -225,16 +238,16 @@ def _windows(
             refuse_overflow(log, row)
         return top, bottom
 
-    found = in_parts(part, ranges)
-    top, bottom = found[0]
-    for highest, lowest in found[1:]:
+    bits_of_parts = in_parts(part, ranges)
+    top, bottom = bits_of_parts[0]
+    for highest, lowest in bits_of_parts[1:]:
         np.maximum(top, highest, out=top)
         np.minimum(bottom, lowest, out=bottom)
     return top, bottom
 
 
 def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
-    """Ranges of episodes of about equal rows that tear no group apart."""
+    """Ranges of episodes with about equal numbers of rows; no group is divided."""
     if (np.diff(log.group) < 0).any():
         raise ParameterError(
             "episodes of a group must lie side by side to be counted.",
@@ -247,10 +260,25 @@ def _whole_groups(log: Log, threads: int | None) -> list[tuple[int, int]]:
 
 
 def availability(log: Log) -> NDArray[np.bool_] | None:
-    """bool (S, A): actions available on *every* visit of a state; None where the log does not say.
+    """Actions that were available on *every* visit of a state; None if the log does not say.
 
-    Where rows of one state disagree, an action counts as available only if it always was: a policy
-    must never name what may not be on offer.
+    If rows of one state disagree, an action counts as available only if it always was: a policy
+    must never name an action that may not be available.
+
+    Args:
+        log: The log, with S states and A actions.
+
+    Returns:
+        bool (S, A), or None.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 2], state=["s", "s"], action=["a", "b"], reward=[0, 1],
+        ...     available=["a|b|c", "a|b"],
+        ... )
+        >>> availability(log).tolist()
+        [[True, True, False]]
     """
     if log.available is None or log.menus is None:
         return None

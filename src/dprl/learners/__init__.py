@@ -1,7 +1,8 @@
 """From a log to a policy: `fit(log)`.
 
-A learner is a frozen set of parameters. DPRL for labels (the paper's Algorithm 1) and for features
-(Algorithm 3) are here; `baselines` has the rivals behind the same method.
+A learner is an immutable set of parameters. DPRL for labels (the paper's Algorithm 1) and for
+features (Algorithm 3) are here; `baselines` holds the methods it is compared with, which have the
+same method `fit`.
 """
 
 from __future__ import annotations

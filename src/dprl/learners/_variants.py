@@ -1,12 +1,12 @@
 """A learner with other settings: one of dprl's, or one of your own.
 
-A learner is anything with `fit(log)` that returns a policy. To be tried with several settings it is
+A learner is anything with `fit(log)` that returns a policy. To try several settings, it must be
 
 * a dataclass with a field for each setting, which `dataclasses.replace` fills; or
 * an object with a method `with_settings(**settings)` that returns a learner with these settings,
-  and leaves itself as it was.
+  and does not change the object itself.
 
-A learner that can share work among settings has `fit_each(log, settings)` too, which yields a
+A learner that can share work between settings also has `fit_each(log, settings)`, which yields a
 policy for each of them.
 """
 
@@ -31,7 +31,7 @@ NEEDS = (
 def grid_of(
     learner: Any, n_min: Sequence[float], radius: Sequence[float] | None
 ) -> list[dict[str, float]]:
-    """Every setting, those of one radius side by side; each is tried on the learner's own check."""
+    """Every setting, grouped by radius; the learner's own checks are run on each of them."""
     grid: dict[str, Sequence[float]] = {"n_min": n_min}
     if radius is not None:
         grid = {"radius": radius, **grid}
@@ -41,14 +41,14 @@ def grid_of(
             raise ParameterError(f"{name} must be a list of values to try; got {values!r}.")
         if len(set(values)) != len(values):
             raise ParameterError(f"{name} lists a value twice: {list(values)!r}.")
-    found = [dict(zip(grid, place, strict=True)) for place in itertools.product(*grid.values())]
-    for setting in found:
+    settings = [dict(zip(grid, place, strict=True)) for place in itertools.product(*grid.values())]
+    for setting in settings:
         variant(learner, setting)
-    return found
+    return settings
 
 
 def _check_learner(learner: Any, names: Sequence[str]) -> None:
-    """Refuse what cannot be fitted, or cannot be given these settings."""
+    """Refuse an object that cannot be fitted, or that does not have these settings."""
     if isinstance(learner, type):
         raise ParameterError(
             f"{learner.__name__} is a class, not a learner.",
@@ -59,19 +59,19 @@ def _check_learner(learner: Any, names: Sequence[str]) -> None:
         raise ParameterError(f"{kind} has no {names[-1]} to vary: it is no learner.", do=needs)
     if hasattr(learner, "with_settings"):
         return
-    known = {field.name for field in fields(learner)} if is_dataclass(learner) else set()
+    field_names = {field.name for field in fields(learner)} if is_dataclass(learner) else set()
     for name in names:
-        if name not in known:
+        if name not in field_names:
             raise ParameterError(f"{kind} has no {name} to vary.", do=needs)
 
 
 def variant(learner: Any, setting: Mapping[str, float]) -> Any:
-    """The learner with these settings; everything else about it stays."""
+    """The learner with these settings; everything else about it stays the same."""
     try:
         if hasattr(learner, "with_settings"):
-            found = learner.with_settings(**setting)
+            learner_set = learner.with_settings(**setting)
         else:
-            found = replace(learner, **setting)
+            learner_set = replace(learner, **setting)
     except DprlError:
         raise
     except (TypeError, ValueError) as error:
@@ -80,18 +80,18 @@ def variant(learner: Any, setting: Mapping[str, float]) -> Any:
             f"{type(error).__name__}: {error}",
             NEEDS.format(names=", ".join(setting)),
         ) from error
-    if not callable(getattr(found, "fit", None)):
+    if not callable(getattr(learner_set, "fit", None)):
         raise ParameterError(
-            f"with_settings of {type(learner).__name__} returned a {type(found).__name__}, which "
-            "has no fit.",
+            f"with_settings of {type(learner).__name__} returned a {type(learner_set).__name__}, "
+            "which has no fit.",
             _words(setting),
             "It must return a learner: an object with fit(log).",
         )
-    return found
+    return learner_set
 
 
 def fitted(learner: Any, train: Log, settings: Sequence[Mapping[str, float]]) -> Iterator[Any]:
-    """The policy of every setting, from shared evidence where the learner can share it."""
+    """The policy of every setting, from shared evidence if the learner can share it."""
     if hasattr(learner, "fit_each"):
         yield from learner.fit_each(train, settings)
     else:
@@ -100,4 +100,5 @@ def fitted(learner: Any, train: Log, settings: Sequence[Mapping[str, float]]) ->
 
 
 def _words(setting: Mapping[str, float]) -> str:
+    """The settings as text, for messages."""
     return ", ".join(f"{name} = {value!r}" for name, value in setting.items())

@@ -1,14 +1,15 @@
-r"""DPRL for continuous states (the paper's Algorithm 3), and planning beyond it.
+"""DPRL for continuous states (the paper's Algorithm 3), and planning beyond it.
 
-The state is what lies within `radius`: n(s,a), Q̂(s,a), n(s), V̂(s) over the ball, by trajectory
-(`visits="first"`: the first neighbour of each) or by neighbour (`"all"`: what the paper did in
-practice; lower variance, no certificate). The rule is the one of labelled states (Eq. 1 = Eq. 6).
+What lies within `radius` of a place takes the role of a state: n(s,a), Q̂(s,a), n(s) and V̂(s) are
+computed over this ball, by trajectory (`visits="first"`: the first neighbour of each trajectory)
+or by neighbour (`"all"`: what the paper did in practice; lower variance, no certificate). The rule
+is that of labelled states (Eq. 1 = Eq. 6).
 
 Departures from the paper: the test is n(s,a) >= n_min for some action (its `<=` on n(s) is a slip);
-neighbours share the action exactly, so there is no weight of 10,000 on it; training points leave
-their own trajectory out (a point that may vote for itself leaks); `contrast`, as for labels;
-`plan=True` plans over many decisions (see `dprl.planning._neighbor_semi_mdp`), which the paper
-leaves to others.
+neighbours have exactly the same action, so the action needs no weight of 10,000; training points
+leave out their own trajectory (otherwise a point would count as evidence for itself); `contrast`,
+as for labels; `plan=True` plans over many decisions (see `dprl.planning._neighbor_semi_mdp`), which
+the paper does not do.
 """
 
 from __future__ import annotations
@@ -56,14 +57,29 @@ class DPRLContinuous:
     """DPRL for states of numeric features.
 
     Attributes:
-        n_min: Trajectories an action needs near a state before it may be suggested.
-        radius: How far neighbours may be, in the metric.
+        n_min: The number of trajectories an action needs near a state before it may be suggested: a
+            whole number >= 1, or infinity (always defer).
+        radius: The largest distance of a neighbour, in the metric; at least 0.
         gamma: Discount in (0, 1].
-        metric: How far apart two states are.
-        visits: "first" counts trajectories; "all" counts every neighbour (no certificate).
-        contrast: Also require n_min that did otherwise; False is the paper's rule.
-        plan: Plan over many decisions; False takes the best single one.
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        metric: How the distance between two states is measured. Default `Metric()`.
+        visits: "first" (the default) counts trajectories; "all" counts neighbours and carries no
+            certificate.
+        contrast: Whether n_min trajectories must also have done something else near the state.
+            Default True; False is the paper's rule.
+        plan: Whether to plan over many decisions. Default True; False takes the best single one.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.envs import PointMass
+        >>> log = PointMass().sample(200, seed=0)
+        >>> policy = dprl.DPRLContinuous(n_min=20, radius=0.5, gamma=0.97, cut="drop").fit(log)
+        >>> policy.act([[0.35, 0.5], [0.99, 0.99]])
+        ['down', DEFER]
     """
 
     n_min: float
@@ -87,13 +103,50 @@ class DPRLContinuous:
         check_flag("plan", self.plan)
 
     def fit(self, log: Log) -> NeighborPolicy:
-        """The policy this log supports."""
+        """The policy that a log supports.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy: it acts where there is enough evidence nearby, and defers elsewhere.
+
+        Raises:
+            LogError: If the log is empty or has labels as states.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=0.97, cut="drop").fit(log)
+            >>> policy.feature_names
+            ('x', 'y')
+        """
         return next(self.fit_each(log, [{}]))
 
     def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[NeighborPolicy]:
-        """The policy for each setting of n_min and radius, over one set of points.
+        """The policy of each setting of n_min and radius, over one set of points.
 
-        What was found around a place is remembered while settings of one radius follow each other.
+        Counts around a place are kept in memory while settings of one radius follow each other.
+
+        Args:
+            log: The training log; its states are features.
+            settings: Settings to try; each is a mapping that may set "n_min" and "radius".
+
+        Yields:
+            The policy of each setting, in their order.
+
+        Raises:
+            ParameterError: If a setting sets anything else.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=0.97, cut="drop")
+            >>> settings = [{"n_min": 2}, {"n_min": 9}]
+            >>> [policy.parameters["n_min"] for policy in learner.fit_each(log, settings)]
+            [2, 9]
         """
         learners = [
             replace(self, **setting) for setting in check_grid(settings, ("n_min", "radius"))
@@ -151,7 +204,7 @@ class DPRLContinuous:
                     engine.forget()
 
     def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
-        """What each training point counts for a plan, (N,)."""
+        """float64 (N,): the value of each training point in a plan over many decisions."""
         known, pairs = policy.allowed_at(points.z, points.episode)
         ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
         semi = elevate_neighbors(
@@ -160,7 +213,16 @@ class DPRLContinuous:
         return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
 
     def settings(self) -> dict[str, Any]:
-        """The learner as it goes into a policy's parameters."""
+        """The learner as values JSON can hold, for the parameters of a policy.
+
+        Returns:
+            The name of the learner and its settings; n_min is None where it is infinite.
+
+        Example:
+            >>> import dprl
+            >>> dprl.DPRLContinuous(n_min=20, radius=1, gamma=0.99).settings()["radius"]
+            1.0
+        """
         settings = asdict(self)
         settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)

@@ -34,7 +34,7 @@ from dprl.evidence.tabular import (
     LARGEST_TABLE,
     Occurrences,
     availability,
-    tally,
+    count,
 )
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
@@ -51,12 +51,27 @@ class DPRLDiscrete:
     """DPRL for labelled states.
 
     Attributes:
-        n_min: Trajectories an action needs behind it before it may be suggested.
+        n_min: The number of trajectories an action needs before it may be suggested: a whole number
+            >= 1, or infinity (always defer).
         gamma: Discount in (0, 1].
-        contrast: Also require n_min trajectories that did otherwise; False is the paper's rule.
-        plan: Plan over many decisions; False takes the best single one (argmax Q̂).
-        visits: "first" counts trajectories; "all" counts visits (for comparison, no certificate).
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        contrast: Whether n_min trajectories must also have done something else in the state.
+            Default True; False is the paper's rule.
+        plan: Whether to plan over many decisions. Default True; False takes the best single
+            decision (argmax Q̂).
+        visits: "first" (the default) counts trajectories; "all" counts visits, for comparison, and
+            carries no certificate.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.envs import risky_arms
+        >>> policy = dprl.DPRLDiscrete(n_min=92, gamma=1.0).fit(risky_arms().sample(1_000, seed=0))
+        >>> policy.act(["s0", "s-b1"])
+        ['b1', DEFER]
     """
 
     n_min: float
@@ -75,18 +90,56 @@ class DPRLDiscrete:
         check_flag("plan", self.plan)
 
     def fit(self, log: Log) -> Policy:
-        """The policy this log supports."""
+        """The policy that a log supports.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy: it acts at decision points and defers everywhere else.
+
+        Raises:
+            LogError: If the log is empty or has features as states.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=92, gamma=1.0)
+            >>> learner.fit(log).act(["s0"])
+            ['b1']
+        """
         return next(self.fit_each(log, [{}]))
 
     def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
-        """The policy for each setting of n_min, from evidence gathered once."""
+        """The policy of each setting of n_min, from evidence that is gathered once.
+
+        Args:
+            log: The training log; its states are labels.
+            settings: Settings to try; each is a mapping that may only set "n_min".
+
+        Yields:
+            The policy of each setting, in their order.
+
+        Raises:
+            ParameterError: If a setting sets anything else.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=10, gamma=1.0)
+            >>> policies = learner.fit_each(log, [{"n_min": 92}, {"n_min": 200}])
+            >>> [policy.act(["s0"]) for policy in policies]
+            [['b1'], [DEFER]]
+        """
         learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut).gathered()
-        known, occurrences = tally(settled, self.gamma, visits=self.visits)
+        known, occurrences = count(settled, self.gamma, visits=self.visits)
         offered = availability(log)
         for learner in learners:
             pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)
@@ -102,7 +155,16 @@ class DPRLDiscrete:
             )
 
     def settings(self) -> dict[str, Any]:
-        """The learner as it goes into a policy's parameters."""
+        """The learner as values JSON can hold, for the parameters of a policy.
+
+        Returns:
+            The name of the learner and its settings; n_min is None where it is infinite.
+
+        Example:
+            >>> import dprl
+            >>> dprl.DPRLDiscrete(n_min=20, gamma=0.99).settings()["n_min"]
+            20
+        """
         n_min = None if math.isinf(self.n_min) else int(self.n_min)
         settings = {**asdict(self), "n_min": n_min, "gamma": float(self.gamma)}
         return {"learner": type(self).__name__, **settings}
@@ -110,9 +172,29 @@ class DPRLDiscrete:
     def choose(
         self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """The chosen action of each state (S,), -1 for DEFER, and the planned values (S, A).
+        """The chosen action of each state, from evidence that learners with one gamma can share.
 
-        From the evidence of a settled log, which learners of one gamma can share.
+        Args:
+            log: A gathered log without cut episodes, with S states and A actions.
+            known: Its evidence, from `dprl.evidence.tabular.count`.
+            occurrences: The rows that were counted, from the same call.
+            pairs: bool (S, A), the pairs that may be chosen.
+
+        Returns:
+            int32 (S,), the code of the chosen action, -1 for DEFER; and float64 (S, A), the planned
+            values, NaN for pairs that may not be chosen.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.evidence import allowed, tabular
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> evidence, occurrences = tabular.count(log, gamma=1.0)
+            >>> learner = dprl.DPRLDiscrete(n_min=92, gamma=1.0)
+            >>> pairs = allowed(evidence, n_min=92)
+            >>> choice, planned = learner.choose(log, evidence, occurrences, pairs)
+            >>> choice[:3].tolist()
+            [0, -1, -1]
         """
         choice = best_choice(known.pair.mean, pairs)
         planned = np.where(pairs, known.pair.mean, np.nan)

@@ -1,8 +1,8 @@
 """From a table of decisions to a `Log`.
 
-Files, dataframes, arrays and other libraries' episodes come in; every rule of a log is checked, and
-a frozen `Log` of flat columns goes out, with returns, splits by whole groups, and cut episodes
-treated as the user chose. Nothing here learns.
+Files, dataframes, arrays and episodes of other libraries come in; every rule of a log is checked,
+and an immutable `Log` of flat columns goes out, with returns, splits by whole groups, and cut
+episodes treated as the user chose. Nothing in this package learns.
 """
 
 from __future__ import annotations

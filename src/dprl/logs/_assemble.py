@@ -1,4 +1,4 @@
-"""From columns to a Log: judge, drop, sort, code."""
+"""From columns to a Log: check the rows, drop episodes, sort, and code labels."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
 def build(columns: Columns, **options: Any) -> Log:
-    """The log of these columns, or the first error as a LogError. Options as in `examine`."""
+    """The log of these columns; the first error is raised. Options as in `examine`."""
     report = examine(columns, **options)
     for finding in report.findings:
         if finding.level == "error":
             raise finding.error()
-        if finding.rule == "missing":  # dropped as asked, and never without a word
+        if finding.rule == "missing":  # dropped as requested, but never silently
             warnings.warn(finding.what, MissingWarning, stacklevel=3)
-        if finding.rule == "spellings":  # not merged, and never without a word
+        if finding.rule == "spellings":  # not merged, but never silently
             warnings.warn(f"{finding.what} First: {finding.where}.", LabelWarning, stacklevel=3)
-    if report.log is None:  # no error, no log: cannot happen, and must not pass if it does
+    if report.log is None:  # cannot happen; it must not pass unnoticed if it does
         raise LogError("no log could be made of these rows.")
     return report.log
 
@@ -54,47 +54,52 @@ def examine(
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
 ) -> CheckResult:
-    """Everything the rules find, and the log where one can be made.
+    """Everything the rules find, and the log if one can be made.
 
     Args:
-        columns: The rows.
+        columns: The rows of the source.
         missing: "error", or "drop-episodes" to leave out every episode with a missing value.
-        states: The state labels there are, in their order; any other is an error.
-        actions: The same for actions; ties go to the one named first.
-        reward_range: Smallest and largest possible reward; anything outside is an error.
+            Default "error".
+        states: The state labels that may occur, in their order; any other is an error. Default
+            None: all that occur.
+        actions: The same for actions; of equally good actions the one named first wins. Default
+            None.
+        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
+            None.
     """
     check_choice("missing", missing, ("error", "drop-episodes"))
     c = columns
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if missing == "drop-episodes" and c.n and not (c.episode.codes < 0).any():
         c, dropped = _without_missing(c)
-        found += dropped
-    found += [f for rule in ROW_RULES if (f := rule(c)) is not None]
+        findings += dropped
+    findings += [f for rule in ROW_RULES if (f := rule(c)) is not None]
     for part, declared in (("state", states), ("action", actions)):
         if f := unknown_labels(c, part, declared):
-            found.append(f)
+            findings.append(f)
     if f := outside(c, reward_range):
-        found.append(f)
+        findings.append(f)
     log = None
-    errors = {f.rule for f in found if f.level == "error"}
+    errors = {f.rule for f in findings if f.level == "error"}
     if errors == {"missing"}:
-        c, _ = _without_missing(c)  # look at the rest, so that one check shows all there is
+        c, _ = _without_missing(c)  # check the other rows too, so that one report shows everything
         errors = set() if c.n else errors
     if not errors:
         order = _order(c)
         if f := rows_after_end(c, order):
-            found.append(f)
+            findings.append(f)
         else:
             log = _log(c, order, states, actions)
-            found += [f for rule in LOG_RULES if (f := rule(log)) is not None]
-    return CheckResult(tuple(sorted(found, key=lambda f: ORDER[f.level])), log)
+            findings += [f for rule in LOG_RULES if (f := rule(log)) is not None]
+    return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
 
 
 def _without_missing(c: Columns) -> tuple[Columns, list[Finding]]:
+    """The columns without episodes that have a missing value, and a finding about it."""
     rows = np.zeros(c.n, bool)
     where = missing_rows(c)
-    for some in where.values():
-        rows |= some
+    for missing_here in where.values():
+        rows |= missing_here
     if not rows.any():
         return c, []
     bad = np.zeros(len(c.episode.labels), bool)
@@ -112,7 +117,7 @@ def _without_missing(c: Columns) -> tuple[Columns, list[Finding]]:
 
 
 def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
-    """The rows to keep, with labels that no longer occur gone."""
+    """The rows to keep; labels that no longer occur are removed."""
 
     def required(column: Coded) -> Coded:
         used, codes = np.unique(column.codes[keep], return_inverse=True)
@@ -121,7 +126,7 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     def coded(column: Coded | None) -> Coded | None:
         return None if column is None else required(column)
 
-    def plain(column: NDArray[Any] | None) -> NDArray[Any] | None:
+    def rows_of(column: NDArray[Any] | None) -> NDArray[Any] | None:
         return None if column is None else column[keep]
 
     ended = None
@@ -136,15 +141,15 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
         available=coded(c.available),
         ended=ended,
         reward=c.reward[keep],
-        features=plain(c.features),
-        time=plain(c.time),
-        time_missing=plain(c.time_missing),
-        offset=plain(c.offset),
+        features=rows_of(c.features),
+        time=rows_of(c.time),
+        time_missing=rows_of(c.time_missing),
+        offset=rows_of(c.offset),
     )
 
 
 def _order(c: Columns) -> NDArray[np.int64]:
-    """The rows sorted by episode and time (or by their own order where there is no time)."""
+    """The order that sorts rows by episode and time (by row number where there is no time)."""
     e = c.episode.codes
     rising = e[1:] >= e[:-1]
     if c.time is None:
@@ -155,7 +160,7 @@ def _order(c: Columns) -> NDArray[np.int64]:
 
 
 def _declared(column: Coded, declared: Sequence[Label] | None) -> Coded:
-    """The column coded by the declared labels, in their order."""
+    """The column coded by the declared labels, in the order they were declared."""
     if declared is None:
         return column
     place = {label: i for i, label in enumerate(declared)}
@@ -169,6 +174,7 @@ def _log(
     states: Sequence[Label] | None,
     actions: Sequence[Label] | None,
 ) -> Log:
+    """The log of these columns, with the rows in this order."""
     e = c.episode.codes[order]
     starts = np.flatnonzero(np.append(True, e[1:] != e[:-1]))
     action, state = c.action, c.state

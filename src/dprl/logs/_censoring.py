@@ -1,17 +1,17 @@
-r"""Episodes we stopped looking at: dropped, bootstrapped, or (said aloud) taken as ended.
+r"""Cut episodes, whose observation stopped early: dropped, bootstrapped, or treated as ended.
 
 A cut episode is never silently treated as terminal. `settle` returns a log in which every episode
-may be read as finished, so nothing below has to know about cuts:
+may be read as finished, so no code after it has to know about cuts:
 
 * ``"drop"``: cut episodes are left out. Biased where long or severe cases are the ones cut.
-* ``"bootstrap"``: the last row of a cut episode is only *where it was last seen*; it is taken off
-  and γ V̂(s_last) is added to the reward before it, so that G_t gets its γ^k V̂ of the last state.
-  V̂ is the self-consistent one: it solves V(s) = mean over first visits of s of the returns with
-  these tails inside, a sparse linear system. An episode whose last state has no such value (nothing
-  finished ever follows from it) is dropped. Where states are features, V̂ is that of the place the
-  episode was last seen in: the mean over the neighbours a learner would ask there (`near`), those
-  of its own trajectory left out; one equation a cut episode.
-* ``"terminal"``: taken as ended with nothing to come. Biased towards zero.
+* ``"bootstrap"``: the last row of a cut episode only says *where it was last seen*. This row is
+  removed and γ V̂(s_last) is added to the reward before it, so that G_t includes γ^k V̂ of the last
+  state. V̂ is self-consistent: it solves V(s) = mean, over first visits of s, of the returns that
+  include these values; a sparse linear system. An episode whose last state has no such value (no
+  finished episode follows from it) is dropped. Where states are features, V̂ belongs to the place
+  where the episode was last seen: the mean over the neighbours a learner would use there (`near`),
+  without those of its own trajectory; one equation per cut episode.
+* ``"terminal"``: treated as ended, with no further reward. Biased towards zero.
 * ``None`` (the default of every learner): as "terminal", with a CutWarning that says how many.
 """
 
@@ -37,21 +37,23 @@ from dprl.logs.returns import powers, returns
 __all__ = ["Near", "settle"]
 
 Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
-"""Numbers of places, and rows of a log that visit them."""
+"""Numbers of places, and the rows of a log that visit them: two arrays of equal length."""
 
 Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
-"""Rows of a gathered log that count near places of these features (k, d), asked by groups (k,)."""
+"""A function of a gathered log, places (k, d) and the group (k,) that asks at each of them.
+
+It returns the rows of the log that count as near each place."""
 
 
 def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) -> Log:
-    """The log with its cut episodes treated as asked; the log itself where none was cut.
+    """The log with its cut episodes treated as requested; the log itself if no episode was cut.
 
     Args:
-        log: With states that are labels or features.
-        gamma: The discount.
-        cut: The treatment.
-        near: To bootstrap over features: what is near (see
-            `dprl.evidence.neighbors._bootstrap_neighbors`).
+        log: A log whose states are labels or features.
+        gamma: Discount in (0, 1].
+        cut: The treatment: "drop", "bootstrap", "terminal", or None for "terminal" with a warning.
+        near: Only to bootstrap over features: a function that says what is near a place (see
+            `dprl.evidence.neighbors._bootstrap_neighbors`). Default None.
     """
     check_cut(cut)
     episodes = log.cut_episodes
@@ -79,7 +81,7 @@ def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) ->
 
 
 def _outside() -> int:
-    """How far up the stack the user's own line is, as `warnings.warn` counts from our caller."""
+    """The stack level of the user's own line of code, as `warnings.warn` counts from its caller."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dprl."):
         level, frame = level + 1, frame.f_back
@@ -87,6 +89,7 @@ def _outside() -> int:
 
 
 def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
+    """The log without these episodes; an error if none would be left."""
     keep = np.setdiff1d(np.arange(log.n_episodes), episodes)
     if not len(keep):
         raise LogError(
@@ -97,7 +100,7 @@ def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
 
 
 def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
-    """The log with each cut episode's last row off, and these rows (of the log as it was)."""
+    """The log without the last row of each cut episode, and those rows (numbers in `log`)."""
     is_cut = log.ended == CUT
     at = log.starts[1:][is_cut] - 1
     keep = np.ones(log.n_steps, bool)
@@ -128,7 +131,7 @@ def _list_first(
     states: NDArray[np.int32],
     rows: NDArray[np.int64],
 ) -> int:  # pragma: no cover - compiled
-    """List the first visits of every episode: their states and rows."""
+    """List the first visit of every state in every episode: states and rows."""
     seen = np.full(n_states, -1, np.int64)
     n = 0
     for e in range(len(starts) - 1):
@@ -142,6 +145,7 @@ def _list_first(
 
 
 def _first_visits(log: Log) -> Visits:
+    """The first visit of every state in every episode: states and rows."""
     states, rows = np.empty(log.n_steps, np.int32), np.empty(log.n_steps, np.int64)
     n = _list_first(log.starts, log.codes(), log.n_states, states, rows)
     return states[:n], rows[:n]
@@ -150,9 +154,11 @@ def _first_visits(log: Log) -> Visits:
 def _grounded(
     place: NDArray[Any], tail: NDArray[np.int64], n_places: int, gamma: float
 ) -> NDArray[np.bool_]:
-    """Places with a value: visited and, where nothing is discounted, followed by a finished end.
+    """bool (n_places,): places that have a value.
 
-    place, tail: of each visit, and where its episode was last seen (-1 if it finished).
+    A place has one if it was visited; without discount, also some finished episode must follow from
+    it. `place` and `tail` hold, for each visit, the place and where its episode was last seen (-1
+    if it finished).
     """
     grounded = np.zeros(n_places, bool)
     if gamma < 1:
@@ -167,6 +173,7 @@ def _grounded(
 
 
 def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
+    """The log with the value of the last state added to the end of each cut episode."""
     before = log.n_episodes
     log = log if near is None else log.gathered()
     lost = np.flatnonzero((log.ended == CUT) & (log.lengths == 1))

@@ -1,4 +1,4 @@
-"""Columns: a source's rows as they came, label columns coded, before anything is judged."""
+"""Columns: the rows of a source in their own order, labels coded, before any rule is checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MISSING_WORDS = ("", "NA", "NULL", "null", "NaN", "nan")
 """Text that stands for a missing value in a CSV file."""
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-"""A number as files write it."""
+"""The forms in which files write a number."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,18 @@ class Columns:
 
     Attributes:
         names: Part → name of the source's column ("episode" → "patient"); features → a list.
-        episode: Coded (N,).
-        action: Coded (N,).
-        reward: float64 (N,).
+        episode: Coded (N,), the episode of each row.
+        action: Coded (N,), the action of each row.
+        reward: float64 (N,), the reward of each row.
         state: Coded (N,), or None where states are features.
         features: float64 (N, d), or None where states are labels.
-        time: (N,) numbers or datetime64, those with a zone in UTC; or None.
-        time_missing: bool (N,), or None.
-        offset: int32 (N,), seconds the clock on the wall was ahead of UTC; None without zones.
-        group: Coded (N,), or None.
-        available: Coded (N,) whose labels are tuples of action labels, or None.
-        ended: Coded (N,), labels as the source wrote them, or None.
+        time: (N,) numbers or datetime64, those with a zone in UTC; None without a time column.
+        time_missing: bool (N,), where the time is missing; None without a time column.
+        offset: int32 (N,), seconds by which the local clock was ahead of UTC; None without zones.
+        group: Coded (N,), the group of each row; None without a group column.
+        available: Coded (N,) whose labels are tuples of action labels; None without that column.
+        ended: Coded (N,), labels as the source wrote them; None without that column.
+        feature_names: The d names of the features; empty where states are labels.
     """
 
     names: Mapping[str, Any]
@@ -85,7 +86,7 @@ class Columns:
         return len(self.reward)
 
     def place(self, row: int) -> str:
-        """Where a row is, for a person: its number from 1, its episode and its time."""
+        """The place of a row, for messages: its number from 1, its episode and its time."""
         code = self.episode.codes[row]
         parts = [f"{self.names['episode']}={self.episode.labels[code] if code >= 0 else '?'}"]
         if self.time is not None and self.time_missing is not None and not self.time_missing[row]:
@@ -98,7 +99,7 @@ class Columns:
 
 
 def _one_label(value: Any, name: str) -> Label:
-    """A Python label of one object, or a LogError."""
+    """The label one Python object stands for; a LogError if it is not a label."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -123,6 +124,7 @@ def _one_label(value: Any, name: str) -> Label:
 
 
 def _fraction(value: str, name: str) -> LogError:
+    """The error that labels are fractional numbers."""
     return LogError(
         f"{name!r} holds fractional numbers, which are not labels.",
         value,
@@ -132,7 +134,7 @@ def _fraction(value: str, name: str) -> LogError:
 
 
 def refuse_fractions(words: Iterable[str], name: str) -> None:
-    """Refuse labels read as text that are numbers, one and all, and not whole: doses, say."""
+    """Refuse labels read as text if all are numbers and some are not whole (doses, say)."""
     words = list(words)
     if all(NUMBER.fullmatch(word) for word in words):
         fractions = [word for word in words if not float(word).is_integer()]
@@ -155,10 +157,10 @@ def _sorted(labels: Iterable[Label], name: str) -> list[Label]:
 
 
 def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
-    """What labels read as text stand for: whole numbers where every one is written as such.
+    """What labels read as text stand for: whole numbers if all are written as whole numbers.
 
-    '007' is a name, not 7: leading zeros would make two different labels one. Nor do digits of
-    other scripts (wide ones, say) make a number.
+    '007' is a name, not 7: without its leading zeros two different labels could become one. Digits
+    of other scripts (full-width digits, say) do not make a number either.
     """
     labels = list(labels)
     for pattern in (r"(0|-?[1-9][0-9]{0,17})", r"(0|-?[1-9][0-9]{0,14})\.0+"):
@@ -176,7 +178,7 @@ def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
 
 
 def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> Coded:
-    """Code a column of labels; sorted labels, -1 where missing."""
+    """Code a column of labels: labels sorted, code -1 where missing."""
     if isinstance(values, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(values)
         values = values.data
@@ -216,7 +218,7 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
 
 
 def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> Coded:
-    """Code whole numbers or booleans; by a table where their range is small, else by sorting."""
+    """Code whole numbers or booleans: by a table if their range is small, else by sorting."""
     gone = np.zeros(len(array), bool) if missing is None else missing
     kept = array if missing is None else array[~gone]
     codes = np.full(len(array), -1, np.int32)
@@ -276,7 +278,7 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
 def numbers(
     values: Any, name: str, missing: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """A numeric column as float64, NaN where missing; refuses text."""
+    """A numeric column as float64, NaN where missing; text is refused."""
     if isinstance(values, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(values)
         values = values.data
@@ -309,10 +311,11 @@ def numbers(
 def times(
     values: Any, name: str, missing: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32] | None]:
-    """A column of times as something that sorts: numbers or dates, those with a zone in UTC.
+    """A column of times in a form that can be sorted: numbers or dates, those with a zone in UTC.
 
-    With it where it is missing, and how far its clock was ahead of UTC, in seconds (None where it
-    has no zone).
+    Returns:
+        The times (N,); bool (N,), where they are missing; and int32 (N,), the seconds by which the
+        local clock was ahead of UTC (None if the times have no zone).
     """
     if isinstance(values, Zoned):
         moments, gone, _ = times(values.moment, name, missing)
@@ -351,7 +354,7 @@ def times(
 def _offsets(
     kept: list[datetime.date], gone: NDArray[np.bool_], name: str
 ) -> NDArray[np.int32] | None:
-    """Seconds ahead of UTC (N,) of the dates that are not missing; None where none has a zone."""
+    """Seconds ahead of UTC (N,) of the dates that are not missing; None if none has a zone."""
     ahead = [v.utcoffset() if isinstance(v, datetime.datetime) else None for v in kept]
     known = [a for a in ahead if a is not None]
     if not known:
@@ -364,7 +367,7 @@ def _offsets(
 
 
 def refuse_mixed(name: str, zoned: int, total: int) -> NoReturn:
-    """Refuse times some of which have a zone: nobody knows how they follow one another."""
+    """Refuse a column where only some times have a zone: their order cannot be known."""
     raise LogError(
         f"{name!r} has a time zone in {zoned:,} of {total:,} times, and none in the others.",
         do="Write the zone of all of them, or of none.",
@@ -372,7 +375,7 @@ def refuse_mixed(name: str, zoned: int, total: int) -> NoReturn:
 
 
 def _naive(value: datetime.date) -> datetime.date:
-    """A date without its zone, in UTC."""
+    """A date in UTC, without its zone."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.UTC).replace(tzinfo=None)
     return value

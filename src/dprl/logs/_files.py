@@ -1,4 +1,4 @@
-"""CSV and Parquet files, read by DuckDB: everything as it stands there, nothing guessed."""
+"""CSV and Parquet files, read by DuckDB: every value as the file holds it, nothing guessed."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from dprl.logs._sources import Raw, choose, columns_of, no_column, one_column, q
 __all__ = ["Progress", "TableFile", "read_columns"]
 
 Progress: TypeAlias = Callable[[str, float], None]
-"""Called with the stage's name and the share of it that is done, 0 to 1."""
+"""A function that is called with the name of a stage and the share of it that is done, 0 to 1."""
 
 
 class _Files:
-    """A DuckDB connection over files, with the columns asked for in one table, as they came."""
+    """A DuckDB connection over files, with the requested columns in one table, unchanged."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _Files:
 
     @property
     def name(self) -> str:
-        """The files, as messages call them."""
+        """The name messages use for the files."""
         more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
         return f"{os.path.basename(self.files[0])!r}{more}"
 
@@ -81,13 +81,15 @@ class _Files:
             ) from error
 
     def every_file_has(self, names: Iterable[str]) -> None:
-        """Refuse a file without a column that others have: its rows would count as missing."""
+        """Refuse a file that lacks a column others have: its rows would count as missing."""
         if len(self.files) < 2:
             return
         for file, columns in columns_of_files(self.files, self.kind, self.run).items():
-            known = {column.lower() for column in (*columns, *self.folders)}  # R is r to DuckDB
+            columns_in_file = {
+                column.lower() for column in (*columns, *self.folders)
+            }  # R is r to DuckDB
             for name in names:
-                if name.lower() not in known:
+                if name.lower() not in columns_in_file:
                     raise LogError(
                         f"{os.path.basename(file)!r} has no column {name!r}, which others have.",
                         f"its columns are {', '.join(map(repr, sorted(columns)[:12]))}",
@@ -95,7 +97,7 @@ class _Files:
                     )
 
     def load(self, names: Iterable[str]) -> None:
-        """Read the columns into table `raw`, where they are called c0, c1 and so on."""
+        """Read the columns into the table `raw`, where they are called c0, c1 and so on."""
         self.place = {name: f"c{i}" for i, name in enumerate(names)}
         select = ", ".join(f"{quoted(name)} AS {c}" for name, c in self.place.items())
         done = threading.Event()
@@ -122,9 +124,10 @@ class _Files:
             return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
 
     def labels(self, name: str, fractions: bool = True) -> Coded:
-        """A column of labels, coded inside DuckDB: no Python object a row.
+        """A column of labels, coded inside DuckDB so that no Python object is made per row.
 
-        Where `fractions` is false, a column of numbers such as 0.5 is refused, as text too.
+        If `fractions` is false, a column of numbers such as 0.5 is refused, also when they are
+        text.
         """
         c, kind = self.place[name], self.types[name]
         if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
@@ -143,11 +146,11 @@ class _Files:
         rows = self.run(f"SELECT unnest(enum_range(NULL::label_{c}))").fetchall()
         words = [row[0] for row in rows]
         codes = self.fetch(f"coalesce(enum_code(CAST({text} AS label_{c}))::INTEGER, -1)")
-        plain = self.kind == "csv" or name in self.folders  # text that may stand for numbers
+        from_text = self.kind == "csv" or name in self.folders  # text that may stand for numbers
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
-        if number or (plain and not fractions):
+        if number or (from_text and not fractions):
             refuse_fractions(words, name)
-        tidy = tidy_labels(words) if plain or number else {}
+        tidy = tidy_labels(words) if from_text or number else {}
         return recode(np.asarray(codes), [tidy.get(w, w) for w in words], name)
 
     def number(self, name: str) -> Any:
@@ -183,7 +186,7 @@ class _Files:
         return self.fetch(c)
 
     def _zoned(self, name: str, c: str, moment: str) -> Any:
-        """Times written as text, with the zone each is written with."""
+        """Times written as text, each with the time zone it was written with."""
         form = quoted(TEXT, chr(39))
         all_of_them, zoned = self.run(
             f"SELECT count({c}), count(*) FILTER (regexp_matches({c}, {form})) FROM raw"
@@ -196,7 +199,7 @@ class _Files:
         return Zoned(self.fetch(moment), self.fetch(f"date_diff('second', {moment}, {wall})"))
 
     def _charted(self, c: str, zone: str) -> Zoned:
-        """Moments (column `c`) with the clock of a zone."""
+        """Moments (column `c`) together with the local time of a zone."""
         fixed = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
         moment = f"CAST({c} AS TIMESTAMP)"
         wall = f"timezone({quoted(zone, chr(39))}, {c})"
@@ -221,7 +224,7 @@ class _Files:
 def read_columns(
     paths: Any, parts: Mapping[str, Any], progress: Progress | None, partitions: bool = False
 ) -> Columns:
-    """Columns of CSV or Parquet files, and of their folders where `partitions` is true."""
+    """The columns of CSV or Parquet files; with `partitions`, also those their folders name."""
     files = _Files(paths, progress, partitions=partitions)
     names = choose(parts, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
@@ -243,7 +246,7 @@ def read_columns(
 
 
 def _meaning(word: str, kind: type) -> Any:
-    """The whole number or truth value a word stands for, None where it stands for none."""
+    """The whole number or truth value that a word stands for; None if it stands for neither."""
     if kind is bool:
         return {"true": True, "false": False}.get(word.lower())
     number = tidy_labels([word])[word]
@@ -269,8 +272,8 @@ class TableFile(_Files):
             column = self.labels(name)
         labels: list[Any] = [*column.labels, None]
         if kind is not str and column.labels and isinstance(column.labels[0], str):
-            read = [_meaning(label, kind) for label in column.labels]
-            wrong = np.flatnonzero(np.array([*(x is None for x in read), False])[column.codes])
+            meanings = [_meaning(label, kind) for label in column.labels]
+            wrong = np.flatnonzero(np.array([*(x is None for x in meanings), False])[column.codes])
             if len(wrong):
                 what = "true or false" if kind is bool else "whole numbers"
                 raise LogError(
@@ -278,11 +281,11 @@ class TableFile(_Files):
                     f"row {wrong[0] + 1:,}: {labels[column.codes[wrong[0]]]!r}",
                     "Use the labels the policy was fitted on; a missing one is an empty cell.",
                 )
-            labels = [*read, None]
+            labels = [*meanings, None]
         return [labels[code] for code in column.codes.tolist()]
 
     def features(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """Numeric columns (N, d); a state with a missing feature is refused."""
+        """Numeric columns (N, d); a row with a missing feature is refused."""
         for name in names:
             if name not in self.types:
                 raise no_column(name, list(self.types), "state")
@@ -298,13 +301,13 @@ class TableFile(_Files):
         return x
 
     def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
-        """Write every column as it came, and one more called `name`."""
+        """Write every column unchanged, and one more column called `name`."""
         answers = np.empty(len(words), object)
         answers[:] = words
         self._write(answers, f", v AS {quoted(name)}", "", path, kind)
 
     def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
-        """Write the rows chosen (N,), every column as it came."""
+        """Write the rows where `chosen` (N,) is true, every column unchanged."""
         self._write(chosen, "", "WHERE v", path, kind)
 
     def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:

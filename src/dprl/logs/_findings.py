@@ -1,4 +1,4 @@
-"""Finding and CheckResult: what `dprl.check` has to say about a log."""
+"""Finding and CheckResult: the result of checking a log."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Finding:
     """One thing worth knowing about a log.
 
     Attributes:
-        level: "error" (cannot be used so), "warning" (can, but look) or "note".
-        rule: The rule's name.
+        level: "error" (the log cannot be used like this), "warning" (it can, but look at it) or
+            "note".
+        rule: The name of the rule that found it.
         what: What was found, with numbers.
-        where: The first place.
-        do: What to do.
+        where: The first place where it was found; may be empty.
+        do: What to do about it; may be empty.
     """
 
     level: Level
@@ -33,7 +34,7 @@ class Finding:
     do: str = ""
 
     def error(self) -> LogError:
-        """This finding as an exception."""
+        """This finding as an exception that can be raised."""
         return LogError(self.what, self.where, self.do)
 
     def __str__(self) -> str:
@@ -43,11 +44,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What `dprl.check` found.
+    """The result of `dprl.check`.
 
     Attributes:
         findings: Errors first, then warnings, then notes.
-        log: The log, where one could be made (rows with errors left out), else None.
+        log: The log, if one could be made (rows with errors left out), else None.
     """
 
     findings: tuple[Finding, ...]
@@ -55,11 +56,11 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the log can be read as it is."""
+        """Whether the log can be read as it is: no finding is an error."""
         return not any(f.level == "error" for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """The size of the log and all findings, as values JSON can hold."""
         log = self.log
         size = (
             None
@@ -77,11 +78,11 @@ class CheckResult:
         return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings]}
 
     def to_json(self) -> str:
-        """The same as JSON."""
+        """The same as `to_dict`, as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:
         head = repr(self.log) if self.log is not None else "No log could be read."
         count = {k: sum(f.level == k for f in self.findings) for k in ("error", "warning", "note")}
-        tally = " · ".join(f"{n} {k}{'s' * (n != 1)}" for k, n in count.items())
-        return "\n".join([head, tally, *map(str, self.findings)])
+        counts = " · ".join(f"{n} {k}{'s' * (n != 1)}" for k, n in count.items())
+        return "\n".join([head, counts, *map(str, self.findings)])

@@ -1,4 +1,4 @@
-"""The door: files, dataframes, arrays and other libraries' episodes in, a Log out."""
+"""Files, dataframes, arrays and episodes of other libraries come in; a Log goes out."""
 
 from __future__ import annotations
 
@@ -44,30 +44,52 @@ def read(
     partitions: bool = False,
     progress: Progress | None = None,
 ) -> Log:
-    """Read logged decisions from CSV or Parquet files.
+    r"""Read logged decisions from CSV or Parquet files.
 
     Args:
         paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either. A path that
-            exists is that file, whatever stars and brackets are in its name.
-        episode: Column that names the trajectory a row belongs to.
+            exists is taken as that file, even if its name contains stars or brackets.
+        episode: Column that holds the trajectory each row belongs to.
         state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
             whose columns together are the state.
-        action: Column of action labels.
-        reward: Column of the reward of this row's state and action.
-        time: Column that orders the rows of an episode; without it their own order does.
-        group: Column of what must stay together in splits (a patient with several stays).
-        available: Column of the actions on offer: a list, or text such as 'a|b|c'.
-        ended: Column that says, on an episode's last row, terminal (true) or cut (false).
-        missing: "error", or "drop-episodes" to leave out episodes with a missing value.
-        states: The state labels there are; any other is an error.
-        actions: The action labels there are; any other is an error.
-        reward_range: Smallest and largest possible reward; anything outside is an error.
-        partitions: Make columns of folders named NAME=VALUE in the paths, as text like that of a
-            CSV file. Without it folder names mean nothing.
-        progress: Called with a stage's name and the share of it that is done.
+        action: Column that holds action labels.
+        reward: Column that holds the reward of the row's state and action, in any unit.
+        time: Column that holds what orders the rows of an episode: numbers or dates. Default None:
+            the rows are in order already.
+        group: Column that holds what must stay together in splits and counts as one trajectory,
+            such as the patient of several stays. Default None: every episode is its own group.
+        available: Column that holds the actions that were available: lists, or text such as
+            'a|b|c'. Default None: not recorded.
+        ended: Column that holds how the episode ended, read from its last row: terminal (true) or
+            cut (false). Default None: not recorded, treated as terminal.
+        missing: "error" refuses missing values, "drop-episodes" leaves out the episodes that have
+            one. Default "error".
+        states: The state labels that may occur; any other is an error. Default None: all that
+            occur.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
+            None: any finite reward.
+        partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
+            of a CSV file. Default False: folder names mean nothing.
+        progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
+            None.
+
+    Returns:
+        The log.
 
     Raises:
-        LogError: In three lines: what is wrong, the first place, what to do.
+        LogError: If the data cannot be used: three lines say what is wrong, where it was seen
+            first, and what to do.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> text = "patient,day,stage,drug,score\n1,1,ill,a,0\n1,2,well,b,1\n2,1,ill,b,0\n"
+        >>> _ = Path("visits.csv").write_text(text)
+        >>> dprl.read("visits.csv", episode="patient", time="day", state="stage", action="drug",
+        ...           reward="score")
+        Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
     columns = read_columns(paths, parts, progress, partitions)
@@ -93,7 +115,46 @@ def from_frame(
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
 ) -> Log:
-    """A log from a pandas, polars, Arrow or DuckDB table. Arguments as in `read`."""
+    """A log from a pandas, polars, Arrow or DuckDB table.
+
+    Args:
+        frame: The table.
+        episode: Column that holds the trajectory each row belongs to.
+        state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
+            whose columns together are the state.
+        action: Column that holds action labels.
+        reward: Column that holds the reward of the row's state and action, in any unit.
+        time: Column that holds what orders the rows of an episode: numbers or dates. Default None:
+            the rows are in order already.
+        group: Column that holds what must stay together in splits and counts as one trajectory,
+            such as the patient of several stays. Default None: every episode is its own group.
+        available: Column that holds the actions that were available: lists, or text such as
+            'a|b|c'. Default None: not recorded.
+        ended: Column that holds how the episode ended, read from its last row: terminal (true) or
+            cut (false). Default None: not recorded, treated as terminal.
+        missing: "error" refuses missing values, "drop-episodes" leaves out the episodes that have
+            one. Default "error".
+        states: The state labels that may occur; any other is an error. Default None: all that
+            occur.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
+            None: any finite reward.
+
+    Returns:
+        The log.
+
+    Raises:
+        LogError: If the data cannot be used: three lines say what is wrong, where it was seen
+            first, and what to do.
+
+    Example:
+        >>> import duckdb
+        >>> import dprl
+        >>> table = duckdb.sql("SELECT 1 AS id, 'ill' AS stage, 'a' AS drug, 0.5 AS score")
+        >>> dprl.from_frame(table, episode="id", state="stage", action="drug", reward="score")
+        Log: 1 episodes · 1 steps · 1 states · 1 actions
+    """
     parts = by_role(locals())
     return build(
         frame_columns(frame, parts),
@@ -120,10 +181,45 @@ def from_arrays(
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
 ) -> Log:
-    """A log from arrays or lists of equal length, one entry a row.
+    """A log from arrays or lists of equal length N, one entry per row.
 
-    `state` of two dimensions (N, d) holds features, named by `feature_names` or x0, x1, ….
-    The other arguments are as in `read`.
+    Args:
+        episode: (N,), the trajectory each row belongs to.
+        state: (N,) state labels; or numbers (N, d), one column per feature.
+        action: (N,), action labels.
+        reward: (N,), the reward of the row's state and action, in any unit.
+        time: (N,), what orders the rows of an episode: numbers or dates. Default None: the rows are
+            in order already.
+        group: (N,), what must stay together in splits and counts as one trajectory, such as the
+            patient of several stays. Default None: every episode is its own group.
+        available: (N,), the actions that were available: lists, or text such as 'a|b|c'. Default
+            None: not recorded.
+        ended: (N,), how the episode ended, read from its last row: terminal (true) or cut (false).
+            Default None: not recorded, treated as terminal.
+        feature_names: The d names of the features. Default None: x0, x1, ….
+        missing: "error" refuses missing values, "drop-episodes" leaves out the episodes that have
+            one. Default "error".
+        states: The state labels that may occur; any other is an error. Default None: all that
+            occur.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
+            None: any finite reward.
+
+    Returns:
+        The log.
+
+    Raises:
+        LogError: If the data cannot be used: three lines say what is wrong, where it was seen
+            first, and what to do.
+
+    Example:
+        >>> import dprl
+        >>> dprl.from_arrays(
+        ...     episode=[1, 1, 2], state=[[7.4, 90], [7.3, 85], [7.4, 100]], action=["a", "b", "b"],
+        ...     reward=[0, 1, 0], feature_names=["ph", "pressure"],
+        ... )
+        Log: 2 episodes · 3 steps · 2 features · 2 actions
     """
     given = by_role(locals())
     data = {part: values for part, values in given.items() if values is not None}
@@ -165,30 +261,43 @@ def from_arrays(
 def check(source: Any, **options: Any) -> CheckResult:
     """Everything worth knowing about a log before it is used; changes nothing.
 
-    Raises only where there is nothing to look at: no such file, no such column, a column that
-    cannot be read as labels or numbers.
-
     Args:
         source: Files as for `read`, a dataframe as for `from_frame`, or a Log.
         **options: Column names and options as for `read`; `partitions` for files only.
 
     Returns:
-        A `CheckResult`: its `findings` (errors first), the `log` where one could be made, and `ok`.
+        A `CheckResult`: its `findings` (errors first), `ok`, and the `log` where one could be made.
+
+    Raises:
+        LogError: Only where there is nothing to check: no such file, no such column, or a column
+            that cannot be read as labels or numbers.
+        ParameterError: If `partitions` is asked for a dataframe.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.envs import risky_arms
+        >>> report = dprl.check(risky_arms().sample(50, seed=0))
+        >>> report.ok
+        True
+        >>> print(report.findings[-1])
+        note: rewards run from 0 to 0.769919.
     """
     from dprl.logs._log_rules import LOG_RULES
 
     if isinstance(source, Log):
-        found = [f for rule in LOG_RULES if (f := rule(source)) is not None]
-        return CheckResult(tuple(sorted(found, key=lambda f: f.level != "warning")), source)
+        findings = [f for rule in LOG_RULES if (f := rule(source)) is not None]
+        return CheckResult(tuple(sorted(findings, key=lambda f: f.level != "warning")), source)
     rules = ("missing", "states", "actions", "reward_range")
-    asked = {k: options.pop(k) for k in rules if k in options}
+    rules_given = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)
     partitions = options.pop("partitions", False)
     if isinstance(source, str | os.PathLike | list | tuple):
-        return examine(read_columns(source, options, progress, partitions), **asked)
+        return examine(read_columns(source, options, progress, partitions), **rules_given)
     if partitions:
-        raise ParameterError("partitions are of files; a dataframe has none.", do="Leave it out.")
-    return examine(frame_columns(source, options), **asked)
+        raise ParameterError(
+            "partitions exist only for files, not for a dataframe.", do="Leave it out."
+        )
+    return examine(frame_columns(source, options), **rules_given)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------
@@ -205,14 +314,14 @@ def _episodes(
         observed = np.asarray(observations)
         if isinstance(observations, Mapping) or observed.dtype == object or len(observed) < n:
             raise LogError(
-                f"episode {label!r} has no plain array of observations, one a reward.",
-                do="Flatten observations to one label or one row of numbers a step.",
+                f"episode {label!r} has no plain array of observations, one per reward.",
+                do="Flatten observations to one label or one row of numbers per step.",
             )
         chosen = np.asarray(taken)
         if chosen.size != n:
             raise LogError(
                 f"episode {label!r} has {n} rewards and {chosen.size} action numbers.",
-                do="Actions must be discrete, one number a step.",
+                do="Actions must be discrete, one number per step.",
             )
         episode += [label] * n
         flat = observed[:n].reshape(n, -1) if observed.ndim > 1 else observed[:n]
@@ -238,7 +347,28 @@ def _episodes(
 def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
     """A log from a Minari dataset, or from any iterable of episodes shaped like Minari's.
 
-    An episode has `observations` (T + 1), `actions`, `rewards`, `terminations`, `truncations` (T).
+    Args:
+        dataset: Episodes of T steps with `observations` (T + 1), `actions`, `rewards`,
+            `terminations` and `truncations` (T each). Observations are one label, or one row of
+            numbers, per step.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+
+    Returns:
+        The log. One whole number or text per step becomes a state label, anything else features.
+
+    Raises:
+        LogError: If observations are not plain arrays, or actions are not discrete.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> import dprl
+        >>> episode = SimpleNamespace(
+        ...     id=0, observations=[3, 5, 5], actions=[0, 1], rewards=[0.0, 1.0],
+        ...     terminations=[False, True], truncations=[False, False],
+        ... )
+        >>> dprl.from_minari([episode])
+        Log: 1 episodes · 2 steps · 2 states · 2 actions
     """
     episodes = dataset.iterate_episodes() if hasattr(dataset, "iterate_episodes") else dataset
 
@@ -252,9 +382,29 @@ def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
 
 
 def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
-    """A log from a d3rlpy dataset (its `episodes`), or any iterable of episodes shaped like its.
+    """A log from a d3rlpy dataset, or from any iterable of episodes shaped like d3rlpy's.
 
-    An episode has `observations`, `actions`, `rewards` (T) and `terminated`.
+    Args:
+        dataset: An object with `episodes`, or the episodes themselves. Each has T steps, with
+            `observations`, `actions`, `rewards` (T each) and `terminated`.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+
+    Returns:
+        The log. One whole number or text per step becomes a state label, anything else features.
+
+    Raises:
+        LogError: If observations are not plain arrays, or actions are not discrete.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> import dprl
+        >>> episode = SimpleNamespace(
+        ...     observations=[[0.1, 2.0], [0.3, 1.0]], actions=[0, 1], rewards=[0.0, 1.0],
+        ...     terminated=True,
+        ... )
+        >>> dprl.from_d3rlpy([episode])
+        Log: 1 episodes · 2 steps · 2 features · 2 actions
     """
     episodes = getattr(dataset, "episodes", dataset)
     return _episodes(
@@ -270,9 +420,26 @@ def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
 
 
 def write(log: Log, path: str | os.PathLike[str]) -> None:
-    """Write a log as Parquet or CSV (by the path's ending), in the columns it was read from.
+    """Write a log as Parquet or CSV, in the columns it was read from.
 
-    Times with a zone are written as text, with the zone as they were charted.
+    Times with a zone are written as text, with the zone they were recorded in.
+
+    Args:
+        log: The log.
+        path: The file to write; its ending, .parquet or .csv, says which kind.
+
+    Raises:
+        LogError: If the path has another ending, or a CSV file would change a label (the text '1'
+            would come back as the number 1).
+
+    Example:
+        >>> import dprl
+        >>> from dprl.envs import risky_arms
+        >>> log = risky_arms().sample(5, seed=0)
+        >>> dprl.write(log, "arms.parquet")
+        >>> dprl.read("arms.parquet", episode="episode", time="time", state="state",
+        ...           action="action", reward="reward", ended="ended")
+        Log: 5 episodes · 10 steps · ...
     """
     import duckdb
 
@@ -314,7 +481,7 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
 
 
 def _survives_csv(labels: Sequence[Label]) -> None:
-    """Refuse labels that would come back as others: CSV knows no types."""
+    """Refuse labels that would come back from a CSV file as other labels: CSV has no types."""
     words = [str(label) for label in labels]
     back = tidy_labels(words)
     for label, word in zip(labels, words, strict=True):
@@ -326,5 +493,6 @@ def _survives_csv(labels: Sequence[Label]) -> None:
 
 
 def _called(log: Log, part: str) -> str:
+    """The name of the source column that played a part; the name of the part without one."""
     name = log.columns.get(part, part)
     return name if isinstance(name, str) else part

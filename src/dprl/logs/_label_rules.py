@@ -1,4 +1,4 @@
-"""Labels that a person takes for one and a computer for two: told, never merged."""
+"""Labels that look the same to a person but differ for a computer: reported, never merged."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["look_alikes", "spelled_twice", "spellings"]
 
 
 def _text(column: Coded | None) -> tuple[str, ...]:
-    """The labels of a column of text; none of any other."""
+    """The labels of a column of text; an empty tuple for any other column."""
     if column is None or not column.labels or not isinstance(column.labels[0], str):
         return ()
     return column.labels
 
 
 def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
-    """How many labels are another one in other code points, and the first two; None for none.
+    """How many labels are another label in different code points, and the first two; None for none.
 
-    'é' can be one code point or an 'e' and an accent (Unicode calls it NFC and NFD).
+    'é' can be one code point, or an 'e' and an accent (Unicode calls the two forms NFC and NFD).
     """
     if all(not isinstance(label, str) or label.isascii() for label in labels):
         return None
@@ -39,11 +39,11 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
 
 
 def spellings(c: Columns) -> Finding | None:
-    """One word in two spellings of Unicode: two patients, two actions, where one was meant."""
+    """One word in two Unicode spellings: two patients or actions where there is only one."""
     for part in ("episode", "group", "action", "state"):
-        found = spelled_twice(_text(getattr(c, part)))
-        if found is not None:
-            n, example = found
+        twins = spelled_twice(_text(getattr(c, part)))
+        if twins is not None:
+            n, example = twins
             labels = f"{n:,} label{'s' * (n != 1)}"
             return Finding(
                 "warning",
@@ -60,8 +60,8 @@ def look_alikes(c: Columns) -> Finding | None:
     for part in ("action", "state"):
         seen: dict[str, str] = {}
         for label in _text(getattr(c, part)):
-            plain = unicodedata.normalize("NFKC", label)
-            twin = seen.setdefault(" ".join(plain.split()).casefold(), label)
+            normal_form = unicodedata.normalize("NFKC", label)
+            twin = seen.setdefault(" ".join(normal_form.split()).casefold(), label)
             if twin != label and not spelled_twice((twin, label)):
                 return Finding(
                     "warning",

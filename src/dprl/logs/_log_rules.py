@@ -1,4 +1,4 @@
-"""What is worth knowing about a finished log, one small function a rule."""
+"""Rules about a finished log; each rule is one small function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def one_row_episodes(log: Log) -> Finding | None:
 
 
 def cut_episodes(log: Log) -> Finding | None:
-    """Episodes we stopped looking at."""
+    """Episodes whose observation stopped before they ended."""
     cut = log.cut_episodes
     if not len(cut):
         return None
@@ -48,7 +48,7 @@ def cut_episodes(log: Log) -> Finding | None:
 
 
 def ending_unsaid(log: Log) -> Finding | None:
-    """The log does not say how its episodes ended."""
+    """Episodes for which the log does not record how they ended."""
     if not (log.ended == UNKNOWN).any():
         return None
     return Finding(
@@ -86,7 +86,7 @@ def one_action(log: Log) -> Finding | None:
 
 
 def availability_varies(log: Log) -> Finding | None:
-    """Rows of one state disagree about what was available."""
+    """The available actions differ between visits of one state."""
     if log.available is None or log.menus is None or log.state is None:
         return None
     seen = np.zeros((log.n_states, len(log.menus)), bool)

@@ -1,13 +1,14 @@
 r"""Has this log been seen before, in part? A small sample of a log's groups, kept with a policy.
 
-A digest tells equal logs from different ones, but the usual mistake is another: a policy learned
-from half of a log is judged on all of it. So a policy keeps a *bottom sketch* (Cohen & Kaplan 2007)
-of its training log: every group's label, together with how the group's first episode began, gives
-one number, a **mark**, and the 256 smallest marks are kept. A log that holds the training groups
-holds these; of a log that is part of the training log, the small marks are among these.
+A digest tells equal logs from different ones, but the usual mistake is a different one: a policy
+learned from half of a log is evaluated on all of it. So a policy keeps a *bottom sketch* (Cohen &
+Kaplan 2007) of its training log: the label of each group, together with the beginning of its first
+episode, gives one number, a **mark**, and the 256 smallest marks are kept. A log that contains the
+training groups contains these marks; if a log is part of the training log, its smallest marks are
+among these.
 
-Labels alone say little (simulated logs all count 0, 1, 2, …) and neither does content alone (short
-episodes repeat themselves), so what counts is agreement beyond chance, as in Cohen's κ:
+Labels alone say little (simulated logs all count 0, 1, 2, …) and content alone says little (short
+episodes repeat themselves). What counts is therefore agreement beyond chance, as in Cohen's κ:
 
     m  share of the sample found in the other log, label and content
     c  share expected if labels meant nothing: √(a b), where a and b are the chances that two groups
@@ -15,24 +16,25 @@ episodes repeat themselves), so what counts is agreement beyond chance, as in Co
        Schwarz), so logs of different kinds are not taken for one another
     κ  (m - c) / (1 - c),  and 0 unless m is four standard errors of chance above c
 
-What the marks give away. A mark is BLAKE2b of 64 bits, keyed with a hash of the log's own digest.
+What the marks reveal. A mark is BLAKE2b of 64 bits, keyed with a hash of the log's own digest.
 
-* Who has the marks alone can test nobody: the key is missing. Nor can the marks of two policies be
-  compared with each other to find the patients in both: each log has its own key.
-* Who has the *policy file* has the digest too, since it stands beside the sample, and can do what
-  dprl does: test whether somebody is in the sample. He must know that person's label *and* the
-  first steps, rewards included; a list of identifiers is not enough, unless episodes are so short
-  and of so few kinds that all of them can be tried. There is no way around this: whatever lets
-  dprl recognise a patient lets everybody who holds the same file do so. `dprl.public_copy` leaves
-  sample and digest out, and `dprl serve` sends neither.
+* Someone who has only the marks can test nobody: the key is missing. The marks of two policies
+  cannot be compared with each other either, to find patients in both: each log has its own key.
+* Someone who has the *policy file* also has the digest, which is stored beside the sample, and can
+  do what dprl does: test whether a person is in the sample. For this the person's label *and* first
+  steps must be known, rewards included; a list of identifiers is not enough, unless episodes are so
+  short and of so few kinds that all of them can be tried. This cannot be avoided: whatever lets
+  dprl recognise a patient lets everybody who has the same file do so. `dprl.public_copy` leaves
+  out sample and digest, and `dprl serve` sends neither.
 
-A key drawn at random would be in the same file, protect no better, and make two fits of one log two
-different files; derived from the digest, equal logs give equal bytes.
+A random key would be stored in the same file, would protect no better, and would make two fits of
+one log two different files; derived from the digest, equal logs give equal bytes.
 
 Marks of 64 bits make no false match that matters (256 marks against 10 million groups: about one in
 10¹⁰), and equal labels with equal beginnings always match. Older files hold two plain 32-bit hashes
-a group, of label and of content, which anybody can try all labels against. They still work: they
-are *sealed* (marked with the key) before they are compared, and when the policy is saved again.
+per group, of label and of content, against which anybody can try all labels. They still work: they
+are *sealed* (made into marks with the key) before they are compared, and when the policy is saved
+again.
 """
 
 from __future__ import annotations
@@ -55,17 +57,17 @@ __all__ = [
 Hashes = NDArray[np.uint64]
 
 KEPT, STEPS, ENOUGH = 256, 8, 8
-"""Groups kept, steps of an episode looked at, and the smallest sample that says anything."""
+"""Marks kept, steps of an episode used, and the smallest sample that is compared at all."""
 
 TOO_MUCH = 0.05
-"""Share of groups two logs may have in common, beyond chance."""
+"""The largest share of groups that two logs may have in common, beyond chance."""
 
 WITHHELD = "withheld"
-"""What stands in a public copy in place of a digest."""
+"""The word that replaces the digest in a public copy."""
 
 HALF = np.uint64(32)
 PLAIN, KEYED = 1, 2
-"""What marks are made of: the plain hashes of older files, or labels and contents themselves."""
+"""Versions of a sample: marks of older files' plain hashes, or marks of labels and contents."""
 
 
 def sketch(log: Log) -> dict[str, Any]:
@@ -76,9 +78,9 @@ def sketch(log: Log) -> dict[str, Any]:
 
 
 def seal(sample: Any, key: str) -> Any:
-    """A sample of plain hashes, as older files hold it, made into marks; any other as it is.
+    """Marks made from the plain hashes that older files hold; any other sample stays as it is.
 
-    `top`, up to which plain label hashes are known, is rounded up: it must not be a hash itself.
+    `top`, the limit below which all label hashes are known, is rounded up so that it is not a hash.
     """
     if isinstance(sample, Mapping) or not sample:
         return sample
@@ -106,7 +108,7 @@ def sealed_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shared(sample: Any, key: str, log: Log) -> float:
-    """κ of the larger of two shares: of the sampled groups in `log`, of `log`'s in the sample.
+    """κ of the larger of two shares: sampled groups in `log`, groups of `log` in the sample.
 
     `key` is the digest of the log the sample was taken from.
     """
@@ -117,7 +119,7 @@ def shared(sample: Any, key: str, log: Log) -> float:
         raise ValueError("a sample of another version")
     kept = set(sample["kept"])
     content = _contents(log, np.arange(len(log.groups)))
-    # The sample holds every group of its log up to a largest number: so far both are known.
+    # The sample holds all groups of its log up to its largest mark: so far, both can be compared.
     if sample["version"] == KEYED:
         marks = _keyed_marks(log, content, key)
         top = max(kept)
@@ -126,7 +128,9 @@ def shared(sample: Any, key: str, log: Log) -> float:
         content, label = content >> HALF, _labels(log.groups)
         marks = _plain_marks(label, content, key)
         near = [
-            m for m, known in zip(marks, label < np.uint64(sample["top"]), strict=True) if known
+            m
+            for m, is_known in zip(marks, label < np.uint64(sample["top"]), strict=True)
+            if is_known
         ]
     chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
     in_log, in_sample = len(kept & set(marks)), sum(mark in kept for mark in near)
@@ -134,18 +138,18 @@ def shared(sample: Any, key: str, log: Log) -> float:
 
 
 def seen(origin: Mapping[str, Any], log: Log) -> str:
-    """What `log` shares with the logs a policy of this provenance comes from; '' if nothing."""
+    """What `log` shares with the logs behind a policy with this provenance; '' if nothing."""
     try:
         sweep: Mapping[str, Any] = origin.get("sweep") or {}
         digest = log.digest()
-        for known, sample, which in (
+        for digest_before, sample, which in (
             (origin.get("log"), origin.get("sample"), "the policy was learned from"),
             (sweep.get("valid"), sweep.get("sample"),
              f"the policy was picked on, out of {sweep.get('settings')}"),
         ):  # fmt: skip
-            if digest == known:
+            if digest == digest_before:
                 return f"this is the log {which}"
-            share = shared(sample or (), str(known), log)
+            share = shared(sample or (), str(digest_before), log)
             if share > TOO_MUCH:
                 return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
         before = origin.get("proposed")  # what was learned from one log and gated on another
@@ -155,7 +159,7 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
 
 
 def cannot_tell(origin: Mapping[str, Any]) -> str:
-    """Why nobody can say which logs the policy has seen, in words; '' where it is on record."""
+    """Why it cannot be known which logs the policy has seen; '' where it is on record."""
     before = origin.get("proposed")
     public = origin.get("public") or (isinstance(before, Mapping) and before.get("public"))
     return PUBLIC if public else ""
@@ -174,23 +178,23 @@ def _damaged() -> PolicyError:
 
 
 def _alike(content: Hashes) -> float:
-    """The chance that two groups, drawn without putting back, begin alike."""
+    """The chance that two groups, drawn without replacement, begin alike."""
     n = len(content)
     counts = np.unique(content, return_counts=True)[1].astype(np.float64)
     return float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else 1.0
 
 
-def _kappa(found: int, n: int, c: float) -> float:
-    """Agreement beyond chance c, where `found` of n agree."""
+def _kappa(matches: int, n: int, c: float) -> float:
+    """Agreement beyond chance c, if `matches` of n agree."""
     if n < ENOUGH or c >= 1:
         return 0.0
-    m = found / n
+    m = matches / n
     error = np.sqrt(max(c * (1 - c), 1 / n) / n)
     return (m - c) / (1 - c) if m > c + 4 * error else 0.0
 
 
 def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]:
-    """Refuse a log the policy was made or chosen from; or say so, where that is allowed."""
+    """Refuse a log the policy was made or chosen from; warn in words if that is allowed."""
     origin = getattr(policy, "provenance", {})
     what = seen(origin, log)
     if not what:
@@ -218,7 +222,7 @@ def _mark(key: bytes, what: bytes) -> str:
 
 
 def _keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
-    """A mark a group, of its label (a number by its value) and its content."""
+    """One mark per group, from its label (a number by its value) and its content."""
     key = _key(digest)
     words = (g if isinstance(g, str) else str(int(g)) for g in log.groups)
     kind = b"text " if log.groups and isinstance(log.groups[0], str) else b"number "
@@ -237,25 +241,25 @@ def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
 
 
 def _contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
-    """64 bits a group: how its first episode began, and how long it was."""
+    """64 bits per group: how its first episode began, and how long it was."""
     code, first = np.unique(log.group, return_index=True)
     first = first[np.searchsorted(code, groups)]
     content = _scramble(log.lengths[first].astype(np.uint64))
     for t in range(STEPS):
-        there = np.flatnonzero(log.lengths[first] > t)
-        row = log.starts[first[there]] + t
+        long_enough = np.flatnonzero(log.lengths[first] > t)
+        row = log.starts[first[long_enough]] + t
         columns = [_bits(log.reward[row]), _labels(log.actions)[log.action[row]]]
         if log.state is not None:
             columns.append(_labels(log.states)[log.state[row]])
         elif log.features is not None:
             columns += [_bits(log.features[row, i]) for i in range(log.features.shape[1])]
         for column in columns:
-            content[there] = _mixed(content[there], column)
+            content[long_enough] = _mixed(content[long_enough], column)
     return content
 
 
 def _labels(labels: Sequence[Label]) -> Hashes:
-    """32 bits a label: whole numbers by value, text by its characters."""
+    """32 bits per label: whole numbers by value, text by its characters."""
     if not labels or not isinstance(labels[0], str):
         return _scramble(np.array(labels, np.int64).view(np.uint64)) >> HALF
     text = np.array(labels, np.str_)

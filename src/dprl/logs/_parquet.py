@@ -1,4 +1,4 @@
-"""Rows in and out of Parquet: what a figure was drawn from."""
+"""Rows written to and read from Parquet files: the data behind a figure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Row", "Rows", "read_rows", "write_rows"]
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, NDArray[Any]]
-"""Columns of equal length."""
+"""Column name → values; all columns have the same length."""
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """Write rows with the same keys as Parquet."""
+    """Write rows that share their keys as a Parquet file."""
     import duckdb
 
     names = list(rows[0])
@@ -35,7 +35,7 @@ def write_rows(rows: Sequence[Row], path: Path) -> None:
 
 
 def _column(values: list[Any]) -> NDArray[Any]:
-    """A column DuckDB takes as it is: numbers as numbers, text as objects."""
+    """A column DuckDB accepts: numbers as numbers, text as objects."""
     if any(isinstance(v, str) for v in values):
         column = np.empty(len(values), object)
         column[:] = values
@@ -44,7 +44,7 @@ def _column(values: list[Any]) -> NDArray[Any]:
 
 
 def read_rows(paths: Sequence[Path]) -> Rows:
-    """Rows of Parquet files, in the files' order."""
+    """The rows of Parquet files, in the order of the files."""
     import duckdb
 
     with duckdb.connect() as con:
@@ -54,7 +54,7 @@ def read_rows(paths: Sequence[Path]) -> Rows:
             ).fetchnumpy()
             for path in paths
         ]
-    # A NaN comes back as a masked 0.
+    # DuckDB returns a NaN as a masked 0.
     return {
         name: np.concatenate([np.ma.filled(p[name], np.nan) if np.ma.is_masked(p[name])
                               else np.asarray(p[name]) for p in parts])

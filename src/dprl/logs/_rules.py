@@ -1,8 +1,7 @@
-"""What may be wrong with the rows of a source, one small function a rule.
+"""Rules about the rows of a source; each rule is one small function.
 
-A rule looks at the columns and returns a `Finding` or None. An error stops
-the reading, with the finding as its three-line message; a warning or a note goes into the report of
-`dprl.check`.
+A rule looks at the columns and returns a `Finding` or None. An error stops the reading, with the
+finding as its three-line message; a warning or a note goes into the report of `dprl.check`.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ def _first(rows: NDArray[np.bool_]) -> int:
 
 def missing_rows(c: Columns) -> dict[str, NDArray[np.bool_]]:
     """Column name → bool (N,), for every column with a missing value."""
-    found = {}
+    where_missing = {}
     for role in ROLES:
         part = role.name
         column = getattr(c, part)
         if role.holds in ("labels", "menus") and column is not None:
-            found[str(c.names[part])] = column.codes < 0
-    found[str(c.names["reward"])] = np.isnan(c.reward)
+            where_missing[str(c.names[part])] = column.codes < 0
+    where_missing[str(c.names["reward"])] = np.isnan(c.reward)
     if c.time_missing is not None:
-        found[str(c.names["time"])] = c.time_missing
+        where_missing[str(c.names["time"])] = c.time_missing
     if c.features is not None:
         for j, name in enumerate(c.feature_names):
-            found[name] = np.isnan(c.features[:, j])
-    return {name: rows for name, rows in found.items() if rows.any()}
+            where_missing[name] = np.isnan(c.features[:, j])
+    return {name: rows for name, rows in where_missing.items() if rows.any()}
 
 
 def no_rows(c: Columns) -> Finding | None:
-    """The source is empty."""
+    """The source has no rows."""
     if c.n:
         return None
     return Finding("error", "no_rows", "the source holds no rows.", do="Check the file or query.")
 
 
 def episode_missing(c: Columns) -> Finding | None:
-    """A row without an episode belongs nowhere."""
+    """A row without an episode belongs to nobody."""
     rows = c.episode.codes < 0
     if not rows.any():
         return None
@@ -71,14 +70,14 @@ def episode_missing(c: Columns) -> Finding | None:
 
 
 def missing(c: Columns) -> Finding | None:
-    """A value is missing."""
-    found = {k: rows for k, rows in missing_rows(c).items() if k != c.names["episode"]}
-    if not found:
+    """A value is missing in a column other than the episode."""
+    where_missing = {k: rows for k, rows in missing_rows(c).items() if k != c.names["episode"]}
+    if not where_missing:
         return None
-    (name, first), *others = found.items()
+    (name, first), *others = where_missing.items()
     also = "".join(f", {k!r} on {rows.sum():,}" for k, rows in others[:4])
     also += f", {len(others) - 4:,} more columns on some" if len(others) > 4 else ""
-    rows = np.logical_or.reduce(list(found.values()))
+    rows = np.logical_or.reduce(list(where_missing.values()))
     n = _touched(c, rows)
     return Finding(
         "error",
@@ -109,7 +108,7 @@ def not_finite(c: Columns) -> Finding | None:
 
 
 def reward_too_large(c: Columns) -> Finding | None:
-    """A reward beyond what sums of squares can hold."""
+    """A reward is larger than sums of squares can hold."""
     with np.errstate(invalid="ignore"):
         rows = (np.abs(c.reward) > LARGEST_REWARD) & np.isfinite(c.reward)
     if not rows.any():
@@ -125,13 +124,13 @@ def reward_too_large(c: Columns) -> Finding | None:
 
 
 def group_changes(c: Columns) -> Finding | None:
-    """An episode lies in two groups."""
+    """Rows of one episode name different groups."""
     if c.group is None or not c.n:
         return None
-    known = (c.episode.codes >= 0) & (c.group.codes >= 0)
-    home = np.full(len(c.episode.labels), -1, np.int64)
-    home[c.episode.codes[known]] = c.group.codes[known]
-    rows = known & (home[c.episode.codes] != c.group.codes)
+    has_both = (c.episode.codes >= 0) & (c.group.codes >= 0)
+    group_of_episode = np.full(len(c.episode.labels), -1, np.int64)
+    group_of_episode[c.episode.codes[has_both]] = c.group.codes[has_both]
+    rows = has_both & (group_of_episode[c.episode.codes] != c.group.codes)
     if not rows.any():
         return None
     n = _touched(c, rows)
@@ -152,9 +151,9 @@ def action_unavailable(c: Columns) -> Finding | None:
     menus = np.array([[a in menu for a in actions] for menu in c.available.labels], bool).reshape(
         len(c.available.labels), len(actions)
     )
-    known = (c.action.codes >= 0) & (c.available.codes >= 0)
+    has_both = (c.action.codes >= 0) & (c.available.codes >= 0)
     rows = np.zeros(c.n, bool)
-    rows[known] = ~menus[c.available.codes[known], c.action.codes[known]]
+    rows[has_both] = ~menus[c.available.codes[has_both], c.action.codes[has_both]]
     if not rows.any():
         return None
     row = _first(rows)
@@ -169,7 +168,7 @@ def action_unavailable(c: Columns) -> Finding | None:
 
 
 def order_of_rows(c: Columns) -> Finding | None:
-    """Rows are not sorted: harmless with a time column, a guess without."""
+    """Rows are not sorted: harmless with a time column, an error without one."""
     e = c.episode.codes
     if c.time is None:
         back = np.flatnonzero(np.diff(e) != 0) + 1
@@ -187,8 +186,8 @@ def order_of_rows(c: Columns) -> Finding | None:
             c.place(_first(again)),
             "Name a time column, sort the rows, or give episodes of different files different ids.",
         )
-    known = np.flatnonzero(e >= 0 if c.time_missing is None else (e >= 0) & ~c.time_missing)
-    order = known[np.argsort(e[known], kind="stable")]  # each beside the row before of its episode
+    timed = np.flatnonzero(e >= 0 if c.time_missing is None else (e >= 0) & ~c.time_missing)
+    order = timed[np.argsort(e[timed], kind="stable")]  # each beside the row before of its episode
     back = (np.diff(e[order]) == 0) & (c.time[order[1:]] < c.time[order[:-1]])
     rows = np.zeros(c.n, bool)
     rows[order[1:][back]] = True
@@ -204,11 +203,11 @@ def order_of_rows(c: Columns) -> Finding | None:
 
 
 def duplicate_times(c: Columns) -> Finding | None:
-    """Two rows of one episode at one time."""
+    """Two rows of one episode have the same time."""
     if c.time is None or c.n < 2:
         return None
-    known = np.flatnonzero(~c.time_missing) if c.time_missing is not None else np.arange(c.n)
-    order = known[np.lexsort((c.time[known], c.episode.codes[known]))]
+    timed = np.flatnonzero(~c.time_missing) if c.time_missing is not None else np.arange(c.n)
+    order = timed[np.lexsort((c.time[timed], c.episode.codes[timed]))]
     e, t = c.episode.codes[order], c.time[order]
     twin = np.flatnonzero((e[1:] == e[:-1]) & (t[1:] == t[:-1]) & (e[1:] >= 0))
     if not len(twin):
@@ -222,7 +221,7 @@ def duplicate_times(c: Columns) -> Finding | None:
         f"{len(twin):,} rows share {c.names['episode']!r} and {c.names['time']!r} with another.",
         f"{c.place(int(second[at]))}, same as row {int(first[at]) + 1:,}; {n:,} "
         f"episode{'s' * (n != 1)} touched.",
-        "One decision a time: merge them, or make the times finer.",
+        "There can be one decision per time: merge these rows, or make the times finer.",
     )
 
 
@@ -237,14 +236,14 @@ def ending(c: Columns) -> NDArray[np.uint8]:
     """uint8 (N,): TERMINAL, CUT or UNKNOWN (missing, or a word that means neither)."""
     if c.ended is None:
         return np.zeros(c.n, np.uint8)
-    known = [
+    meanings = [
         ENDINGS.get(x.strip().lower() if isinstance(x, str) else x, UNKNOWN) for x in c.ended.labels
     ]
-    return np.array([*known, UNKNOWN], np.uint8)[c.ended.codes]
+    return np.array([*meanings, UNKNOWN], np.uint8)[c.ended.codes]
 
 
 def ended_unknown(c: Columns) -> Finding | None:
-    """A word in the ended column that means neither terminal nor cut."""
+    """The ended column holds a word that means neither terminal nor cut."""
     if c.ended is None:
         return None
     rows = (ending(c) == UNKNOWN) & (c.ended.codes >= 0)
@@ -264,7 +263,7 @@ def ended_unknown(c: Columns) -> Finding | None:
 def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
     """A terminal mark before the last row of an episode; `order` sorts rows by episode and time.
 
-    A mark repeated on every row of an episode is a property of the episode, and fine.
+    A mark that is repeated on every row of an episode is a property of the episode, and accepted.
     """
     if c.ended is None:
         return None
@@ -295,8 +294,8 @@ def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Fin
     column: Coded | None = getattr(c, part)
     if declared is None or column is None:
         return None
-    known = set(declared)
-    new = np.array([label not in known for label in column.labels] + [False], bool)
+    declared_labels = set(declared)
+    new = np.array([label not in declared_labels for label in column.labels] + [False], bool)
     rows = new[column.codes]
     if not rows.any():
         return None

@@ -1,8 +1,8 @@
-"""Which files are meant, and the SQL that reads them: no other file, no column they do not hold.
+"""Which files a path stands for, and the SQL that reads exactly these files and their columns.
 
 DuckDB would take brackets in a name for a pattern, `~` for the home folder and a folder called
-`r=99` for a column that replaces the file's own `r`. Here a name is a name, and folders become
-columns only where that is asked for.
+`r=99` for a column that replaces the file's own `r`. Here a name is only a name, and folders become
+columns only if the user asks for it.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ __all__ = [
 ]
 
 Run: TypeAlias = Callable[[str, Sequence[Any]], Any]
-"""Runs SQL with its values."""
+"""A function that runs SQL with its values."""
 Folders: TypeAlias = Mapping[str, str | None]
-"""Columns that the folders of a file give it: name → value, None where it is missing."""
+"""The columns that the folders of a file name: name → value, None where it is missing."""
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What other programs call the folder of rows whose value is missing."""
+"""The name other programs give to the folder of rows whose value is missing."""
 LONGEST_LINE = 2_000_000
-"""Bytes a line of a CSV file may have."""
+"""The most bytes a line of a CSV file may have."""
 PIECE = 1 << 20
-"""Bytes of a file that are looked at at a time."""
+"""Bytes of a file that are read at a time."""
 
 
 # -- files -------------------------------------------------------------------------------------
 
 
 def open_files(paths: Any) -> tuple[list[str], str]:
-    """The files meant, sorted within each pattern, and 'csv' or 'parquet'."""
+    """The files the paths stand for, sorted within each pattern, and 'csv' or 'parquet'."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files: list[str] = []
     for path in (os.fspath(p) for p in given):
@@ -57,11 +57,11 @@ def open_files(paths: Any) -> tuple[list[str], str]:
             raise LogError(
                 f"{path!r} is a folder.", do=f"Name its files: {os.path.join(path, '*.parquet')!r}."
             )
-        there = os.path.lexists(path)
-        found = [path] if there else sorted(glob.glob(path, recursive=True))
-        if not found:
+        exists = os.path.lexists(path)
+        matches = [path] if exists else sorted(glob.glob(path, recursive=True))
+        if not matches:
             raise LogError(f"there is no file {path!r}.", do="Check the path or the pattern.")
-        files += found
+        files += matches
     if not files:
         raise LogError("no file was named.")
     kinds = {_kind(f) for f in files}
@@ -77,7 +77,8 @@ def open_files(paths: Any) -> tuple[list[str], str]:
     for i, file in enumerate(real):
         if file in real[:i]:
             raise LogError(
-                f"{files[i]!r} is named twice.", do="Each file once, or its rows count double."
+                f"{files[i]!r} is named twice.",
+                do="Name each file once, or its rows would count twice.",
             )
     return files, kinds.pop()
 
@@ -96,7 +97,7 @@ def _kind(file: str) -> str:
 
 
 def literal(file: str | os.PathLike[str]) -> str:
-    """A path that DuckDB takes as it is: no star, bracket or tilde in it means anything."""
+    """A path that DuckDB reads literally: stars, brackets and tildes have no meaning in it."""
     whole = os.path.join(os.getcwd(), os.fspath(file))
     special = any(ch in whole for ch in "*?[")
     if special and os.sep != "\\" and "\\" in whole:
@@ -113,7 +114,8 @@ def literal(file: str | os.PathLike[str]) -> str:
 def header(file: str) -> tuple[str, tuple[str, ...]]:
     """The separator and the column names of a CSV file.
 
-    DuckDB would guess both, and may skip rows to make a guess fit: better to read the first line.
+    DuckDB would guess both, and may skip rows to make its guess fit; the first line is read
+    instead.
     """
     opener = gzip.open if file.lower().endswith(".gz") else open
     try:
@@ -133,22 +135,22 @@ def header(file: str) -> tuple[str, tuple[str, ...]]:
 
 
 def columns_of_files(files: Sequence[str], kind: str, run: Run) -> dict[str, tuple[str, ...]]:
-    """File → the names of its columns, each once; a file with two of one name is refused."""
+    """File → the names of its columns; a file with two columns of one name is refused."""
     if kind == "csv":
         return {file: header(file)[1] for file in files}
     rows = run(
         "SELECT file_name, name, num_children FROM parquet_schema(?)",
         [[literal(file) for file in files]],
     ).fetchall()
-    found: dict[str, tuple[str, ...]] = {}
-    for file, some in itertools.groupby(rows, lambda row: row[0]):
-        found[file] = _outermost([(name, children or 0) for _, name, children in some])
-        refuse_twins(found[file], repr(os.path.basename(file)))
-    return found
+    columns: dict[str, tuple[str, ...]] = {}
+    for file, nodes in itertools.groupby(rows, lambda row: row[0]):
+        columns[file] = _outermost([(name, children or 0) for _, name, children in nodes])
+        refuse_twins(columns[file], repr(os.path.basename(file)))
+    return columns
 
 
 def _outermost(nodes: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """The columns among a Parquet file's nodes (name, children): a list or a struct is one."""
+    """The columns among a Parquet file's nodes (name, children); a list or struct is one."""
     names, inside = [], 0
     for name, children in nodes[1:]:
         if not inside:
@@ -159,23 +161,26 @@ def _outermost(nodes: Sequence[tuple[str, int]]) -> tuple[str, ...]:
 
 def folder_columns(file: str) -> Folders:
     """The columns in a file's path: 'ward=3/year=2024/t.csv' has ward and year."""
-    found: dict[str, str | None] = {}
+    columns: dict[str, str | None] = {}
     for folder in Path(file).parts[:-1]:
         name, _, value = folder.partition("=")
         if not name or "=" not in folder or "=" in value:
             continue
         value = urllib.parse.unquote(value)
-        found_before = len(found)
-        found[urllib.parse.unquote(name)] = None if value == NO_VALUE else value
-        if len({known.lower() for known in found}) == found_before:
+        before = len(columns)
+        columns[urllib.parse.unquote(name)] = None if value == NO_VALUE else value
+        if len({column.lower() for column in columns}) == before:
             raise LogError(
                 f"two folders of one path are called {name!r}.", file, "Rename one of them."
             )
-    return found
+    return columns
 
 
 def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str]]) -> None:
-    """Refuse folders that give no column, not the same in all files, or a column files have."""
+    """Refuse folders that cannot become columns.
+
+    Either no folder names a column, or the files do not name the same ones, or the files have them.
+    """
     first, folders = next(iter(given.items()))
     if not any(given.values()):
         raise LogError(
@@ -192,12 +197,12 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
                 f"{file!r} has {', '.join(others) or 'none'}",
                 "Every file must lie in folders of the same names.",
             )
-    known = {name.lower(): name for name in folders}
+    folder_names = {name.lower(): name for name in folders}
     for file, names in held.items():
         for name in names:
-            if name.lower() in known:
+            if name.lower() in folder_names:
                 raise LogError(
-                    f"the folders give a column {known[name.lower()]!r}, and the files have "
+                    f"the folders give a column {folder_names[name.lower()]!r}, and the files have "
                     f"{name!r} already.",
                     file,
                     "Rename the folder or the column, or leave out partitions=True (--partitions).",
@@ -210,14 +215,14 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
 def scan_csv(
     files: Sequence[str], missing: Sequence[str], partitions: bool
 ) -> tuple[str, list[Any]]:
-    """SQL, and its values, that reads CSV files as text, column by name."""
-    known = {file: header(file) for file in files}
+    """SQL, and its values, that reads CSV files as text; columns are matched by name."""
+    headers = {file: header(file) for file in files}
     for file in files:
         refuse_long_end(file)
     words = ", ".join(quoted(word, "'") for word in missing)
 
-    def scan(some: Sequence[str]) -> str:
-        separator, names = known[some[0]]
+    def scan(alike: Sequence[str]) -> str:
+        separator, names = headers[alike[0]]
         columns = ", ".join(f"{quoted(name, chr(39))}: 'VARCHAR'" for name in names)
         return (
             "read_csv(?, auto_detect=false, header=true, skip=0, "
@@ -225,17 +230,17 @@ def scan_csv(
             f"hive_partitioning=false, max_line_size={LONGEST_LINE}, columns={{{columns}}})"
         )
 
-    held = {file: names for file, (_, names) in known.items()}
-    return _union(files, scan, lambda file: known[file], held, missing, partitions)
+    held = {file: names for file, (_, names) in headers.items()}
+    return _union(files, scan, lambda file: headers[file], held, missing, partitions)
 
 
 def scan_parquet(
     files: Sequence[str], missing: Sequence[str], partitions: bool, run: Run
 ) -> tuple[str, list[Any]]:
-    """SQL, and its values, that reads Parquet files, column by name."""
+    """SQL, and its values, that reads Parquet files; columns are matched by name."""
     held = columns_of_files(files, "parquet", run)
 
-    def scan(some: Sequence[str]) -> str:
+    def scan(alike: Sequence[str]) -> str:
         return "read_parquet(?, union_by_name=true, hive_partitioning=false)"
 
     return _union(files, scan, lambda file: None, held, missing, partitions)
@@ -249,20 +254,20 @@ def _union(
     missing: Sequence[str],
     partitions: bool,
 ) -> tuple[str, list[Any]]:
-    """One scan for each run of files of one style and one set of folders, in the files' order."""
+    """One scan for each run of files with the same style and folders, in the order of the files."""
     folders = {file: folder_columns(file) if partitions else {} for file in files}
     if partitions:
         _check_folders(folders, held)
     scans: list[str] = []
     values: list[list[str]] = []
     for _, run in itertools.groupby(files, lambda file: (style(file), folders[file])):
-        some = list(run)
+        alike = list(run)
         more = "".join(
             f", {_text(value, missing)} AS {quoted(name)}"
-            for name, value in sorted(folders[some[0]].items())
+            for name, value in sorted(folders[alike[0]].items())
         )
-        scans.append(f"SELECT *{more} FROM {scan(some)}")
-        values.append([literal(file) for file in some])
+        scans.append(f"SELECT *{more} FROM {scan(alike)}")
+        values.append([literal(file) for file in alike])
     return " UNION ALL BY NAME ".join(scans), values
 
 
@@ -272,7 +277,7 @@ def _text(value: str | None, missing: Iterable[str]) -> str:
 
 
 def scan_table(file: Path, run: Run) -> str:
-    """SQL that reads one table with a header as it stands; CSV as text, its separator guessed."""
+    """SQL that reads one table with a header; CSV as text, with the separator guessed."""
     where, name = quoted(literal(file), "'"), str(file)
     if file.name.lower().endswith(".parquet"):
         columns_of_files([name], "parquet", run)
@@ -288,9 +293,9 @@ def scan_table(file: Path, run: Run) -> str:
 
 
 def refuse_long_end(file: str) -> None:
-    """Refuse a CSV file whose last line is too long: DuckDB may leave it out and say nothing.
+    """Refuse a CSV file whose last line is too long: DuckDB may drop that line silently.
 
-    A packed file is unpacked for it, in pieces.
+    A compressed file is decompressed for this, piece by piece.
     """
     packed = file.lower().endswith(".gz")
     try:

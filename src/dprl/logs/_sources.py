@@ -1,4 +1,4 @@
-"""Where rows come from: named columns of any dataframe, or of anything that hands them over."""
+"""Named columns of a dataframe, or of any source that can hand over a column by its name."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ Raw: TypeAlias = tuple[Any, NDArray[np.bool_] | None]
 def choose(
     parts: Mapping[str, str | Sequence[str] | None], columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Part → existing column name; features (a list, or a pattern such as 'x_*') → a list.
+    """The source's column for every part: part → column name; for features → a list of names.
 
-    A name that a column has is that column, whatever stars and brackets are in it.
+    Features are given as a list, or as a pattern such as 'x_*'. A name that a column has is taken
+    as that column, even if it contains stars or brackets.
     """
     chosen: dict[str, Any] = {}
     for part, name in parts.items():
         if name is None:
             continue
         if not isinstance(name, str):
-            names = [found for pattern in name for found in _matching(pattern, columns, part)]
+            names = [match for pattern in name for match in _matching(pattern, columns, part)]
             chosen[part] = list(dict.fromkeys(names))
         elif part == "state" and name not in columns and any(ch in name for ch in "*?["):
             chosen[part] = _matching(name, columns, part)
@@ -55,19 +56,22 @@ def choose(
 
 
 def one_column(name: str, columns: Sequence[str], part: str) -> str:
-    """The column of this name, or the only one of this pattern."""
-    found = _matching(name, columns, part)
-    if len(found) > 1:
+    """The column of this name, or the only column that matches this pattern."""
+    matches = _matching(name, columns, part)
+    if len(matches) > 1:
         raise LogError(
-            f"{name!r} stands for {len(found)} columns, and {part} must be one.",
-            ", ".join(map(repr, found[:12])),
+            f"{name!r} stands for {len(matches)} columns, and {part} must be one.",
+            ", ".join(map(repr, matches[:12])),
             "Name one of them.",
         )
-    return found[0]
+    return matches[0]
 
 
 def refuse_twins(names: Sequence[str], whose: str) -> None:
-    """Refuse two columns of one name: which is meant cannot be known. DuckDB takes R for r."""
+    """Refuse two columns of one name, since it cannot be known which one the user wants.
+
+    Names that differ only in case count as one: DuckDB does not tell 'R' from 'r'.
+    """
     alike: dict[str, str] = {}
     for name in names:
         if name.lower() in alike:
@@ -79,16 +83,17 @@ def refuse_twins(names: Sequence[str], whose: str) -> None:
 
 
 def _matching(name: str, columns: Sequence[str], part: str) -> list[str]:
+    """The columns a name or a pattern stands for; a LogError if there is none."""
     if name in columns:
         return [name]
-    found = fnmatch.filter(columns, name) if any(ch in name for ch in "*?[") else []
-    if not found:
+    matches = fnmatch.filter(columns, name) if any(ch in name for ch in "*?[") else []
+    if not matches:
         raise no_column(name, columns, part)
-    return found
+    return matches
 
 
 def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
-    """The error that a column is not there."""
+    """The error that says a column does not exist."""
     near = difflib.get_close_matches(name, columns, n=1)
     return LogError(
         f"there is no column {name!r} for {part}.",
@@ -98,7 +103,7 @@ def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
 
 
 def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
-    """Columns from a function that gives (values, where missing) of a named column."""
+    """Columns from a function that gives (values, where missing) for a column name."""
 
     def coded(part: str) -> Coded | None:
         if part not in names:
@@ -144,12 +149,13 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
 
 
 def _named(get: Callable[[str], Raw], name: str) -> tuple[Any, str, NDArray[np.bool_] | None]:
+    """The values of a column, its name, and where it is missing."""
     values, gone = get(name)
     return values, name, gone
 
 
 def _in_words_of(action: Coded, menus: Coded) -> Coded:
-    """Menus read as text, in whole numbers where the actions are whole numbers."""
+    """Menus read as text, with whole numbers where the action labels are whole numbers."""
     if not action.labels or isinstance(action.labels[0], str):
         return Coded(menus.codes, tuple(tuple(map(str, menu)) for menu in menus.labels))
     tidy = tidy_labels([x for menu in menus.labels for x in menu if isinstance(x, str)])
@@ -157,7 +163,7 @@ def _in_words_of(action: Coded, menus: Coded) -> Coded:
 
 
 def quoted(word: str, mark: str = '"') -> str:
-    """A word in quotation marks, as SQL wants it."""
+    """A word in quotation marks, as SQL needs it."""
     return mark + word.replace(mark, mark * 2) + mark
 
 
@@ -168,17 +174,18 @@ def _objects(series: Any) -> NDArray[Any]:
 
 
 WALL = "what the clock on the wall said"
+"""Name of the helper column with local times."""
 
 
 def _zoned(relation: Any, names: Mapping[str, Any]) -> list[str]:
-    """The time column of a DuckDB relation, if it has a zone."""
+    """The time column of a DuckDB relation, if it has a time zone."""
     kinds = dict(zip(relation.columns, map(str, relation.types), strict=True))
     time = names.get("time")
     return [time] if time is not None and kinds[time] == "TIMESTAMP WITH TIME ZONE" else []
 
 
 def _apart(moment: Any, wall: Any) -> Zoned:
-    """Moments in UTC, and what the clock on the wall said, as times with a zone."""
+    """Times with a zone, from moments in UTC and the local time of the same moments."""
     ahead = np.ma.getdata(wall) - np.ma.getdata(moment)
     return Zoned(moment, np.where(np.isnat(ahead), 0, ahead.astype("timedelta64[s]").astype(int)))
 
@@ -187,7 +194,7 @@ def _apart(moment: Any, wall: Any) -> Zoned:
 
 
 def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
-    """Columns of a pandas, polars, Arrow, DuckDB or any other frame narwhals knows."""
+    """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         refuse_twins(frame.columns, "the table")
         names = choose(parts, frame.columns)

@@ -1,4 +1,4 @@
-"""Tables in two: some episodes to learn from, the others to judge by."""
+"""A table split in two: some episodes to learn from, the others to evaluate on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.disk import check_target, keep_apart, replacing
+from dprl._core.disk import check_target, refuse_overwrite, replacing
 from dprl.errors import LabelWarning, LogError
 from dprl.logs._files import Progress, TableFile
 from dprl.logs._label_rules import spelled_twice
@@ -31,18 +31,23 @@ def split_table(
     partitions: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write train and test, whole episodes or groups each, with every column as it came.
+    """Write a train and a test table of whole episodes or groups, with every column unchanged.
 
     The sides are those of `Log.split` with the same seed.
 
     Args:
         files: CSV or Parquet files.
         by: The column whose values stay together.
-        folder: Where the two go; made if it is not there.
+        folder: The folder to write both tables to; it is created if it does not exist.
         fraction: Share of the values that goes to train, in (0, 1).
-        seed: Of the draw.
-        partitions: Make columns of folders named NAME=VALUE; they are written like the others.
-        progress: Called with the stage's name and the share of it that is done.
+        seed: Seed of the random draw.
+        partitions: Whether folders named NAME=VALUE become columns; they are written like the
+            others. Default False.
+        progress: Called with the name of a stage and the share of it that is done. Default None.
+
+    Returns:
+        The column, fraction and seed used; for each side its file and its numbers of values and
+        rows.
     """
     for side in NAMES:
         check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
@@ -68,15 +73,19 @@ def split_table(
     ending = f".{table.kind}"
     paths = [folder / f"{side}{ending}" for side in NAMES]
     for path in paths:
-        keep_apart(path, *files)
+        refuse_overwrite(path, *files)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LogError(f"the folder {str(folder)!r} cannot be made.", str(error)) from error
-    found: dict[str, Any] = {"by": name, "fraction": fraction, "seed": seed}
-    for side, path, some in zip(NAMES, paths, (first, ~first), strict=True):
-        chosen = some[column.codes]
+    summary: dict[str, Any] = {"by": name, "fraction": fraction, "seed": seed}
+    for side, path, side_values in zip(NAMES, paths, (first, ~first), strict=True):
+        chosen = side_values[column.codes]
         with replacing(path) as part:
             table.write_rows(chosen, part, ending)
-        found[side] = {"file": str(path), "kept": int(some.sum()), "rows": int(chosen.sum())}
-    return found
+        summary[side] = {
+            "file": str(path),
+            "kept": int(side_values.sum()),
+            "rows": int(chosen.sum()),
+        }
+    return summary

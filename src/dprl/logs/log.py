@@ -1,9 +1,9 @@
-"""Log: what people decided and what came of it, as flat frozen columns.
+"""Log: what people decided and what happened afterwards, as flat read-only columns.
 
-A trajectory is a sequence (s_t, a_t, r_t), t = 0..T-1, and r_t belongs to (s_t, a_t). Rows lie
+A trajectory is a sequence (s_t, a_t, r_t), t = 0..T-1, and r_t belongs to (s_t, a_t). Rows are
 sorted by episode and time; episode e owns rows ``starts[e]:starts[e + 1]``. States and actions are
-codes into tuples of labels (sorted when read from a source, so the order of its rows leaves no
-trace).
+codes into tuples of labels (sorted when they are read from a source, so the order of the source's
+rows does not matter).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ __all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_
 Label: TypeAlias = str | int | bool
 
 UNKNOWN, TERMINAL, CUT = 0, 1, 2
-"""How an episode ended: not said (taken as terminal), the process ended, we stopped looking."""
+"""How an episode ended.
+
+UNKNOWN: not recorded, treated as terminal. TERMINAL: the process ended. CUT: observation stopped.
+"""
 
 
 class Facts(Mapping[str, Any]):
@@ -53,28 +56,46 @@ class Facts(Mapping[str, Any]):
 class Log:
     """Logged decisions; immutable.
 
-    Build one with `dprl.read`, `dprl.from_frame`, `dprl.from_arrays` and their siblings.
+    Make one with `dprl.read`, `dprl.from_frame`, `dprl.from_arrays` or one of their siblings.
+    Below, N is the number of rows (steps), E of episodes, A of actions, d of features, M of
+    distinct menus.
 
     Attributes:
-        starts: int64 (E + 1,), the first row of each episode, and the number of rows N.
+        starts: int64 (E + 1,), the first row of each episode, and N as the last entry.
         action: int32 (N,), codes into `actions`.
-        reward: float64 (N,).
-        actions: The action labels; the lowest of equals wins a tie.
+        reward: float64 (N,), the reward of each row, in the user's own unit.
+        actions: The action labels. Where two actions are equally good, the earlier label wins.
         state: int32 (N,), codes into `states`; None where states are features.
-        states: The state labels.
-        features: float64 (N, d); None where states are labels.
+        states: The state labels; empty where states are features.
+        features: float64 (N, d), one row of numbers per step; None where states are labels.
         feature_names: The d names of the features.
-        episodes: The E episode labels, sorted.
-        group: int32 (E,), codes into `groups`; without a group column every episode is its own.
+        episodes: The E episode labels, sorted. Default 0, 1, ….
+        group: int32 (E,), codes into `groups`: the group each episode belongs to. By default every
+            episode is its own group.
         groups: The group labels, sorted.
-        time: (N,) numbers or dates (in UTC where they have a zone), or None where the rows' order
-            was the time.
-        offset: int32 (N,), seconds the clock on the wall was ahead of UTC, or None where times have
-            no zone: `clock` shows a time as it was charted.
-        available: int32 (N,), codes into the rows of `menus`, or None.
-        menus: bool (M, A), the distinct sets of available actions, or None.
-        ended: uint8 (E,), UNKNOWN, TERMINAL or CUT.
+        time: (N,) numbers or dates (in UTC where they have a zone); None where the order of the
+            rows was the time.
+        offset: int32 (N,), the seconds by which the local clock was ahead of UTC; None where times
+            have no zone. `clock` uses it to show a time as it was written down.
+        available: int32 (N,), codes into the rows of `menus`: the actions that were available at
+            each step; None where the log does not say.
+        menus: bool (M, A), the distinct sets of available actions; None without `available`.
+        ended: uint8 (E,), how each episode ended: UNKNOWN, TERMINAL or CUT. Default UNKNOWN.
         columns: Which source column played which part, for messages and provenance.
+
+    Raises:
+        LogError: If the columns contradict each other (different lengths, codes without a label).
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=["anna", "anna", "ben"], state=["ill", "better", "ill"],
+        ...     action=["drug", "wait", "wait"], reward=[0.0, 1.0, 0.0],
+        ... )
+        >>> log
+        Log: 2 episodes · 3 steps · 2 states · 2 actions
+        >>> log.states, log.state.tolist()
+        (('better', 'ill'), [1, 0, 1])
     """
 
     starts: NDArray[np.int64]
@@ -130,7 +151,7 @@ class Log:
 
     @property
     def n_steps(self) -> int:
-        """Number of rows."""
+        """Number of rows; one row is one decision."""
         return len(self.action)
 
     @property
@@ -145,12 +166,12 @@ class Log:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """int64 (E,), rows per episode."""
+        """int64 (E,), the number of rows of each episode."""
         return np.diff(self.starts)
 
     @property
     def cut_episodes(self) -> NDArray[np.int64]:
-        """The episodes we stopped looking at."""
+        """int64, the positions of the episodes that were cut (observation stopped early)."""
         return np.flatnonzero(self.ended == CUT)
 
     def __repr__(self) -> str:
@@ -167,7 +188,20 @@ class Log:
         )
 
     def codes(self) -> NDArray[np.int32]:
-        """The state codes, int32 (N,); refuses a log whose states are features."""
+        """The state codes of a log whose states are labels.
+
+        Returns:
+            int32 (N,), codes into `states`.
+
+        Raises:
+            LogError: If the states of this log are features.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(2, seed=0)
+            >>> [log.states[code] for code in log.codes()]
+            ['s0', 's-b2', 's0', 's-b2']
+        """
         if self.state is None:
             raise LogError(
                 f"this log's states are {len(self.feature_names)} numeric features, not labels.",
@@ -177,7 +211,22 @@ class Log:
         return self.state
 
     def take(self, episodes: Sequence[int] | NDArray[Any]) -> Log:
-        """The log of the episodes at these positions; labels of states and actions stay."""
+        """The log of some of the episodes; the labels of states and actions stay as they are.
+
+        Args:
+            episodes: Positions of the episodes, from 0 to E - 1, in any order; repeats count once.
+
+        Returns:
+            A log of these episodes, in their order in this log.
+
+        Raises:
+            ParameterError: If a position lies outside 0 to E - 1.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> risky_arms().sample(100, seed=0).take([3, 0])
+            Log: 2 episodes · 4 steps · 11 states · 10 actions
+        """
         chosen = np.unique(np.asarray(episodes, np.int64))
         if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < self.n_episodes:
             raise ParameterError(
@@ -209,15 +258,45 @@ class Log:
         )
 
     def clock(self, row: int) -> str:
-        """The time of a row as it was charted; without times its place in the episode."""
+        """The time of a row as it was written down.
+
+        Args:
+            row: Number of the row, from 0 to N - 1.
+
+        Returns:
+            The time as text, in the zone it was recorded in. Without times, the position of the row
+            in its episode, counted from 0.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 1], time=[10, 20], state=["a", "b"], action=["x", "x"],
+            ...     reward=[0, 1],
+            ... )
+            >>> log.clock(1)
+            '20'
+        """
         if self.time is None:
             return str(row - int(self.starts[np.searchsorted(self.starts, row, "right") - 1]))
         return charted(self.time[row], None if self.offset is None else int(self.offset[row]))
 
     def gathered(self) -> Log:
-        """The same log with the episodes of a group side by side, as counting by group needs.
+        """The same log with the episodes of a group next to each other, as counting by group needs.
 
-        Within a group by the time of their first rows, where the log has times, then as they were.
+        Within a group, episodes are ordered by the time of their first row if the log has times,
+        and keep their order otherwise.
+
+        Returns:
+            The reordered log; this log itself where nothing has to move.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 2, 3], group=["b", "a", "b"], state=[0, 0, 0], action=[0, 1, 0],
+            ...     reward=[0, 1, 0],
+            ... )
+            >>> log.gathered().episodes
+            (2, 1, 3)
         """
         keys: tuple[NDArray[Any], ...] = (self.group,)
         if self.time is not None and len(self.groups) < self.n_episodes:
@@ -251,14 +330,41 @@ class Log:
     def split(self, fraction: float = 0.5, *, seed: int) -> tuple[Log, Log]:
         """Two logs: about `fraction` of the groups, and the rest.
 
-        Whole groups go to one side (a group is an episode where no group column was given), never
-        rows. The same groups and seed give the same split, whatever the order of the source.
+        Whole groups go to one side, never single rows (a group is an episode where no group column
+        was given). The same groups and the same seed give the same split, whatever the order of the
+        source.
+
+        Args:
+            fraction: Share of the groups in the first log, strictly between 0 and 1. Default 0.5.
+            seed: Seed of the random draw.
+
+        Returns:
+            The two logs. Each has at least one group.
+
+        Raises:
+            ParameterError: If `fraction` is not strictly between 0 and 1.
+            LogError: If there are fewer than two groups.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> train, test = risky_arms().sample(100, seed=0).split(0.8, seed=1)
+            >>> train.n_episodes, test.n_episodes
+            (80, 20)
         """
         side = deal(len(self.groups), fraction, seed)[self.group]
         return self.take(np.flatnonzero(side)), self.take(np.flatnonzero(~side))
 
     def digest(self) -> str:
-        """SHA-256 of the content: equal for equal logs, whatever file or frame they came from."""
+        """SHA-256 of the content: equal for equal logs, whatever file or table they came from.
+
+        Returns:
+            64 hexadecimal digits.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> risky_arms().sample(5, seed=0).digest() == risky_arms().sample(5, seed=0).digest()
+            True
+        """
         return self._digest
 
     @functools.cached_property
@@ -288,7 +394,7 @@ class Log:
 def _canonical(
     codes: NDArray[np.int32], labels: Sequence[Any]
 ) -> tuple[NDArray[np.int32], list[Any]]:
-    """The same column with the labels that occur, sorted: unused labels leave no trace."""
+    """The same column coded by the sorted labels that occur: unused labels do not matter."""
     used = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
     order = sorted(used, key=lambda i: labels[i])
     table = np.zeros(len(labels), np.int32)
@@ -297,14 +403,14 @@ def _canonical(
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view: the owner of the memory keeps its own rights."""
+    """A read-only view of an array; the original array stays writable for its owner."""
     view = array.view()
     view.setflags(write=False)
     return view
 
 
 def _validate(log: Log) -> None:
-    """Refuse a log that contradicts itself: a Log that exists can be trusted everywhere below."""
+    """Refuse a log that contradicts itself, so that other code can trust every Log."""
     n, starts = len(log.action), log.starts
 
     def refuse(what: str) -> None:
@@ -324,7 +430,7 @@ def _validate(log: Log) -> None:
             refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")
     for name in ("episodes", "group", "ended"):
         if len(getattr(log, name)) != len(starts) - 1:
-            refuse(f"'{name}' must have one entry an episode")
+            refuse(f"'{name}' must have one entry per episode")
     if log.features is not None and log.features.shape[1:] != (len(log.feature_names),):
         refuse(f"{len(log.feature_names)} feature names for an array of {log.features.shape}")
     if (log.available is None) != (log.menus is None):
@@ -335,7 +441,7 @@ def _validate(log: Log) -> None:
     if log.menus is not None:
         sizes.append(("available", len(log.menus)))
         if log.menus.shape[1:] != (len(log.actions),):
-            refuse("`menus` needs one column an action")
+            refuse("`menus` needs one column per action")
     for name, size in sizes:
         column = getattr(log, name)
         if len(column) and not 0 <= column.min() <= column.max() < size:
@@ -351,7 +457,7 @@ def _validate(log: Log) -> None:
 
 
 def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which of n groups go to the first side, about `fraction` of them; each side gets some."""
+    """bool (n,): which of n groups go to the first side, about `fraction` of them, at least one."""
     check_number("fraction", fraction, "(0, 1)")
     if n < 2:
         raise LogError(
@@ -365,7 +471,7 @@ def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
 
 
 def check_log(log: object) -> None:
-    """Refuse what is no log, or an empty one."""
+    """Refuse an object that is not a log, and a log without episodes."""
     if not isinstance(log, Log):
         raise ParameterError(
             f"a log is needed; got an object of type {type(log).__name__}.",

@@ -22,7 +22,7 @@ __all__ = ["fill_returns", "powers", "refuse_overflow", "returns", "span"]
 def fill_returns(
     reward: NDArray[np.float64], gamma: float, G: NDArray[np.float64]
 ) -> None:  # pragma: no cover - compiled
-    """Fill G (T,) with the returns to go of one episode's rewards (T,)."""
+    """Fill G (T,) with the returns to go of the rewards (T,) of one episode."""
     tail = 0.0
     for t in range(len(reward) - 1, -1, -1):
         tail = reward[t] + gamma * tail
@@ -54,7 +54,24 @@ def _span(
 
 
 def returns(log: Log, gamma: float) -> NDArray[np.float64]:
-    """G_t for every row of the log, float64 (N,)."""
+    """The return to go G_t of every row of a log.
+
+    Args:
+        log: The log, with N rows.
+        gamma: Discount in (0, 1].
+
+    Returns:
+        float64 (N,), in the unit of the rewards.
+
+    Raises:
+        LogError: If rewards are so large that a return is not a finite number.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(episode=[1, 1], state=[0, 1], action=[0, 0], reward=[1, 2])
+        >>> returns(log, gamma=0.5).tolist()
+        [2.0, 2.0]
+    """
     G = np.empty(log.n_steps)
     _fill_all(log.starts, log.reward, float(gamma), G)
     if not np.isfinite(G).all():
@@ -63,7 +80,7 @@ def returns(log: Log, gamma: float) -> NDArray[np.float64]:
 
 
 def refuse_overflow(log: Log, row: int) -> None:
-    """Say that the return of a row is larger than a float can be."""
+    """Raise the error that the return of a row is too large for a floating-point number."""
     episode = int(np.searchsorted(log.starts, row, "right")) - 1
     raise LogError(
         "rewards are so large that a return is not a finite number.",
@@ -76,13 +93,13 @@ def span(log: Log, gamma: float) -> tuple[float, float]:
     """The smallest and the largest G_t of the log; (0, 0) where it is empty."""
     if not log.n_steps:
         return 0.0, 0.0
-    found = in_parts(
+    extremes = in_parts(
         lambda first, last: _span(log.starts[first : last + 1], log.reward, float(gamma)),
         parts(log.starts),
     )
-    return float(min(low for low, _ in found)), float(max(high for _, high in found))
+    return float(min(low for low, _ in extremes)), float(max(high for _, high in extremes))
 
 
 def powers(gamma: float, length: int) -> NDArray[np.float64]:
-    """γ^0 .. γ^length, float64 (length + 1,)."""
+    """γ^0, γ^1, …, γ^length: float64 (length + 1,)."""
     return np.power(float(gamma), np.arange(length + 1, dtype=np.float64))

@@ -1,7 +1,7 @@
 """From allowed decisions to the best plan among them.
 
-Evidence and allowed pairs come in; the elevated semi-MDP (the paper's Algorithm 2), finite MDPs
-with exact values, the maximum-likelihood model of a log, and policy iteration over them go out.
+Evidence and allowed pairs come in. Out come the elevated semi-MDP (the paper's Algorithm 2), finite
+MDPs with exact values, the maximum-likelihood model of a log, and policy iteration over them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
         return self._state, {"label": self.mdp.states[self._state]}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Take an action; `terminated` where the process ends, `truncated` after max_steps."""
+        """Take an action; `terminated` if the process ends, `truncated` after max_steps steps."""
         s, a, mdp = self._state, int(action), self.mdp
         reward = float(self.np_random.uniform(mdp.low[s, a], mdp.high[s, a]))
         row = slice(*mdp.P.indptr[[s * len(mdp.actions) + a, s * len(mdp.actions) + a + 1]])
@@ -49,7 +49,7 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
 
 
 def make(mdp: FiniteMDP, seed: int | None) -> FiniteMDPEnv:
-    """The environment, reset once where a seed is given."""
+    """The environment; it is reset once if a seed is given."""
     env = FiniteMDPEnv(mdp)
     if seed is not None:
         env.reset(seed=seed)

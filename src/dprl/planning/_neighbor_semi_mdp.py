@@ -1,7 +1,7 @@
-r"""The semi-MDP of a log with continuous states: decision points are training points.
+"""The semi-MDP of a log with continuous states: its decision points are training points.
 
-Rows are (training point i, action a allowed there). A row spreads its weight 1/n over the
-neighbours j that Q̂(i, a) was averaged from: those with action a, of other trajectories. Each
+A row is a pair of a training point i and an action a allowed there. It gives equal weight 1/n to
+the neighbours j from which Q̂(i, a) was averaged: those with action a, of other trajectories. Each
 neighbour has its segment: to the next decision point of its own trajectory, k >= 1 steps later, or
 to END,
 
@@ -10,11 +10,11 @@ to END,
     R̃(i,a) = mean_j Rseg_j          D(i,a,i') = mean_j disc_j · 1{j's segment ends in i'}
 
 so q = R̃ + D v with v = max over allowed actions is an averager and a contraction by γ (Gordon,
-ICML 1995), and the planner of the discrete case solves it exactly. A policy that picks only allowed
+ICML 1995), and the planner of the discrete case solves it exactly. A policy that takes only allowed
 actions and defers elsewhere keeps the guarantee of one step, so the planner may choose among them.
 
-Planned values reach a new state the same way: there a neighbour counts Rseg_j + disc_j v(next_j)
-in place of its return.
+Planned values reach a new state in the same way: a neighbour then counts with
+Rseg_j + disc_j v(next_j) in place of its return.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from dprl.planning.semi_mdp import SemiMDP
 __all__ = ["Segments", "elevate_neighbors", "segments"]
 
 CHUNK = 2_048
-"""Decision points whose neighbour lists are held at a time."""
+"""The number of decision points whose neighbours are in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """From every training point to the next decision point of its trajectory.
+    """The way from every training point to the next decision point of its trajectory.
 
     Attributes:
-        points: int64 (P,), rows that are decision points, rising.
-        reward: float64 (N,), discounted rewards on the way.
+        points: int64 (P,), rows that are decision points, ascending.
+        reward: float64 (N,), the discounted rewards on the way.
         discount: float64 (N,), γ^k; 0 at END.
-        next: int32 (N,), number of the decision point it leads to, -1 for END.
+        next: int32 (N,), the number of the decision point it leads to, -1 for END.
     """
 
     points: NDArray[np.int64]
@@ -55,7 +55,7 @@ class Segments:
     next: NDArray[np.int32]
 
     def planned(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What each point is worth as a neighbour if the plan of values V (P,) follows, (N,)."""
+        """float64 (N,): the value of each point as a neighbour, given planned values V (P,)."""
         ahead = np.append(V, 0.0)[self.next]
         return np.asarray(self.reward + self.discount * ahead)
 
@@ -71,7 +71,7 @@ def _look_back(
     discount: NDArray[np.float64],
     ahead: NDArray[np.int32],
 ) -> None:  # pragma: no cover - compiled
-    """Fill total, discount and ahead (N,); number (N,): of the decision point, or -1."""
+    """Fill total, discount and ahead (N,); number (N,) is that of the decision point, or -1."""
     for e in range(len(starts) - 1):
         end, at, so_far = np.int32(-1), starts[e + 1], 0.0
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
@@ -84,7 +84,7 @@ def _look_back(
 
 
 def segments(log: Log, gamma: float, points: NDArray[np.int64]) -> Segments:
-    """The segments of a settled log whose decision points are the rows `points`."""
+    """The segments of a log without cut episodes; its decision points are the rows `points`."""
     N = log.n_steps
     number = np.full(N, -1, np.int32)
     number[points] = np.arange(len(points))
@@ -108,7 +108,8 @@ def _keep(
 ) -> None:  # pragma: no cover - compiled
     """Sort the neighbours that count by action: order (len(rows),), begin (Q, A + 1).
 
-    Neighbours of query i are rows[indptr[i]:indptr[i + 1]], rising; own (Q,) its trajectory.
+    The neighbours of query i are rows[indptr[i]:indptr[i + 1]], ascending; own (Q,) is its
+    trajectory.
     """
     n_actions = allowed.shape[1]
     seen = np.full(n_actions, -1, np.int64)
@@ -146,15 +147,15 @@ def elevate_neighbors(
     at = ahead.points
     R, columns, values, sizes, counts = [], [], [], [], []
     for start in range(0, len(at), CHUNK):
-        some = at[start : start + CHUNK]
-        indptr, rows = engine.neighbors(points.z[some], radius)
+        chunk = at[start : start + CHUNK]
+        indptr, rows = engine.neighbors(points.z[chunk], radius)
         order = np.empty(len(rows), np.int64)
-        begin = np.empty((len(some), allowed.shape[1] + 1), np.int64)
+        begin = np.empty((len(chunk), allowed.shape[1] + 1), np.int64)
         _keep(
-            points.episode[some], indptr, rows, points.action, points.episode, allowed[some],
+            points.episode[chunk], indptr, rows, points.action, points.episode, allowed[chunk],
             first_only, order, begin,
         )  # fmt: skip
-        pairs = np.nonzero(allowed[some])
+        pairs = np.nonzero(allowed[chunk])
         low, high = begin[pairs[0], pairs[1]], begin[pairs[0], pairs[1] + 1]
         n = high - low
         place = np.repeat(low - np.concatenate(([0], np.cumsum(n)[:-1])), n) + np.arange(n.sum())

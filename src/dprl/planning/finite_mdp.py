@@ -1,9 +1,9 @@
-r"""FiniteMDP: a Markov decision process small enough to know the truth about.
+"""FiniteMDP: a Markov decision process small enough to compute exact values.
 
     Q^π(s,a) = R(s,a) + γ ∑_{s'} P(s'|s,a) V^π(s')      V^π(s) = ∑_a π(a|s) Q^π(s,a)
 
-P may lose mass: what is missing from a row ends the episode. Rewards are drawn uniformly from
-[low, high] of their pair on every visit; R is their middle.
+A row of P may sum to less than 1: the missing probability ends the episode. Rewards are drawn
+uniformly from [low, high] of their pair on every visit; R is the middle.
 """
 
 from __future__ import annotations
@@ -36,20 +36,36 @@ class _Policy(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """A finite MDP with a behaviour: how people act in it today.
+    """A finite MDP together with a behaviour: how people act in it today.
 
     Attributes:
-        name: What it is called.
-        states: State labels, S of them.
-        actions: Action labels, A of them.
-        P: CSR (S·A, S), row s·A + a: where (s, a) leads; missing mass ends the episode.
-        low: float64 (S, A), smallest reward of a visit.
-        high: float64 (S, A), largest reward of a visit.
-        start: float64 (S,), where episodes begin.
+        name: The name of the problem.
+        states: The S state labels.
+        actions: The A action labels.
+        P: CSR (S·A, S), row s·A + a: the probabilities of the next state after (s, a). What a row
+            lacks to 1 is the probability that the episode ends.
+        low: float64 (S, A), the smallest reward of a visit.
+        high: float64 (S, A), the largest reward of a visit.
+        start: float64 (S,), the probability that an episode begins in each state.
         behavior: float64 (S, A), π_b(a|s).
-        gamma: Discount.
-        max_steps: Sampled episodes are cut after so many steps.
-        notes: Facts about the problem (the careless cells of a grid, for instance).
+        gamma: Discount in (0, 1].
+        max_steps: Sampled episodes are cut after this many steps. Default 1,000.
+        notes: Facts about the problem (the careless cells of a grid, for instance). Default empty.
+
+    Raises:
+        ParameterError: If shapes do not fit, or probabilities are not probabilities.
+
+    Example:
+        >>> import numpy as np
+        >>> from scipy import sparse
+        >>> from dprl.envs import FiniteMDP
+        >>> coin = FiniteMDP(
+        ...     name="coin", states=("toss",), actions=("left", "right"),
+        ...     P=sparse.csr_array((2, 1)), low=np.array([[0.0, 0.2]]), high=np.array([[1.0, 0.4]]),
+        ...     start=np.array([1.0]), behavior=np.array([[0.5, 0.5]]), gamma=1.0,
+        ... )
+        >>> round(coin.value(), 3)
+        0.4
     """
 
     name: str
@@ -71,7 +87,7 @@ class FiniteMDP:
             (self.P.shape != (S * A, S), f"P must have shape {(S * A, S)}; got {self.P.shape}"),
             (
                 not ((mass <= 1 + 1e-12).all() and (self.P.data >= 0).all()),
-                "P has rows of no chance",
+                "P has rows that are no probabilities",
             ),
             (not 0 < self.gamma <= 1, f"gamma must lie in (0, 1]; got {self.gamma!r}"),
             (not np.isfinite(self.low + self.high).all(), "rewards must be finite"),
@@ -89,23 +105,23 @@ class FiniteMDP:
 
     @property
     def R(self) -> Floats:
-        """Expected reward, float64 (S, A)."""
+        """Expected reward of each pair, float64 (S, A)."""
         return (self.low + self.high) / 2
 
     def _matrix(self, policy: Floats | _Policy | None) -> Floats:
-        """π(a|s) (S, A) of an array, or of a policy whose deferrals mean this behaviour."""
+        """π(a|s) (S, A) of an array, or of a policy; where it defers, the behaviour acts."""
         if policy is None:
             return self.behavior
         if isinstance(policy, np.ndarray):
             if policy.shape != self.behavior.shape:
                 raise ParameterError(
-                    f"a policy here has shape {self.behavior.shape}; got {policy.shape}."
+                    f"a policy must have shape {self.behavior.shape}; got {policy.shape}."
                 )
             return policy
         return self._from_labels(policy)
 
     def _from_labels(self, policy: Any) -> Floats:
-        """A fitted policy's probabilities, its actions put in this problem's order."""
+        """The probabilities of a fitted policy, with its actions in the order of this problem."""
         place = {label: i for i, label in enumerate(self.actions)}
         if any(label not in place for label in policy.actions):
             raise ParameterError(f"the policy knows actions that {self.name} does not have.")
@@ -119,7 +135,21 @@ class FiniteMDP:
         return result
 
     def state_values(self, policy: Floats | _Policy | None = None) -> Floats:
-        """V^π(s), exactly, float64 (S,); the behaviour's where no policy is given."""
+        """V^π(s), computed exactly.
+
+        Args:
+            policy: π(a|s) as float64 (S, A), or a fitted policy; where it defers, the behaviour
+                acts. Default None: the behaviour.
+
+        Returns:
+            float64 (S,), in the unit of the rewards.
+
+        Example:
+            >>> from dprl.envs import dense_chain
+            >>> chain = dense_chain()
+            >>> chain.state_values().round(2).tolist()
+            [4.0, 3.44, 3.0, 2.44, 2.0, 1.44, 1.0, 0.44]
+        """
         pi = self._matrix(policy)
         return solve(self.moves(pi), (pi * self.R).sum(axis=1))
 
@@ -132,11 +162,38 @@ class FiniteMDP:
         return (self.gamma * (choose @ self.P)).tocsr()
 
     def value(self, policy: Floats | _Policy | None = None) -> float:
-        """ρ(π): the expected return from the start; the behaviour's where no policy is given."""
+        """ρ(π): the expected discounted return of an episode, computed exactly.
+
+        Args:
+            policy: π(a|s) as float64 (S, A), or a fitted policy; where it defers, the behaviour
+                acts. Default None: the behaviour.
+
+        Returns:
+            The value, in the unit of the rewards.
+
+        Example:
+            >>> from dprl.envs import dense_chain
+            >>> chain = dense_chain()
+            >>> round(chain.value(), 6)
+            4.0
+        """
         return float(self.start @ self.state_values(policy))
 
     def action_values(self, V: Floats) -> Floats:
-        """Q(s,a) = R + γ P V, float64 (S, A)."""
+        """Q(s,a) = R + γ P V: the value of each action if V is collected afterwards.
+
+        Args:
+            V: float64 (S,), the value of each state.
+
+        Returns:
+            float64 (S, A), in the unit of the rewards.
+
+        Example:
+            >>> from dprl.envs import dense_chain
+            >>> chain = dense_chain()
+            >>> chain.action_values(chain.state_values())[0].round(2).tolist()
+            [3.94, 4.14]
+        """
         return np.asarray(self.R + self.gamma * (self.P @ V).reshape(self.R.shape))
 
     @functools.cached_property
@@ -146,7 +203,26 @@ class FiniteMDP:
         return V, choice
 
     def sample(self, n: int, *, seed: int, policy: Floats | _Policy | None = None) -> Log:
-        """Draw n episodes of the behaviour (or of `policy`). Same seed, same log."""
+        """Draw episodes. The same seed gives the same log.
+
+        Args:
+            n: The number of episodes, at least 1.
+            seed: Seed of the random draws.
+            policy: Who acts: π(a|s) as float64 (S, A), or a fitted policy. Default None: the
+                behaviour.
+
+        Returns:
+            The log; episodes that reach `max_steps` are marked as cut.
+
+        Raises:
+            ParameterError: If `n` is less than 1.
+
+        Example:
+            >>> from dprl.envs import dense_chain
+            >>> chain = dense_chain()
+            >>> chain.sample(10, seed=0)
+            Log: 10 episodes · 80 steps · 8 states · 2 actions
+        """
         n = check_whole("n", n, 1)
         pi = np.cumsum(self._matrix(policy), axis=1)
         total = np.cumsum(self.P.data)
@@ -167,7 +243,24 @@ class FiniteMDP:
         )
 
     def to_gym(self, seed: int | None = None) -> Any:
-        """The same problem as a gymnasium environment (extra `gym`)."""
+        """The same problem as a gymnasium environment (needs the extra `gym`).
+
+        Args:
+            seed: Seed of the environment. Default None: a random one.
+
+        Returns:
+            A `gymnasium.Env` whose observations and actions are the codes of states and actions.
+
+        Raises:
+            PackageError: If gymnasium is not installed.
+
+        Example:
+            >>> from dprl.envs import dense_chain
+            >>> chain = dense_chain()
+            >>> env = chain.to_gym(seed=0)
+            >>> env.reset()
+            (0, {'label': 'step 0'})
+        """
         needed("gymnasium", "to_gym()", "dprl[gym]")
         from dprl.planning._gym import make
 
@@ -175,13 +268,16 @@ class FiniteMDP:
 
 
 def _chances(rows: Floats) -> bool:
-    """Whether each row is a distribution."""
+    """Whether each row is a probability distribution."""
     return bool((rows >= 0).all() and (np.abs(rows.sum(axis=-1) - 1) <= 1e-12).all())
 
 
 @compiled
 def _pick(rising: Floats, u: float) -> int:  # pragma: no cover - compiled
-    """The first place whose cumulative weight exceeds u (the last with any weight, at the edge)."""
+    """The first place whose cumulative weight exceeds u.
+
+    At the upper edge, where rounding may leave none, the last place that has any weight.
+    """
     last = len(rising) - 1
     i = min(int(np.searchsorted(rising, u, side="right")), last)
     while i > 0 and rising[i] == rising[i - 1]:
@@ -205,7 +301,11 @@ def _roll_out(
 ) -> tuple[
     NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], Floats, NDArray[np.uint8]
 ]:  # pragma: no cover - compiled
-    """Play n episodes. start (S,), pi (S, A): cumulative; total (nnz,): running sum of all of P."""
+    """Play n episodes.
+
+    start (S,) and pi (S, A) are cumulative probabilities; total (nnz,) is the running sum over all
+    of P.
+    """
     n_actions = pi.shape[1]
     room = 64 * n
     state, action = np.empty(room, np.int32), np.empty(room, np.int32)

@@ -1,11 +1,12 @@
-r"""The maximum-likelihood MDP of a log, which every model-based rival plans in.
+"""The maximum-likelihood MDP of a log, in which every model-based baseline plans.
 
     n(s,a)    visits of (s, a), all of them
-    P̂(s'|s,a) = n(s,a,s') / n(s,a); what ends an episode is missing mass
+    P̂(s'|s,a) = n(s,a,s') / n(s,a); the ends of episodes are missing mass
     R̂(s,a)    mean reward of (s, a)
     π̂_b(a|s)  = n(s,a) / n(s)
 
-A pair never seen has R̂ = 0 and leads to an end: value 0. A state never seen has a uniform π̂_b.
+A pair that was never seen has R̂ = 0 and ends the episode: value 0. In a state that was never seen
+π̂_b is uniform.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A log's maximum-likelihood MDP and the counts behind it.
+    """The maximum-likelihood MDP of a log, and the counts behind it.
 
     Attributes:
-        mdp: P̂, R̂ and π̂_b as a FiniteMDP (exact values of any policy in it).
-        n: int64 (S, A), visits of each pair.
+        mdp: P̂, R̂ and π̂_b as a FiniteMDP (which gives exact values of any policy in it).
+        n: int64 (S, A), the number of visits of each pair.
+
+    Example:
+        >>> from dprl.envs import dense_chain
+        >>> from dprl.planning import estimate
+        >>> model = estimate(dense_chain().sample(100, seed=0), gamma=1.0)
+        >>> model.n.shape, int(model.n.sum())
+        ((8, 2), 800)
     """
 
     mdp: FiniteMDP
@@ -53,14 +61,32 @@ class Model:
 def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     """The maximum-likelihood MDP of a log.
 
-    Cut episodes are treated as `dprl.logs._censoring.settle` says.
+    Args:
+        log: The log; its states are labels, and it does not say which actions were available.
+        gamma: Discount in (0, 1].
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Returns:
+        The model.
+
+    Raises:
+        LogError: If states are features, the log is empty, or it says which actions were available.
+        ParameterError: If `gamma` or `cut` is not allowed.
+
+    Example:
+        >>> from dprl.envs import dense_chain
+        >>> from dprl.planning import estimate
+        >>> model = estimate(dense_chain().sample(2_000, seed=0), gamma=1.0)
+        >>> round(model.mdp.value(), 1)
+        4.0
     """
     gamma = check_gamma(gamma)
     check_log(log)
     log.codes()
     if log.available is not None:
         raise LogError(
-            "the rivals do not look at which actions were available.",
+            "the baselines do not take into account which actions were available.",
             do="Read the log without available=, and see that what they suggest can be done.",
         )
     log = settle(log, gamma, cut)
@@ -92,7 +118,7 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
 
 
 def behavior_of(model: Model, given: Floats | None) -> Floats:
-    """The behaviour (S, A): as given where it is known, else π̂_b."""
+    """The behaviour (S, A): `given` if it is known, else π̂_b of the model."""
     if given is None:
         return model.mdp.behavior
     given = np.asarray(given, np.float64)
@@ -101,7 +127,7 @@ def behavior_of(model: Model, given: Floats | None) -> Floats:
     )
     if not good:
         raise ParameterError(
-            f"behavior must be {model.n.shape} of distributions, one row a state of the log; "
+            f"behavior must be {model.n.shape} of distributions, one row per state of the log; "
             f"got {given.shape}.",
             do="Rows follow log.states, columns log.actions.",
         )

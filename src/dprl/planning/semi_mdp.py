@@ -8,9 +8,9 @@ follows. Its reward is the discounted sum in between, G_t - γ^k G_{t'}. Then
     R̃(s,a)    = mean of segment rewards over all segments from (s,a), END included
     D(s,a,s') = mean of γ^k · 1{ends in s'}              (this is P̃·γ̃; END contributes 0)
 
-A pair with n(s,a) >= n_min has exactly n(s,a) segments, so no row is ever 0/0, and how much room
-each row needs is known before the pass: each segment is written straight into its row (a counting
-sort), and each row is added up once, exactly (see `dprl._core.exact`). No hash table.
+A pair with n(s,a) >= n_min has exactly n(s,a) segments, so no row is ever 0/0, and the size of each
+row is known before the pass: each segment is written directly into its row (a counting sort), and
+each row is added up once, exactly (see `dprl._core.exact`). No hash table is needed.
 
 Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
 reward at t' twice and drops the reward after the last decision point: see the docs' table.
@@ -37,16 +37,29 @@ __all__ = ["SemiMDP", "elevate"]
 
 @dataclass(frozen=True, eq=False)
 class SemiMDP:
-    """Decision points, their allowed actions, and what follows; immutable.
+    """The P decision points of a log, their allowed actions, and what follows them; immutable.
+
+    One row belongs to one allowed pair of a decision point and an action.
 
     Attributes:
-        points: int64 (P,), codes of the decision points, rising.
-        labels: Their P labels.
-        first: int64 (P + 1,), rows first[p]:first[p + 1] belong to point p.
-        action: int64 (rows,), the action of each row, rising within a point.
-        R: float64 (rows,), R̃(s,a).
-        D: CSR (rows, P), D(s,a,s').
-        n: int64 (rows,), segments behind each row.
+        points: int64 (P,), state codes of the decision points, ascending.
+        labels: The P state labels of the decision points.
+        first: int64 (P + 1,), rows first[p]:first[p + 1] belong to decision point p.
+        action: int64 (rows,), the action of each row, ascending within a decision point.
+        R: float64 (rows,), R̃(s,a), the mean reward of the segments of a row, in the unit of
+            rewards.
+        D: CSR (rows, P), D(s,a,s'), the mean discount of the segments that end in s'.
+        n: int64 (rows,), the number of segments of each row.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> from dprl.evidence import allowed, tabular
+        >>> from dprl.planning import elevate
+        >>> log = risky_arms().sample(1_000, seed=0)
+        >>> evidence, occurrences = tabular.count(log, gamma=1.0)
+        >>> semi = elevate(log, evidence, occurrences, allowed(evidence, n_min=92))
+        >>> semi.labels, [log.actions[a] for a in semi.action]
+        (('s0',), ['b1'])
     """
 
     points: NDArray[np.int64]
@@ -72,10 +85,10 @@ def _scatter(
     segments: NDArray[np.int32],
     rewards: NDArray[np.float64],
 ) -> None:  # pragma: no cover - compiled
-    """Write each segment's end, length and reward into its row.
+    """Write the end, the length and the reward of each segment into its row.
 
-    point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; of any
-        other, the number of allowed pairs.
+    point (S,): number of the decision point, or -1. row (S, A): number of an allowed pair; for any
+        other pair, the number of allowed pairs.
     rows (rows,): next free place of each row in `segments` and `rewards`.
     segments (n, 2): where a segment ends (-1 for END) and after how many steps.
     rewards (n,): the discounted reward of each segment.
@@ -112,7 +125,7 @@ def _scatter(
 def _average(
     begin: NDArray[np.int64], rewards: NDArray[np.float64], R: NDArray[np.float64]
 ) -> None:  # pragma: no cover - compiled
-    """R̃ of every row: the exact mean of its segments' rewards, rounded once."""
+    """R̃ of every row: the exact mean of the rewards of its segments, rounded once."""
     bits = rewards.view(np.int64)
     words, digits = np.zeros((1, 1 + SUMS), np.int64), np.zeros(SUMS + 4, np.int64)
     for r in range(len(begin) - 1):
@@ -123,7 +136,7 @@ def _average(
 def _count_ends(
     begin: NDArray[np.int64], segments: NDArray[np.int32], n_points: int, ends: NDArray[np.int64]
 ) -> None:  # pragma: no cover - compiled
-    """How many different decision points the segments of each row end in: ends (rows,)."""
+    """ends (rows,): the number of different decision points that the segments of a row end in."""
     last = np.full(n_points + 1, -1, np.int32)  # the place before the first takes END
     for r in range(len(begin) - 1):
         different = 0
@@ -145,7 +158,7 @@ def _gather(
     indices: NDArray[np.int32],
     total: NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
-    """Add up each row's segments by where they end: columns and sums of a CSR matrix."""
+    """Add up the segments of each row by where they end: columns and sums of a CSR matrix."""
     place = np.full(n_points, -1, np.int64)
     for r in range(len(begin) - 1):
         filled = indptr[r]
@@ -163,7 +176,27 @@ def _gather(
 def elevate(
     log: Log, evidence: Evidence, occurrences: Occurrences, allowed: NDArray[np.bool_]
 ) -> SemiMDP:
-    """Alg. 2: the semi-MDP of `log` over the decision points of `allowed` (S, A)."""
+    """Alg. 2: the semi-MDP of a log over its decision points.
+
+    Args:
+        log: A gathered log (see `Log.gathered`) with S states and A actions.
+        evidence: Its evidence, from `dprl.evidence.tabular.count`.
+        occurrences: The rows that were counted, from the same call.
+        allowed: bool (S, A), the pairs that may be chosen.
+
+    Returns:
+        The semi-MDP; without decision points if no pair is allowed.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> from dprl.evidence import allowed, tabular
+        >>> from dprl.planning import elevate
+        >>> log = risky_arms().sample(1_000, seed=0)
+        >>> evidence, occurrences = tabular.count(log, gamma=1.0)
+        >>> semi = elevate(log, evidence, occurrences, allowed(evidence, n_min=92))
+        >>> semi.n.tolist(), semi.R.round(2).tolist()
+        ([94], [0.69])
+    """
     gamma, state = evidence.gamma, log.codes()
     points = np.flatnonzero(allowed.any(axis=1))
     pairs = np.flatnonzero(allowed)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import plain
+from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.errors import PolicyError
 from dprl.logs._overlap import sealed_origin, sketch
@@ -129,7 +129,7 @@ class Stored:
             elif isinstance(value, Certificate):
                 words[part.name] = value.to_dict()
             else:
-                words[part.name] = plain(value)
+                words[part.name] = to_json_value(value)
         return words, arrays
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -139,7 +139,7 @@ class Stored:
         (`dprl.logs._overlap`): such a file is written with a new digest.
         """
         words, arrays = self._parts()
-        words["provenance"] = plain(sealed_origin(self.provenance))
+        words["provenance"] = to_json_value(sealed_origin(self.provenance))
         archive.pack(path, self.KIND, words, arrays)
 
     def digest(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast
-from dprl._core.table import Table, plain
+from dprl._core.table import Table, to_json_value
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 
@@ -182,7 +182,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values."""
         tables = {k: v.to_dicts() for k, v in vars(self).items() if isinstance(v, Table)}
-        result: dict[str, Any] = plain({**vars(self), **tables})
+        result: dict[str, Any] = to_json_value({**vars(self), **tables})
         return result
 
     def __str__(self) -> str:

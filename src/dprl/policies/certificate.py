@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
-from dprl._core.table import Table, plain
+from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 
@@ -176,7 +176,7 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain values; `from_dict` reads it back."""
         facts = {f.name: getattr(self, f.name) for f in fields(self)}
-        result: dict[str, Any] = plain(facts)
+        result: dict[str, Any] = to_json_value(facts)
         return {**result, "claim": self.claim, "vacuous": self.vacuous, "trivial": self.trivial}
 
     @classmethod

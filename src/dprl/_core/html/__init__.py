@@ -1,8 +1,8 @@
 """Pages for people: templates with every value escaped, one style sheet, figures as inline SVG.
 
-Nothing here asks anything of another server, and no page needs a script. Values are shown as they
-are, with characters that cannot be seen (controls, marks that turn the direction of writing) spelt
-out: a label cannot pretend to be another one.
+No page loads anything from another server, and no page needs a script. Values are shown as they
+are, but characters that cannot be seen (control characters, marks that change the direction of
+writing) are spelt out, so that a label cannot pretend to be another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _read(name: str) -> str:
 
 
 def visible(value: Any) -> Any:
-    """Text with unseen characters spelt out as ⟨U+202E⟩; anything else as it is."""
+    """Text with invisible characters spelt out as ⟨U+202E⟩; any other value unchanged."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return "".join(
@@ -36,12 +36,12 @@ def visible(value: Any) -> Any:
 
 
 def known(value: float | None) -> float | None:
-    """The number; None where there is none, NaN and the infinities included."""
+    """The number; None if it is missing, NaN or infinite."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def number(value: float | None, sign: bool = False) -> str:
-    """A number as tables show it; – where there is none."""
+    """A number as tables show it; – if it is missing."""
     if value is None or known(value) is None:
         return "–"
     text = Table({"": [value]}).cells()[0][0]
@@ -49,7 +49,7 @@ def number(value: float | None, sign: bool = False) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent: '<1 %' is not 0, '>99 %' is not all."""
+    """A share in per cent; '<1 %' instead of 0 and '>99 %' instead of 100 where it is neither."""
     whole = round(100 * share)
     if whole == 0 and share > 0:
         return "<1\u00a0%"
@@ -73,7 +73,7 @@ def _environment() -> Environment:
 
 
 def render(name: str, /, **values: Any) -> str:
-    """The page made of template `name` and these values."""
+    """The page made from template `name` and these values."""
     return _environment().get_template(name).render(**values)
 
 
@@ -84,6 +84,6 @@ def style() -> str:
 
 
 def snippet(piece: str, **values: Any) -> str:
-    """One piece of a page for a notebook, with a style that reaches nothing else in it."""
+    """One piece of a page for a notebook, with a style that affects nothing else there."""
     scoped = Markup(_read("tokens.css") + ".dprl {\n" + _read("pieces.css") + "}\n")
     return render("notebook.html", piece=piece, scoped=scoped, **values)

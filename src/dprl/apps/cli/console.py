@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dprl._core.table import Table, plain
+from dprl._core.table import Table, to_json_value
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
@@ -23,7 +23,7 @@ def show(what: Any, as_json: bool) -> None:
 
 
 def _dumps(what: Any) -> str:
-    return json.dumps(plain(what), ensure_ascii=False)
+    return json.dumps(to_json_value(what), ensure_ascii=False)
 
 
 def complain(line: str) -> None:

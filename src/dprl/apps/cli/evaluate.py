@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dprl._core.disk import keep_apart
+from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import (
@@ -73,7 +73,7 @@ def gate(
     import dprl
     from dprl.policies._load import deferring, read_like
 
-    keep_apart(out, policy, *files)
+    refuse_overwrite(out, policy, *files)
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
     with progress() as tell, warned() as said:
@@ -261,7 +261,7 @@ def sweep(
                 f"the folder of {str(path)!r} does not exist.", do="Make it first."
             )
     for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
-        keep_apart(path, *files, *(valid or ()))
+        refuse_overwrite(path, *files, *(valid or ()))
     learner = learning.learner(n_min[0] if n_min else 1, radius[0] if radius else None)
     columns: dict[str, Any] = log.options(radius is not None)
     with progress() as tell, warned() as said:
@@ -327,7 +327,7 @@ def report(
     import dprl
     from dprl.policies._load import deferring, read_like
 
-    keep_apart(out, policy, *files)
+    refuse_overwrite(out, policy, *files)
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "report")
     with progress() as tell, warned() as said:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dprl._core.disk import keep_apart
+from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli.console import progress, show
 from dprl.apps.cli.options import Json
 
@@ -46,7 +46,7 @@ def export(
     from dprl.policies._load import load
     from dprl.policies._public import public_copy
 
-    keep_apart(out, policy)
+    refuse_overwrite(out, policy)
     with progress() as tell:
         tell("writing", 0.0)
         fitted = load(policy)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from dprl._core.disk import keep_apart
+from dprl._core.disk import refuse_overwrite
 from dprl._core.limits import shortage
 from dprl._core.version import __version__
 from dprl.apps.cli.console import caution, complain, head, progress, refuse, show, warned
@@ -109,7 +109,7 @@ def fit(
     """
     import dprl
 
-    keep_apart(out, *files)
+    refuse_overwrite(out, *files)
     learner = learning.learner(n_min, radius)
     with progress() as tell, warned() as said:
         data = dprl.read(files, **log.options(radius is not None), progress=tell)
@@ -217,7 +217,7 @@ def act(
     from dprl.policies._load import deferring
     from dprl.policies.table import DEFER
 
-    keep_apart(out, policy, states)
+    refuse_overwrite(out, policy, states)
     fitted = deferring(policy)
     if state is None and not hasattr(fitted, "feature_names"):
         kept = columns_for(fitted, None, "act")["state"]

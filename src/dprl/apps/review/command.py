@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.checks import check_whole
-from dprl._core.disk import check_target, meant
+from dprl._core.disk import check_target, expand_paths
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.verdicts import Verdicts
@@ -74,7 +74,7 @@ def open_review(
         )
     file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     audit = out.with_name(out.stem + "-audit.csv")
-    inputs = meant(path, *log)
+    inputs = expand_paths(path, *log)
     kept = {file.resolve(), *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm"))}
     if {out.resolve(), audit.resolve()} & (inputs | kept) or kept & inputs:
         raise ParameterError(

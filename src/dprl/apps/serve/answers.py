@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.table import plain
+from dprl._core.table import to_json_value
 from dprl.errors import PolicyError
 from dprl.policies._explain import KINDS, reason
 from dprl.policies._public import public_origin
@@ -171,7 +171,7 @@ class Answers:
             ]
         else:
             facts["summary"] = policy.summary()
-        described: dict[str, Any] = plain(facts)
+        described: dict[str, Any] = to_json_value(facts)
         return described
 
     # -- checking --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from dprl._core.table import plain
+from dprl._core.table import to_json_value
 from dprl.apps._web import Guard, same
 from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.metrics import Counting, Metrics
@@ -47,7 +47,7 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         """The bytes of the answer."""
-        return json.dumps(plain(content), allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(to_json_value(content), allow_nan=False, separators=(",", ":")).encode()
 
 
 def _error(status: int, kind: str, error: DprlError, headers: dict[str, str] | None = None) -> Json:

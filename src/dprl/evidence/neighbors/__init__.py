@@ -1,4 +1,4 @@
-"""What happened within a radius of here? Exactly, for many queries at once."""
+"""What happened within a radius of a place: exact answers, for many places at once."""
 
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import FittedMetric, Metric

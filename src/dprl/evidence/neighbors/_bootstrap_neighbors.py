@@ -1,4 +1,4 @@
-"""What counts near a place, for returns that were cut short there (see `dprl.logs._censoring`)."""
+"""The rows near the last place of a cut episode, for its bootstrap (see `dprl.logs._censoring`)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["near"]
 
 CHUNK = 2_048
-"""Places whose neighbours are held at a time."""
+"""The number of places whose neighbours are in memory at a time."""
 
 
 def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
-    """The first neighbour of every other trajectory within `radius`, or all of its neighbours."""
+    """A function that finds the rows near the places where episodes were cut.
 
-    def found(
+    Args:
+        metric: The metric, fitted to the log.
+        radius: The largest distance of a row.
+        first: Whether only the first neighbour of every other trajectory counts, or all of them.
+    """
+
+    def rows_near(
         log: Log, features: NDArray[np.float64], own: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         take = columns_in(log.feature_names, metric.names)  # the log may have more, in any order
@@ -36,15 +42,15 @@ def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
         z = metric.transform(features[:, take])
         places, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for begin in range(0, len(z), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            indptr, row = engine.neighbors(z[some], radius)
+            chunk = slice(begin, begin + CHUNK)
+            indptr, row = engine.neighbors(z[chunk], radius)
             place = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
             group = points.episode[row]
-            counts = group != own[some][place]
-            if first:  # rows rise, and a group's lie side by side
+            counts = group != own[chunk][place]
+            if first:  # rows are ascending, and those of a group are next to each other
                 counts[1:] &= (place[1:] != place[:-1]) | (group[1:] != group[:-1])
             places.append(begin + place[counts])
             rows.append(row[counts].astype(np.int64))
         return np.concatenate(places), np.concatenate(rows)
 
-    return found
+    return rows_near

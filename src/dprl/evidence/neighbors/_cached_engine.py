@@ -1,8 +1,8 @@
-"""Remembering: an engine that answers a question it has heard before from memory.
+"""Remembering: an engine that keeps its answers and gives them again to the same question.
 
-Settings that differ in n_min alone ask the same places about the same radius. A question is known
-by its content, so it does not matter who asks it again; answers for another radius are let go, and
-so is everything once `forget` is called.
+Settings that differ only in n_min ask about the same places and the same radius. A question is
+identified by its content, so it does not matter which object asks again. Answers for another radius
+are dropped, and all of them after `forget`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["Remembering"]
 
 @dataclass(eq=False)
 class Remembering(Engine):
-    """An engine with a memory; made by `Remembering.of`."""
+    """An engine that keeps its answers in memory; made by `Remembering.of`."""
 
-    _known: dict[Any, Evidence] | None = field(default_factory=dict, repr=False)
+    _answers: dict[Any, Evidence] | None = field(default_factory=dict, repr=False)
     _radius: float = -1.0
 
     @classmethod
     def of(cls, engine: Engine) -> Self:
-        """The same engine, with a memory."""
+        """The same engine, with a memory of answers."""
         return cls(
             engine.points, engine.actions, engine.method, engine.sketch, engine.blocks, engine.boxes
         )
 
     def forget(self) -> None:
-        """Let go of all answers, and remember no more."""
-        self._known = None
+        """Drop all answers, and keep none from now on."""
+        self._answers = None
 
     def evidence(
         self,
@@ -48,18 +48,19 @@ class Remembering(Engine):
         leave_out: NDArray[Any] | None = None,
         threads: int | None = None,
     ) -> Evidence:
-        """As `Engine.evidence`; searched for once."""
+        """As `Engine.evidence`, but each question is searched only once."""
         asked: dict[str, Any] = {"visits": visits, "leave_out": leave_out}
-        if self._known is None:
+        if self._answers is None:
             return super().evidence(queries, radius, threads=threads, **asked)
         if radius != self._radius:
-            self._known, self._radius = {}, radius
+            self._answers, self._radius = {}, radius
         key = (visits, _digest(queries), b"" if leave_out is None else _digest(leave_out))
-        if key not in self._known:
-            self._known[key] = super().evidence(queries, radius, threads=threads, **asked)
-        return self._known[key]
+        if key not in self._answers:
+            self._answers[key] = super().evidence(queries, radius, threads=threads, **asked)
+        return self._answers[key]
 
 
 def _digest(array: NDArray[Any]) -> bytes:
+    """A hash of the content and shape of an array."""
     array = np.ascontiguousarray(array)
     return hashlib.blake2b(array.data, person=str(array.shape).encode()[:16]).digest()

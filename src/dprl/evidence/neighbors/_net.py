@@ -1,10 +1,10 @@
-r"""Nets: few centres such that every point lies within a radius of one; and core points.
+"""Nets: few centres such that every point lies within a radius of one of them; and core points.
 
-A *core point* has at least n_min trajectories that took one and the same action within r of it
-(DBSCAN's cores, counted by trajectory). M(r, n_min), the number the paper's Theorem 2 counts, is
-the number of centres of a greedy r-net over the core points: each row in turn becomes a centre
-unless an earlier centre is within r. Two centres are farther apart than r but their balls may
-overlap, so M may exceed N / n_min (five points a ball, a centre every third point on a line).
+A *core point* has at least n_min trajectories that took the same action within r of it (the cores
+of DBSCAN, counted by trajectory). M(r, n_min), the number in the paper's Theorem 2, is the number
+of centres of a greedy r-net over the core points: each row in turn becomes a centre unless an
+earlier centre is within r. Two centres are farther apart than r, but their balls may overlap, so M
+may exceed N / n_min (points on a line, five in each ball: every third point is a centre).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CHUNK = 1_024
 
 @compiled
 def _cover(
-    some: NDArray[np.int64],
+    candidates: NDArray[np.int64],
     indptr: NDArray[np.int64],
     rows: NDArray[np.int32],
     wanted: NDArray[np.bool_],
     centre: NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
-    """Each of `some` in turn becomes a centre unless covered; it then covers its neighbours."""
-    for i in range(len(some)):
-        if centre[some[i]] >= 0:
+    """Each candidate in turn becomes a centre unless covered; it then covers its neighbours."""
+    for i in range(len(candidates)):
+        if centre[candidates[i]] >= 0:
             continue
         for p in range(indptr[i], indptr[i + 1]):
             if wanted[rows[p]] and centre[rows[p]] < 0:
-                centre[rows[p]] = some[i]
+                centre[rows[p]] = candidates[i]
 
 
 def greedy_net(
@@ -60,12 +60,12 @@ def greedy_net(
 
 def core_points(engine: Engine, radius: float, n_min: float) -> NDArray[np.bool_]:
     """bool (N,): rows with at least n_min trajectories of one action within `radius`."""
-    known = engine.evidence(engine.points.z, radius, visits="first")
-    return np.asarray((known.n_pair >= n_min).any(axis=1))
+    evidence = engine.evidence(engine.points.z, radius, visits="first")
+    return np.asarray((evidence.n_pair >= n_min).any(axis=1))
 
 
 def net_size(engine: Engine, radius: float, n_min: float) -> int:
-    """M(r, n_min): centres of the greedy r-net over the core points."""
+    """M(r, n_min): the number of centres of the greedy r-net over the core points."""
     centre = greedy_net(engine, radius, core_points(engine, radius, n_min))
     return len(np.unique(centre[centre >= 0]))
 
@@ -78,7 +78,7 @@ def _nearest(
     rows: NDArray[np.int32],
     nearest: NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
-    """The nearest of each query's rows, the lowest of equals; -1 where it has none."""
+    """The nearest of each query's rows, the first of equals; -1 where a query has no rows."""
     for q in range(len(queries)):
         best = np.inf
         nearest[q] = -1
@@ -94,10 +94,10 @@ def _nearest(
 def nearest_centres(
     centres: Engine, queries: NDArray[np.float64], radius: float
 ) -> NDArray[np.int64]:
-    """The nearest centre of each query within `radius`, int64 (Q,); -1 where all are farther."""
+    """The nearest centre of each query within `radius`, int64 (Q,); -1 if all are farther."""
     nearest = np.empty(len(queries), np.int64)
     for start in range(0, len(queries), CHUNK * 16):
-        some = slice(start, start + CHUNK * 16)
-        indptr, rows = centres.neighbors(queries[some], radius)
-        _nearest(centres.points.z, queries[some], indptr, rows, nearest[some])
+        chunk = slice(start, start + CHUNK * 16)
+        indptr, rows = centres.neighbors(queries[chunk], radius)
+        _nearest(centres.points.z, queries[chunk], indptr, rows, nearest[chunk])
     return nearest

@@ -1,13 +1,13 @@
-"""Who lies in the balls around a block of queries, and what that adds up to.
+"""Which points lie in the balls around a block of queries, and their sums.
 
-First every query goes down the tree by itself, and only notes which leaves it must look into, one
-bit a query. Then every leaf that anyone noted is scanned for all of them while it lies in the
-nearest cache. What is found goes one of two ways:
+First every query goes down the tree by itself, and only notes which leaves it must look into, with
+one bit per query. Then every noted leaf is scanned for all of its queries while it is in the
+nearest cache. The points that are found go one of two ways:
 
-* `visits="all"`: straight into sums by action (of a box wholly inside, its own sums).
-* otherwise rows are marked in a bitmap, one a query, and read back in the order of the log. Rows of
-  a trajectory are neighbours there, so its first row in the ball, and the first of every further
-  action, show themselves in one pass with one stamp an action: no sorting, no sets.
+* `visits="all"`: directly into sums by action (for a box wholly inside, its own sums).
+* otherwise rows are marked in a bitmap, one per query, and read back in the order of the log.
+  There, rows of a trajectory are next to each other, so one pass with one stamp per action finds
+  its first row in the ball and the first row of every further action: no sorting, no sets.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ LOW6 = 63
 
 
 class Cargo(NamedTuple):
-    """What the points carry.
+    """The data that belong to the points.
 
     Attributes:
-        action: int32 (N,), in the order of the slots where all are added, else of the rows.
+        action: int32 (N,), the actions: in the order of the slots if all are added, else of the
+            rows.
         amount: int64 (N, W - 1), the digits of the return and of its square; same order.
         value: float64 (N,), the return; same order.
-        episode: int64 (N,), in the order of the rows.
-        slot: int32 (N,), in which slot every row lies; (0,) where not needed.
+        episode: int64 (N,), the trajectory, in the order of the rows.
+        slot: int32 (N,), the slot of every row; (0,) where not needed.
         total: int64 (F, FAN, A, W), sums over every box; (0, 0, 0, 0) where not needed.
         extent: float64 (F, FAN, 2), smallest and largest return of every box; or (0, 0, 0).
     """
@@ -78,8 +79,8 @@ def _mark(marks: Bits, pages: Bits, k: int, row: int) -> None:  # pragma: no cov
 def _add(
     out: Ints, q: int, action: NDArray[np.int32], amount: Ints, i: int, sign: int
 ) -> None:  # pragma: no cover - compiled
-    """Add point i to out[q] (A, W), or take it away."""
-    a = np.uint32(action[i])  # which cannot count from the end
+    """Add point i to out[q] (A, W), or subtract it if sign is -1."""
+    a = np.uint32(action[i])  # unsigned, so numba need not handle negative indices
     out[q, a, COUNT] += sign
     for j in range(amount.shape[1]):
         out[q, a, 1 + j] += sign * amount[i, j]
@@ -87,7 +88,7 @@ def _add(
 
 @compiled
 def _widen(span: Floats, q: int, low: float, high: float) -> None:  # pragma: no cover - compiled
-    """Let span[q] hold low and high too; it is NaN before it holds anything."""
+    """Widen span[q] to hold low and high as well; it is NaN before it holds anything."""
     if not low >= span[q, 0]:
         span[q, 0] = low
     if not high <= span[q, 1]:
@@ -111,8 +112,8 @@ def _find(
 ) -> None:  # pragma: no cover - compiled
     """Find the neighbours of the queries `chosen`, at most QUERIES of them.
 
-    adding: into words (Q, A, W) and span (Q, 2) of the queries, else into marks (n, N / 64) and
-        pages.
+    adding: whether to add them to words (Q, A, W) and span (Q, 2) of the queries, or else to mark
+        them in marks (n, N / 64) and pages.
     want (B,): which queries must look into which block; zero before and after.
     """
     near = np.empty(FAN, np.float32)
@@ -182,7 +183,7 @@ def _find(
 def _read(
     marks: NDArray[np.uint64], pages: NDArray[np.uint64], rows: NDArray[np.int32]
 ) -> int:  # pragma: no cover - compiled
-    """Write the marked rows of one bitmap in ascending order, and wipe it; returns how many."""
+    """Write the marked rows of one bitmap in ascending order, clear it, and return their number."""
     n = 0
     for page in range(len(pages)):
         words = pages[page]
@@ -210,11 +211,11 @@ def add_all(
     words: Ints,
     span: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Every neighbour of the queries `order` counts: add them to words (Q, A, W) and span (Q, 2).
+    """Add every neighbour of the queries `order` to words (Q, A, W) and span (Q, 2).
 
     own (Q, 2): the rows of the trajectory each query leaves out. They were counted in sums, so
-    those within the radius are taken away again, exactly: sums are integers. The span may still
-    hold their returns.
+    those within the radius are subtracted again, exactly, since sums are integers. The span may
+    still include their returns.
     """
     limit, action, amount = asked.radius * asked.radius, cargo.action, cargo.amount
     z, asked_z, slot = blocks.z, asked.z, cargo.slot
@@ -241,10 +242,10 @@ def add_first(
     words: Ints,
     span: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """The first neighbours of every trajectory count: add them to words (2, Q, A, W).
+    """Add the first neighbours of every trajectory to words (2, Q, A, W).
 
     Its first row in the ball goes to FIRST of its action and to span (Q, 2), the first row of each
-    further action to LATER. Rows own[q, 0]:own[q, 1] do not exist for query q.
+    further action to LATER. Rows own[q, 0]:own[q, 1] do not count for query q.
     """
     N, A = len(blocks.z), words.shape[2]
     want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])
@@ -288,7 +289,7 @@ def list_rows(
 ) -> NDArray[np.int32]:  # pragma: no cover - compiled
     """The neighbours of the queries `order`, one query after the other, rows ascending.
 
-    count (len(order),) receives how many each has.
+    count (len(order),) receives the number of neighbours of each query.
     """
     N = len(blocks.z)
     want, desk = np.zeros(len(blocks.x), np.uint64), new_desk(asked.w.shape[1])

@@ -1,18 +1,19 @@
-r"""Coordinates to search in: the same distances, the telling dimensions first.
+r"""Coordinates to search in: the same distances, the most informative dimensions first.
 
-The features of real data move together. In coordinates along their principal axes,
+The features of real data are correlated. In coordinates along their principal axes,
 
     w = (z - m) R,    R orthogonal,    ||w - w'|| = ||z - z'||,
 
 the first few carry most of every distance: boxes become tight, and a sum of squares exceeds r²
-after a few terms. Flags, levels and scores, features of few values, stay as they are: a cut between
-two values parts them for good. Where features do not move together, R only sorts them by variance.
+after a few terms. Features of few values (flags, levels, scores) stay as they are: one cut between
+two values separates them completely. Where features are not correlated, R only sorts them by
+variance.
 
-**The error.** These coordinates only *find* candidates. Whoever is near the boundary is asked by
-the rule, in the original coordinates, so what matters is a bound. Let u = 2^-53 and ε = 2u.
+**The error.** These coordinates only *find* candidates. For points near the boundary the rule
+decides, in the original coordinates, so only a bound is needed. Let u = 2^-53 and ε = 2u.
 
-1. v = z - m is one rounding a coordinate: off by at most u ||v||, however far from the origin z
-   lies. m is just a place; that it is a rounded mean does not matter, it is the same for all.
+1. v = z - m is one rounding per coordinate: off by at most u ||v||, however far from the origin z
+   lies. m may be any place; it does not matter that it is a rounded mean: it is the same for all.
 2. A coordinate of w = v R is a sum of d products, in any order, fused or not: off by at most
    d u / (1 - d u) · ||v|| ||R_j||, all d of them together by sqrt(d) times that.
 3. So w is the exact (z - m) R to within (sqrt(d) d + 1) u (1 + o) ||v||, where o bounds
@@ -49,26 +50,26 @@ __all__ = ["STEP", "U2", "Asked", "Sketch", "ask", "padded"]
 Floats: TypeAlias = NDArray[np.float64]
 
 STEP = 4
-"""Kernels take so many dimensions at a time; coordinates are padded with zeros."""
+"""The number of dimensions a kernel handles at a time; coordinates are padded with zeros."""
 
 EPS, U2 = 2.0**-52, 2.0**-23
 SAMPLE = 20_000
 WORTH = 1.2
-"""Rotate where the first quarter of the dimensions gains this factor in variance."""
+"""Rotate if this multiplies the variance of the first quarter of the dimensions by this factor."""
 FEW = 16
-"""Features with no more values (flags, levels, scores) are parted best as they are."""
+"""Features with at most this many values (flags, levels, scores) are not rotated."""
 TINY, HUGE = 1e-30, 1e38
-"""Squares that float32 holds with all its digits."""
+"""The range of squares that float32 holds with all its digits."""
 
 
 class Sketch(NamedTuple):
     """An orthogonal change of coordinates.
 
     Attributes:
-        mean: float64 (d,).
-        R: float64 (d, d), orthogonal.
-        kappa: Relative error of distances.
-        reach: The largest ||v|| of the points.
+        mean: float64 (d,), the origin of the new coordinates.
+        R: float64 (d, d), the orthogonal matrix.
+        kappa: The relative error of distances.
+        reach: The largest distance of a point from `mean`, ||v||.
     """
 
     mean: Floats
@@ -78,10 +79,10 @@ class Sketch(NamedTuple):
 
     @classmethod
     def of(cls, z: Floats) -> Sketch:
-        """Principal axes of points (N, d), the widest first."""
-        some = z[:: -(-len(z) // SAMPLE)]
-        mean, d = some.mean(axis=0), z.shape[1]
-        v = some - mean
+        """The principal axes of points (N, d), the widest first."""
+        sample = z[:: -(-len(z) // SAMPLE)]
+        mean, d = sample.mean(axis=0), z.shape[1]
+        v = sample - mean
         many = np.array([len(np.unique(x)) > FEW for x in v[:: -(-len(v) // 1000)].T])
         R, variance = np.eye(d), np.square(v).sum(axis=0)
         if many.any():
@@ -99,7 +100,7 @@ class Sketch(NamedTuple):
         return cls(mean, R, kappa, reach)
 
     def transform(self, z: Floats) -> Floats:
-        """w (N, D) of z (N, d), D = d rounded up to whole steps."""
+        """w (N, D) of z (N, d); D is d rounded up to whole steps."""
         w = np.zeros((len(z), padded(len(self.mean))))
         for i in range(0, len(z), 8192):  # no second copy of all points
             w[i : i + 8192, : len(self.mean)] = (z[i : i + 8192] - self.mean) @ self.R
@@ -115,13 +116,14 @@ class Asked(NamedTuple):
     """Q queries, ready for the kernels.
 
     Attributes:
-        z: float64 (Q, d), for the rule.
-        w: float64 (Q, D), for the search.
-        p: float32 (Q, D), the same for boxes.
+        z: float64 (Q, d), the original coordinates, for the rule.
+        w: float64 (Q, D), the search coordinates.
+        p: float32 (Q, D), the search coordinates for comparing with boxes.
         slack: float64 (Q,), the bound E of the error of distances in w.
-        skip: float32 (Q,), boxes with near² above it hold no neighbour.
-        whole: float32 (Q,), boxes with far² up to it hold nothing else; -1: cannot be told.
-        radius: Of all balls.
+        skip: float32 (Q,), boxes with a larger near² hold no neighbour.
+        whole: float32 (Q,), boxes with far² up to this hold only neighbours; -1 if that is never
+            sure.
+        radius: The radius of all balls.
     """
 
     z: Floats

@@ -1,4 +1,4 @@
-r"""Points in blocks of 128, laid out for the processor, and the one rule that decides who is near.
+r"""Points in blocks of 128, laid out for the processor, and the rule that decides what is near.
 
 **The rule.** Point x lies in the closed ball of radius r around q when
 
@@ -20,7 +20,7 @@ and the float32 sum s of D squares is ||y - p||² to a factor 1 ± (D + 8) u. He
 
     s <= (r - E)² (1 - κ)  is surely inside,   s > (r + E)² (1 + κ)  surely outside;
 
-the few in between are asked of `within`.
+for the few in between `within` decides.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ Ints: TypeAlias = NDArray[np.int64]
 Bits: TypeAlias = NDArray[np.uint64]
 
 LANES = 128
-"""Points in a block."""
+"""The number of points in a block."""
 
 QUERIES = 64
-"""Queries answered together: one bit of a word each."""
+"""The number of queries answered together: each is one bit of a word."""
 
 FAN = 16
-"""Blocks that share a centre, and a parent in a tree; a power of two."""
+"""The number of blocks that share a centre, and a parent in a tree; a power of two."""
 
 EARLY = 8
-"""Dimensions after which a scan first looks whether anyone is left."""
+"""The number of dimensions after which a scan first checks whether any lane is left."""
 
 SMALL, BIG = 1e-15, 1e18
 """Radii outside these would leave the range of float32: the filter then decides nothing."""
 
 ONE = np.uint64(1)
 GATHER = np.uint64(0x0102040810204080)
-"""Eight bytes of 0 or 1, times this: their bits, the first lowest, in the highest byte."""
+"""Times this, eight bytes of 0 or 1 become eight bits of the highest byte, the first one lowest."""
 
 
 class Desk(NamedTuple):
-    """Scratch of a scan; QUERIES queries k.
+    """Working memory of a scan for QUERIES queries.
 
     Attributes:
-        p: float32 (QUERIES, D), queries relative to the centre at hand.
-        low: float32 (QUERIES,), up to where a squared distance is surely inside.
-        high: float32 (QUERIES,), above which it is surely outside.
+        p: float32 (QUERIES, D), queries relative to the current centre.
+        low: float32 (QUERIES,), squared distances up to this are surely inside.
+        high: float32 (QUERIES,), squared distances above this are surely outside.
         s: float32 (4, LANES), squared distances of four queries.
-        flag: uint8 (LANES,), a 0 or 1 a lane.
+        flag: uint8 (LANES,), 0 or 1 for each lane.
         eight: uint64 (LANES / 8,), the same bytes, eight at a time.
-        found: uint64 (QUERIES, LANES / 64), the lanes found, a bit each.
+        found: uint64 (QUERIES, LANES / 64), the lanes found, one bit each.
     """
 
     p: NDArray[np.float32]
@@ -84,7 +84,7 @@ class Desk(NamedTuple):
 
 @compiled
 def new_desk(width: int) -> Desk:  # pragma: no cover - compiled
-    """Room to scan blocks of so many dimensions."""
+    """Working memory to scan blocks with this many dimensions."""
     eight = np.zeros(LANES // 8, np.uint64)
     return Desk(
         np.zeros((QUERIES, width), np.float32), np.zeros(QUERIES, np.float32),
@@ -97,10 +97,11 @@ class Blocks(NamedTuple):
     """N points in B blocks.
 
     Attributes:
-        z: float64 (N, d), in log order.
-        row: int32 (B · LANES,), which row lies in every slot; -1 in the padding at the end.
-        centre: float64 (B / FAN, D), of FAN blocks, in search coordinates, D = d rounded up.
-        reach: float64 (B / FAN,), the largest ||x - centre|| there.
+        z: float64 (N, d), the points in log order.
+        row: int32 (B · LANES,), the row in every slot; -1 in the padding at the end.
+        centre: float64 (B / FAN, D), the centre of each FAN blocks, in search coordinates, D = d
+            rounded up.
+        reach: float64 (B / FAN,), the largest ||x - centre|| in these blocks.
         x: float32 (B, D, LANES), x - centre; +inf in the padding.
     """
 
@@ -114,7 +115,7 @@ class Blocks(NamedTuple):
 def fill_blocks(z: Floats, w: Floats, row: NDArray[np.int32]) -> tuple[Blocks, Floats, Floats]:
     """Blocks of the points in the order `row` (N,), and the corners (B, D) of their boxes.
 
-    z (N, d): the points. w (N, D): in search coordinates.
+    z (N, d): the points. w (N, D): the same in search coordinates.
     """
     n_blocks, width = -(-len(row) // LANES), w.shape[1]
     slots = np.full(n_blocks * LANES, -1, np.int32)
@@ -183,7 +184,7 @@ def _relative(
 ) -> float:  # pragma: no cover - compiled
     """p[k] = w[q] - centre[g] in float32; returns its length.
 
-    Rows are named by number, here and below: a view of an array costs more than a short loop.
+    Rows are passed by number, here and below: a view of an array costs more than a short loop.
     """
     norm = np.float32(0.0)
     for i in range(p.shape[1]):
@@ -281,9 +282,10 @@ def scan(
 ) -> np.uint64:  # pragma: no cover - compiled
     """Find the lanes of block b that lie in the balls of the queries chosen[k], k a bit of `left`.
 
-    The queries have been placed. Returns which of them found any, and fills desk.found of those.
+    The queries have been placed before. Returns which of them found any lane, and fills desk.found
+    for those.
     """
-    # Names for everything: taking an array out of a tuple in a loop would count references there.
+    # Local names: taking an array out of a tuple in a loop would count references in the loop.
     x, rows, z, asked_z = blocks.x[b], blocks.row, blocks.z, asked.z
     p, low, high, s, flag, eight, found = desk
     first, filled, limit = b * LANES, len(z) - b * LANES, asked.radius * asked.radius

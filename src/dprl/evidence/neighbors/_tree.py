@@ -1,22 +1,23 @@
-r"""The aggregate tree: boxes around boxes around blocks of points, and what happened in each.
+r"""The aggregate tree: boxes around boxes around blocks of points, with sums for each box.
 
-Points are parted again and again until 128 remain: a leaf, one block. The cut is across the
-dimension, and at the place, that takes away most of the sum of squares about the mean, by a
-sample: between two clusters, or between the hours with a drug and those without, rather than in
-the middle. It is moved to the next multiple of 128 points, so all leaves but the last are full,
-and of 16 leaves where many are left. 16 neighbouring leaves share a parent, 16 parents a
-grandparent, up to one root: the tree needs no pointers.
+Points are divided again and again until 128 remain: a leaf, one block. The cut is made in the
+dimension, and at the place, that removes most of the sum of squares about the mean, judged by a
+sample: between two clusters, or between the hours with a drug and those without, rather than in the
+middle. It is moved to the next multiple of 128 points, so that all leaves but the last are full,
+and to a multiple of 16 leaves where many are left. 16 neighbouring leaves share a parent, 16
+parents a grandparent, up to one root: the tree needs no pointers.
 
-A parent keeps the boxes of its 16 children side by side, so a query is held against all of them in
-one vectorised loop. The nearest corner of a box is as near as any point in it can be, the farthest
-as far,
+A parent keeps the boxes of its 16 children together, so that a query is compared with all of them
+in one vectorised loop. No point of a box can be nearer than its nearest corner, or farther than its
+farthest corner,
 
     near² = \sum_i max(low_i - q_i, q_i - high_i, 0)²
     far²  = \sum_i max(q_i - low_i, high_i - q_i)²
 
-near² > r²: skip the box. far² <= r²: all of it counts at once, by the sums it keeps. Otherwise look
-inside. Coordinates are those of `dprl.evidence.neighbors._rotation`, so r is widened, or narrowed,
-by the bound of their error: a box may be opened in vain, never skipped or counted wrongly.
+near² > r²: skip the box. far² <= r²: the whole box counts at once, by the sums it keeps. Otherwise
+look inside. Coordinates are those of `dprl.evidence.neighbors._rotation`, so r is widened, or
+narrowed, by the bound of their error: a box may be opened in vain, but is never skipped or counted
+wrongly.
 """
 
 from __future__ import annotations
@@ -38,33 +39,36 @@ Ints: TypeAlias = NDArray[np.int64]
 Singles: TypeAlias = NDArray[np.float32]
 
 LEAST = 1e-44
-"""Above what float32 loses of a number near 0."""
+"""More than float32 loses of a number near 0."""
 
 SAMPLE, BINS = 256, 32
-"""Points looked at to find a cut, and how many cuts of a dimension are tried."""
+"""The number of points used to find a cut, and of cuts tried in each dimension."""
 
 WHOLE = 4 * FAN
-"""Leaves up to which a cut may go through a family."""
+"""With up to this many leaves, a cut may go through a family."""
 
 LOPSIDED = 16
-"""Cuts on the way to a leaf that may part off less than an eighth: no tree grows too deep."""
+"""The most cuts above a leaf that may divide off less than an eighth, so no tree grows too deep."""
 
 
 class Boxes(NamedTuple):
-    """The families of a tree over L leaves, bottom level first, the root last.
+    """The families of a tree over L leaves, lowest level first, the root last.
+
+    A family is a parent with up to FAN children.
 
     Attributes:
         low: float32 (F, D, FAN), lower corners of the children, rounded outward; D = d rounded up.
-        high: float32 (F, D, FAN), upper corners.
-        size: int64 (F,), how many children a family has.
+        high: float32 (F, D, FAN), upper corners of the children, rounded outward.
+        size: int64 (F,), the number of children of a family.
         child: int64 (F,), the first child: a leaf in the lowest level, else a family.
-        n_lowest: int64 (1,), families of the lowest level.
-        half: float64 (F, FAN), half the diagonal of every child: no smaller ball holds it.
-        slots: int64 (F, FAN, 2), the slots of every child, first and last + 1.
-        split: int64 (L,), across which dimension the points left and right of leaf l were parted.
-        value: float64 (L,), and where.
-        below: int64 (L, 2), which cuts part the left and the right side again; 0: none. The first
-            of all is below[0, 0].
+        n_lowest: int64 (1,), the number of families in the lowest level.
+        half: float64 (F, FAN), half the diagonal of every child: no ball with a smaller radius
+            holds it.
+        slots: int64 (F, FAN, 2), the slots of every child, as first and last + 1.
+        split: int64 (L,), the dimension in which the points left and right of leaf l were divided.
+        value: float64 (L,), the coordinate at which they were divided.
+        below: int64 (L, 2), the cuts that divide the left and the right side again; 0: none. The
+            very first cut is below[0, 0].
     """
 
     low: Singles
@@ -83,10 +87,10 @@ class Boxes(NamedTuple):
 def _cut(
     w: Floats, row: NDArray[np.int32], first: int, last: int, bins: Floats
 ) -> tuple[int, float, float]:  # pragma: no cover - compiled
-    """Across which dimension to part the points in these slots, which share goes left, and where.
+    """In which dimension to divide the points in these slots, which share goes left, and where.
 
-    By a sample: where it takes away most of the sum of squares about the mean. No cut takes away
-    more than there is, so dimensions that vary less than the best cut so far need no look.
+    The cut that removes most of the sum of squares about the mean, judged by a sample. No cut
+    removes more than there is, so dimensions that vary less than the best cut so far are not tried.
     """
     step = max(1, (last - first) // SAMPLE)
     n, best, gain, share, edge = len(range(first, last, step)), 0, 0.0, 0.5, np.nan
@@ -120,7 +124,7 @@ def _cut(
 def _part(
     key: Floats, row: NDArray[np.int32], first: int, last: int, middle: int
 ) -> None:  # pragma: no cover - compiled
-    """Reorder slots so that no key before `middle` exceeds one from it on (quickselect)."""
+    """Reorder slots so that no key before `middle` exceeds a key from it on (quickselect)."""
     low, high = first, last - 1
     while low < high:
         a, b, c = key[low], key[(low + high) >> 1], key[high]
@@ -182,7 +186,7 @@ def _arrange(
 
 @compiled
 def _outward(v: float) -> np.float32:  # pragma: no cover - compiled
-    """v or a little more, in float32: more by more than the rounding."""
+    """v or a little more, in float32: the difference is larger than the rounding error."""
     return np.float32(v + U2 * abs(v) + (LEAST if v else 0.0))
 
 
@@ -190,7 +194,7 @@ def _outward(v: float) -> np.float32:  # pragma: no cover - compiled
 def _enclose(
     boxes: Boxes, leaf_low: Floats, leaf_high: Floats, n: int
 ) -> None:  # pragma: no cover - compiled
-    """Boxes and slots of all families, from the boxes (L, d) of the leaves."""
+    """Compute the boxes and slots of all families from the boxes (L, d) of the leaves."""
     d, lowest = leaf_low.shape[1], boxes.n_lowest[0]
     for f in range(len(boxes.size)):
         for c in range(boxes.size[f]):
@@ -215,7 +219,7 @@ def _enclose(
 
 
 def _room(n_leaves: int, width: int) -> Boxes:
-    """Families over so many leaves, boxes still empty."""
+    """Families over this many leaves, with empty boxes."""
     size: list[int] = []
     child: list[int] = []
     below, base, start = n_leaves, 0, 0
@@ -236,7 +240,7 @@ def _room(n_leaves: int, width: int) -> Boxes:
 
 
 def grow(z: Floats, w: Floats) -> tuple[Blocks, Boxes]:
-    """The tree over points z (N, d), in search coordinates w (N, D), its leaves as blocks."""
+    """The tree over points z (N, d) with search coordinates w (N, D), and its leaves as blocks."""
     boxes = _room(-(-len(z) // LANES), w.shape[1])
     row = np.arange(len(z), dtype=np.int32)
     _arrange(w, row, np.empty(len(z)), boxes.split, boxes.value, boxes.below)
@@ -246,7 +250,7 @@ def grow(z: Floats, w: Floats) -> tuple[Blocks, Boxes]:
 
 
 def no_boxes() -> Boxes:
-    """A tree of no families, where brute force needs none."""
+    """A tree without families, for brute force."""
     none, ints = np.zeros((0, 0, 0), np.float32), np.zeros(0, np.int64)
     slots = np.zeros((0, 0, 0), np.int64)
     below = np.zeros((0, 2), np.int64)
@@ -264,8 +268,8 @@ def add_up_boxes(
 ) -> None:  # pragma: no cover - compiled
     """Fill total (F, FAN, A, W) and extent (F, FAN, 2) of every child.
 
-    Count and digits by action, and the smallest and largest value; action (N,), amount (N, W - 1)
-    and value (N,) in the order of the slots.
+    These are count and digits by action, and the smallest and largest value. action (N,),
+    amount (N, W - 1) and value (N,) are in the order of the slots.
     """
     lowest = boxes.n_lowest[0]
     for f in range(len(boxes.size)):
@@ -313,7 +317,7 @@ def leaf_of(boxes: Boxes, w: Floats, leaf: Ints) -> None:  # pragma: no cover - 
 def children(
     low: Singles, high: Singles, f: int, p: Singles, q: int, near: Singles
 ) -> None:  # pragma: no cover - compiled
-    """Fill near (FAN,): squared distances of the nearest corners of f's children to p[q]."""
+    """Fill near (FAN,): squared distances from p[q] to the nearest corners of f's children."""
     for k in range(FAN):
         near[k] = 0
     for i in range(0, p.shape[1], STEP):
@@ -330,7 +334,7 @@ def children(
 def farthest(
     low: Singles, high: Singles, f: int, k: int, p: Singles, q: int
 ) -> np.float32:  # pragma: no cover - compiled
-    """The squared distance of the farthest corner of f's child k to p[q]."""
+    """The squared distance from p[q] to the farthest corner of f's child k."""
     total = np.float32(0)
     for i in range(p.shape[1]):
         s, t = p[q, i] - low[f, i, k], high[f, i, k] - p[q, i]

@@ -1,12 +1,12 @@
-"""One question, asked of many places: what happened within radius r of here?
+"""One question, asked for many places: what happened within radius r of this place?
 
-The answer is the same `Evidence` a log with discrete states gives, with one "state" a query: the
-ball around it. `visits="first"` counts trajectories (what the theory counts), `"all"` counts
+The answer is the same `Evidence` that a log with discrete states gives, with one "state" per query:
+the ball around it. `visits="first"` counts trajectories (what the theory counts), `"all"` counts
 every neighbour (lower variance, no certificate). A query that is itself part of the log should
-leave its own trajectory out: a point that may vote for itself leaks.
+leave out its own trajectory: otherwise a point would count as evidence for itself.
 
-Answers do not depend on the method, the number of threads or the company of other queries, to the
-last bit: who is a neighbour is decided by one rule in float64, and sums are sums of integers.
+Answers do not depend on the method, the number of threads or the other queries, to the last bit:
+one rule in float64 decides what is a neighbour, and sums are sums of integers.
 """
 
 from __future__ import annotations
@@ -42,29 +42,37 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 WORTH_A_PILOT = 1024
-"""Queries below which finding out the faster method costs more than it brings."""
+"""With fewer queries than this, a pilot that finds the faster method costs more than it saves."""
 
 PILOT, RUN = 64, 8
-"""Queries of the pilot, and how many of them lie side by side."""
+"""Number of queries in the pilot, and how many of them are neighbours in the order."""
 
 MOST = 12
-"""Digits of a sum of returns at the most; ordinary returns need three or four."""
+"""The most words for the digits of a sum of returns; ordinary returns need three or four."""
 
 BITMAPS = 1 << 24
-"""Bits of all bitmaps of one thread together: they should stay in its cache."""
+"""Bits of all bitmaps of one thread together, so that they stay in its cache."""
 
 
 @dataclass(eq=False)
 class Engine:
-    """Neighbours of any place, within any radius; made by `Engine.build`.
+    """Finds the neighbours of any place within any radius; made by `Engine.build`.
 
     Attributes:
-        points: What happened, and where.
+        points: The steps of a log and where they happened.
         actions: The action labels.
-        method: "tree" or "brute"; "auto" until a pilot has chosen.
-        sketch: Coordinates to search in.
-        blocks: The points, laid out for scanning.
-        boxes: The tree over them; of no families for brute force.
+        method: "tree" or "brute"; "auto" until a pilot has chosen one of them.
+        sketch: The rotated coordinates in which is searched.
+        blocks: The points, in the memory layout the scan needs.
+        boxes: The tree over the points; empty for brute force.
+
+    Example:
+        >>> from dprl.evidence.neighbors import Engine, Points
+        >>> points = Points(
+        ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+        ... )
+        >>> Engine.build(points).count([[0.5]], radius=1.0)
+        array([2])
     """
 
     points: Points
@@ -79,10 +87,25 @@ class Engine:
         """Prepare to answer questions about `points`.
 
         Args:
-            points: What happened, and where.
-            n_actions: How many actions there are; by default as many as labels, or as were seen.
-            method: "tree", "brute" (every point is looked at), or "auto": a short pilot among the
-                first large batch of queries decides. The answers are the same.
+            points: The steps of a log and where they happened.
+            n_actions: The number of actions. Default None: as many as there are labels, or as were
+                taken.
+            method: "tree", "brute" (compare with every point), or "auto" (the default): a short
+                pilot with the first large batch of queries decides. The answers are the same.
+
+        Returns:
+            The engine.
+
+        Raises:
+            ParameterError: If `method` is not one of the three, or `n_actions` is too small.
+
+        Example:
+            >>> from dprl.evidence.neighbors import Engine, Points
+            >>> points = Points(
+            ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+            ... )
+            >>> Engine.build(points, method="brute").method
+            'brute'
         """
         check_choice("method", method, ("auto", "tree", "brute"))
         seen = int(points.action.max()) + 1
@@ -98,13 +121,29 @@ class Engine:
         return cls(points, actions, method, sketch, *grow(points.z, w))
 
     def with_values(self, G: Floats) -> Engine:
-        """The same points with other returns (N,): nothing is searched or built anew."""
+        """The same points with other returns; the search structure is reused.
+
+        Args:
+            G: float64 (N,), the new returns.
+
+        Returns:
+            A new engine.
+
+        Example:
+            >>> from dprl.evidence.neighbors import Engine, Points
+            >>> points = Points(
+            ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+            ... )
+            >>> engine = Engine.build(points).with_values([0.0, 10.0, 0.0])
+            >>> engine.evidence([[0.5]], radius=1.0, neighbors="all").state.mean
+            array([5.])
+        """
         method, points = self.method, replace(self.points, G=G)
         return Engine(points, self.actions, method, self.sketch, self.blocks, self.boxes)
 
     @property
     def nbytes(self) -> int:
-        """Memory beyond that of the points, in bytes."""
+        """Memory used in addition to that of the points, in bytes."""
         parts: list[NDArray[Any]] = [*self.blocks[1:], *self.boxes]
         for kept in ("_cargo_all", "_cargo_first"):
             if kept in self.__dict__:
@@ -122,15 +161,34 @@ class Engine:
         leave_out: NDArray[Any] | None = None,
         threads: int | None = None,
     ) -> Evidence:
-        """What happened within `radius` of every query, one "state" each.
+        """What happened within `radius` of every query; each query is one "state" of the evidence.
 
         Args:
             queries: float64 (Q, d), in the coordinates of the points.
-            radius: Of the closed ball, >= 0.
-            visits: "first" counts the first neighbour of each trajectory (and the first of each
-                of its further actions), "all" every neighbour: no certificate.
-            leave_out: int (Q,), the episode each query must not hear from; -1 for none.
-            threads: How many; by default the cores at hand. The answer does not depend on it.
+            radius: Radius of the closed ball, at least 0, in the same coordinates.
+            visits: "first" (the default) counts the first neighbour of each trajectory (and the
+                first one for each of its further actions); "all" counts every neighbour and carries
+                no certificate.
+            leave_out: int (Q,), the episode that is left out for each query; -1 for none. Default
+                None: nothing is left out.
+            threads: Number of threads. Default None: one per core. The answer does not depend on
+                it.
+
+        Returns:
+            Evidence with Q states.
+
+        Raises:
+            ParameterError: If queries, radius, `visits`, `leave_out` or `threads` are not
+                allowed.
+
+        Example:
+            >>> from dprl.evidence.neighbors import Engine, Points
+            >>> points = Points(
+            ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+            ... )
+            >>> evidence = Engine.build(points).evidence([[0.5], [3.0]], radius=1.0)
+            >>> evidence.state.n.tolist(), evidence.pair.n.tolist()
+            ([1, 1], [[1, 1], [1, 0]])
         """
         check_visits(visits)
         asked = ask(self.sketch, self._check(queries), check_radius(radius))
@@ -151,16 +209,49 @@ class Engine:
         )  # fmt: skip
 
     def count(self, queries: NDArray[Any], radius: float, threads: int | None = None) -> Ints:
-        """How many points lie within `radius` of every query, int64 (Q,)."""
-        known = self.evidence(queries, radius, visits="all", threads=threads)
-        return np.asarray(known.words[FIRST, ..., COUNT].sum(axis=1))
+        """How many points lie within `radius` of every query.
+
+        Args:
+            queries: float64 (Q, d), in the coordinates of the points.
+            radius: Radius of the closed ball, at least 0.
+            threads: Number of threads. Default None: one per core.
+
+        Returns:
+            int64 (Q,).
+
+        Example:
+            >>> from dprl.evidence.neighbors import Engine, Points
+            >>> points = Points(
+            ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+            ... )
+            >>> Engine.build(points).count([[0.5], [9.0]], radius=1.0).tolist()
+            [2, 0]
+        """
+        evidence = self.evidence(queries, radius, visits="all", threads=threads)
+        return np.asarray(evidence.words[FIRST, ..., COUNT].sum(axis=1))
 
     def neighbors(
         self, queries: NDArray[Any], radius: float, threads: int | None = None
     ) -> tuple[Ints, NDArray[np.int32]]:
-        """The rows within `radius` of every query: indptr int64 (Q + 1,) and rows, ascending.
+        """The rows of the points within `radius` of every query.
 
-        Query q's neighbours are rows[indptr[q] : indptr[q + 1]].
+        Args:
+            queries: float64 (Q, d), in the coordinates of the points.
+            radius: Radius of the closed ball, at least 0.
+            threads: Number of threads. Default None: one per core.
+
+        Returns:
+            indptr, int64 (Q + 1,), and rows, int32. The neighbours of query q are
+            rows[indptr[q] : indptr[q + 1]], ascending.
+
+        Example:
+            >>> from dprl.evidence.neighbors import Engine, Points
+            >>> points = Points(
+            ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+            ... )
+            >>> indptr, rows = Engine.build(points).neighbors([[0.5], [3.0]], radius=1.0)
+            >>> indptr.tolist(), rows.tolist()
+            ([0, 2, 3], [0, 1, 2])
         """
         asked = ask(self.sketch, self._check(queries), check_radius(radius))
         cargo, Q = self._cargo_first, len(asked.z)
@@ -171,9 +262,9 @@ class Engine:
             rows = list_rows(self.blocks, boxes, cargo, asked, order, self._block(), count)
             return count, rows
 
-        found = _spread(part, order, threads)
-        count = np.concatenate([c for c, _ in found]) if found else np.zeros(0, np.int64)
-        rows = np.concatenate([r for _, r in found]) if found else np.zeros(0, np.int32)
+        results = _spread(part, order, threads)
+        count = np.concatenate([c for c, _ in results]) if results else np.zeros(0, np.int64)
+        rows = np.concatenate([r for _, r in results]) if results else np.zeros(0, np.int32)
         indptr, begin = np.zeros(Q + 1, np.int64), np.zeros(Q, np.int64)
         indptr[1 + order] = count
         np.cumsum(indptr, out=indptr)
@@ -182,7 +273,24 @@ class Engine:
         return indptr, rows[source]
 
     def nearest_rows(self, query: NDArray[Any], radius: float, k: int) -> Ints:
-        """The rows of the k points nearest to one query (d,), within `radius`, nearest first."""
+        """The rows of the k points that are nearest to one query.
+
+        Args:
+            query: float64 (d,), in the coordinates of the points.
+            radius: Points farther away than this are not considered.
+            k: The most rows to return.
+
+        Returns:
+            int64, at most k rows, nearest first.
+
+        Example:
+            >>> from dprl.evidence.neighbors import Engine, Points
+            >>> points = Points(
+            ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+            ... )
+            >>> Engine.build(points).nearest_rows([0.8], radius=5.0, k=2).tolist()
+            [1, 0]
+        """
         q = self._check(np.atleast_2d(query))[0]
         rows = self.neighbors(q[None], radius)[1].astype(np.int64)
         distance = np.zeros(len(rows))
@@ -197,6 +305,7 @@ class Engine:
 
     @functools.cached_property
     def _cargo_all(self) -> Cargo:
+        """The returns as digits, in the order of the blocks, with the sums of every box."""
         N, row = len(self.points), self.blocks.row[: len(self.points)]
         cargo, slot = self._cargo_first, np.empty(N, np.int32)
         slot[row] = np.arange(N, dtype=np.int32)
@@ -210,7 +319,7 @@ class Engine:
 
     @functools.cached_property
     def _cargo_first(self) -> Cargo:
-        """The returns as digits."""
+        """The returns as digits, in the order of the points."""
         G = np.ascontiguousarray(self.points.G)
         amount = digits_of(G, self._window)
         total, slot = np.zeros((0, 0, 0, 0), np.int64), np.zeros(0, np.int32)
@@ -233,26 +342,26 @@ class Engine:
         return z
 
     def _own(self, leave_out: NDArray[Any] | None, n: int) -> Ints:
-        """int64 (Q, 2): the rows of the trajectory each query leaves out, first and last + 1."""
+        """int64 (Q, 2): the rows of the trajectory each query leaves out, as first and last + 1."""
         if leave_out is None:
             return np.zeros((n, 2), np.int64)
         episode = np.asarray(leave_out)
         if episode.shape != (n,) or episode.dtype.kind not in "iu":
             raise ParameterError(
-                f"leave_out needs one episode number a query, {n:,} in all; "
+                f"leave_out needs one episode number per query, {n:,} in all; "
                 f"got shape {episode.shape} of {episode.dtype}."
             )
         ends = [np.searchsorted(self.points.episode, episode, side) for side in ("left", "right")]
         return np.stack(ends, axis=1).astype(np.int64)
 
     def _block(self) -> int:
-        """How many queries are marked at a time."""
+        """The number of queries that are handled at a time."""
         return max(1, min(QUERIES, BITMAPS // len(self.points)))
 
     def _choose(self, asked: Asked, visits: Visits) -> tuple[Boxes, Ints]:
-        """The tree, or none where looking at every point is faster; and an order of the queries.
+        """The tree (empty where comparing with every point is faster), and an order of the queries.
 
-        Queries that end up in one leaf go one after the other.
+        Queries that end up in the same leaf follow each other.
         """
         Q, leaf = len(asked.z), np.zeros(len(asked.z), np.int64)
         if len(self.boxes.size):
@@ -269,7 +378,7 @@ class Engine:
         return no_boxes() if self.method == "brute" else self.boxes, order
 
     def _time(self, asked: Asked, order: Ints, boxes: Boxes, visits: Visits) -> float:
-        """Seconds these queries take this thread (others may be busy), the better of two."""
+        """Seconds these queries take on this thread: the better of two runs."""
         few = Asked(asked.z[order], asked.w[order], asked.p[order], asked.slack[order],
                     asked.skip[order], asked.whole[order], asked.radius)  # fmt: skip
         n, spent = len(order), math.inf
@@ -292,7 +401,7 @@ class Engine:
         words: Ints,
         span: Floats,
     ) -> None:
-        """Add what the queries `order` find to words (2, Q, A, W) and span (Q, 2)."""
+        """Add the evidence of the queries `order` to words (2, Q, A, W) and span (Q, 2)."""
         if visits == "all":
             add_all(self.blocks, boxes, self._cargo_all, asked, order, own, words[FIRST], span)
         else:
@@ -301,7 +410,7 @@ class Engine:
 
 
 def _spread(function: Any, order: Ints, threads: int | None) -> list[Any]:
-    """`function` of consecutive parts of `order`, on several threads, results in order."""
+    """`function` applied to consecutive parts of `order` on several threads; results in order."""
     threads = check_threads(threads) or os.cpu_count() or 1
     if threads == 1 or len(order) < QUERIES:
         return [function(order)] if len(order) else []

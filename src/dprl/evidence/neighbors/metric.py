@@ -3,8 +3,8 @@ r"""How far apart two states are: scaled and weighted Euclidean distance.
     d(s, s')^2 = \sum_i w_i ((s_i - s'_i) / scale_i)^2
 
 Weights act on the *squared* difference, after scaling. A fitted metric moves features into
-coordinates where that is plain Euclidean distance, z_i = s_i · sqrt(w_i) / scale_i, so nothing
-below this module knows of scales or weights. Features of weight 0 are dropped.
+coordinates where that is plain Euclidean distance, z_i = s_i · sqrt(w_i) / scale_i, so no other
+module needs scales or weights. Features of weight 0 are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Scale: TypeAlias = Literal["std", "none", "robust"] | Mapping[str, float] | Sequence[float]
 
 LARGEST = 1e18
-"""Coordinates beyond this are refused: their squares would run out of range in the filter."""
+"""Larger coordinates are refused: their squares would leave the range of the float32 filter."""
 
 NORMAL_IQR = 1.349
 """Interquartile range of a normal distribution of standard deviation 1."""
@@ -33,13 +33,22 @@ NORMAL_IQR = 1.349
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What makes two states similar.
+    """How the distance between two states of numeric features is measured.
 
     Attributes:
-        scale: "std" (divide by the standard deviation in the training log), "robust" (by its
-            interquartile range / 1.349), "none", or the scales themselves: one number a feature,
-            by name or in order.
-        weights: Feature name → weight >= 0 of its squared difference; 1 where not named.
+        scale: What each feature is divided by: "std" (its standard deviation in the training log),
+            "robust" (its interquartile range / 1.349), "none", or the scales themselves, one number
+            per feature, by name or in the order of the features. Default "std".
+        weights: Feature name → weight >= 0 of its squared difference. Features that are not named
+            have weight 1. Default None: all weights are 1.
+
+    Raises:
+        ParameterError: If `scale` or a weight is not allowed.
+
+    Example:
+        >>> import dprl
+        >>> dprl.Metric(scale="robust", weights={"age": 0.5})
+        Metric(scale='robust', weights={'age': 0.5})
     """
 
     scale: Scale = "std"
@@ -52,7 +61,7 @@ class Metric:
             )
         if not isinstance(self.scale, str | Mapping | Sequence | np.ndarray):
             raise ParameterError(
-                f"scale must be a word or one number a feature; got {self.scale!r}."
+                f"scale must be a word or one number per feature; got {self.scale!r}."
             )
         if self.weights is not None and not isinstance(self.weights, Mapping):
             raise ParameterError(f"weights go by feature name: {{'x': 2.0}}; got {self.weights!r}.")
@@ -67,12 +76,41 @@ class Metric:
             object.__setattr__(self, "weights", Facts(self.weights))
 
     def words(self) -> dict[str, Any]:
-        """The metric as it goes into a policy's parameters."""
+        """The metric as values JSON can hold, for the parameters of a policy.
+
+        Returns:
+            "scale" (a word; "given" for numbers) and "weights".
+
+        Example:
+            >>> import dprl
+            >>> dprl.Metric(scale={"x": 2.0}).words()
+            {'scale': 'given', 'weights': {}}
+        """
         scale = self.scale if isinstance(self.scale, str) else "given"
         return {"scale": scale, "weights": dict(self.weights or {})}
 
     def fit(self, log: Log) -> FittedMetric:
-        """The metric with the scales of this log."""
+        """The metric with the scales of a log.
+
+        Args:
+            log: A log whose states are features.
+
+        Returns:
+            The metric with its numbers, which can transform states.
+
+        Raises:
+            LogError: If the states of the log are labels.
+            ParameterError: If a weight or scale names no feature of the log, or all weights are 0.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 1, 2], state=[[0.0, 10.0], [4.0, 10.0], [2.0, 40.0]],
+            ...     action=["a", "b", "b"], reward=[0, 1, 0], feature_names=["x", "y"],
+            ... )
+            >>> dprl.Metric().fit(log).scale.round(3).tolist()
+            [1.633, 14.142]
+        """
         if log.features is None:
             raise LogError(
                 f"this log's states are {log.n_states} labels, not numeric features.",
@@ -88,7 +126,7 @@ class Metric:
                 )
             weight[names.index(name)] = value
         if not weight.any():
-            raise ParameterError("no feature has a weight above 0: all states would be one.")
+            raise ParameterError("no feature has a weight above 0: all states would be the same.")
         scale, notes = self._scales(x, names)
         with np.errstate(over="ignore"):
             factor = np.sqrt(weight) / scale
@@ -98,7 +136,7 @@ class Metric:
         return FittedMetric(names, scale, weight, notes)
 
     def _scales(self, x: Floats, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...]]:
-        """scale (d,), and what the user should know about it."""
+        """The scales (d,), and notes for the user about them."""
         if self.scale == "none":
             return np.ones(len(names)), ()
         if not isinstance(self.scale, str):
@@ -142,13 +180,22 @@ class Metric:
 
 @dataclass(frozen=True, eq=False)
 class FittedMetric:
-    """A metric with its numbers.
+    """A metric with the scales of a log.
 
     Attributes:
-        names: The d features.
-        scale: float64 (d,).
-        weight: float64 (d,).
-        notes: What was odd about the scales, for people.
+        names: The names of the d features.
+        scale: float64 (d,), what each feature is divided by.
+        weight: float64 (d,), the weight of each squared difference.
+        notes: What is unusual about the scales, in words.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[1, 1, 2], state=[[0.0, 10.0], [4.0, 10.0], [2.0, 40.0]],
+        ...     action=["a", "b", "b"], reward=[0, 1, 0], feature_names=["x", "y"],
+        ... )
+        >>> dprl.Metric(scale="none", weights={"y": 0}).fit(log).weight.tolist()
+        [1.0, 0.0]
     """
 
     names: tuple[str, ...]
@@ -157,7 +204,28 @@ class FittedMetric:
     notes: tuple[str, ...] = ()
 
     def transform(self, features: NDArray[Any]) -> Floats:
-        """Coordinates z (N, d') of features (N, d): only features of weight above 0 remain."""
+        """Coordinates in which the distance is plain Euclidean distance.
+
+        Args:
+            features: Numbers (N, d), in the order of `names`.
+
+        Returns:
+            float64 (N, d'), without the features of weight 0.
+
+        Raises:
+            ParameterError: If `features` has another number of columns.
+            LogError: If a feature is not finite, or is beyond 1e18 after scaling.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 1, 2], state=[[0.0, 10.0], [4.0, 10.0], [2.0, 40.0]],
+            ...     action=["a", "b", "b"], reward=[0, 1, 0], feature_names=["x", "y"],
+            ... )
+            >>> metric = dprl.Metric(scale=[2.0, 10.0], weights={"y": 4.0}).fit(log)
+            >>> metric.transform([[4.0, 10.0]]).tolist()
+            [[2.0, 2.0]]
+        """
         x = np.asarray(features, np.float64)
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise ParameterError(

@@ -1,4 +1,4 @@
-"""Points: every step of a log as a place, an action, a return and the trajectory it is part of."""
+"""Points: every step of a log as a place, an action, a return and a trajectory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,27 @@ __all__ = ["Points"]
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """What happened, and where; in log order (rows sorted by episode, then time).
+    """The N steps of a log and where they happened, in log order (sorted by episode, then time).
 
     Attributes:
         z: float64 (N, d), coordinates in which distance is Euclidean.
-        action: int32 (N,).
-        G: float64 (N,), the return to go.
-        episode: int64 (N,), numbers >= 0 that never fall from row to row.
-        gamma: The discount of the returns.
-        actions: The action labels; empty where actions are mere numbers.
+        action: int32 (N,), the action of each step.
+        G: float64 (N,), the return to go, in the unit of the rewards.
+        episode: int64 (N,), the trajectory each step belongs to: numbers >= 0 that never decrease
+            from row to row.
+        gamma: The discount of the returns. Default 1.
+        actions: The action labels; empty (the default) if actions are only numbers.
+
+    Raises:
+        LogError: If the columns contradict each other, or a number is not finite.
+
+    Example:
+        >>> from dprl.evidence.neighbors import Engine, Points
+        >>> points = Points(
+        ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
+        ... )
+        >>> len(points), points.n_episodes
+        (3, 2)
     """
 
     z: NDArray[np.float64]
@@ -66,7 +78,27 @@ class Points:
 
     @classmethod
     def of(cls, log: Log, metric: FittedMetric, gamma: float) -> Points:
-        """The steps of a gathered log; where it has groups, a group is what counts as one."""
+        """The steps of a log; if the log has groups, a group counts as one trajectory.
+
+        Args:
+            log: A gathered log (see `Log.gathered`) whose states are features.
+            metric: The metric, fitted to the features of the log.
+            gamma: Discount in (0, 1].
+
+        Returns:
+            The points.
+
+        Raises:
+            LogError: If states are labels, or the metric was fitted to other features.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.envs import PointMass
+            >>> from dprl.evidence.neighbors import Points
+            >>> log = PointMass().sample(10, seed=0)
+            >>> len(Points.of(log, dprl.Metric().fit(log), gamma=0.97)) == log.n_steps
+            True
+        """
         if log.features is None:
             raise LogError(f"this log's states are {log.n_states} labels, not numeric features.")
         if log.feature_names != metric.names:

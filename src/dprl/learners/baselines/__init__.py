@@ -1,7 +1,7 @@
-"""What DPRL is compared with: each learner in one file, `fit(log)` → a policy.
+"""The methods DPRL is compared with: one learner per file, `fit(log)` returns a policy.
 
 Those with a method in their name (Fitted, Forest, Deep) are for states of numeric features. They
-are imported on first use, for they need scikit-learn or torch.
+are imported on first use, because they need scikit-learn or torch.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-r"""Forests whose answers are a function of the data and the seed alone.
+"""Forests whose answers depend on the data and the seed alone.
 
-scikit-learn grows the trees. It adds up their answers in the order its threads finish, so here only
-the *leaves* are asked of it, and the means in them are ours: added up in the order of the trees.
-That also makes new targets cheap while the trees stay: a leaf's mean is all that moves.
+scikit-learn grows the trees. It would add up their answers in the order in which its threads
+finish, so only the *leaves* come from it, and the means in them are computed here, in the order of
+the trees. This also makes new targets cheap while the trees stay: only the means of leaves change.
 
 * `Regression`: ExtraTrees (Geurts, Ernst, Wehenkel 2006), no bootstrap, grown to the end; the mean
   of the targets in a leaf. Equal inputs share every leaf, so they are averaged.
-* `Behavior`: a random forest (Breiman 2001); the shares of the actions in a leaf. At its own
-  training points only the trees that did not see the point speak (out of bag).
+* `Behavior`: a random forest (Breiman 2001); the shares of the actions in a leaf. At a training
+  point only the trees that did not see this point are used (out of bag).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOBS = 1
 resets the process's warning filters (scikit-learn 1.9), and now and then leaves them emptied."""
 
 CHUNK = 1 << 16
-"""Rows asked at a time."""
+"""The number of rows that are evaluated at a time."""
 
 
 def pairs_of(
@@ -44,19 +44,19 @@ def pairs_of(
 
 def _leaves(forest: Any, x: Singles) -> Nodes:
     """int32 (T, n): the leaf of every row in every tree."""
-    found = np.empty((len(forest.estimators_), len(x)), np.int32)
+    leaves = np.empty((len(forest.estimators_), len(x)), np.int32)
     for i in range(0, len(x), CHUNK):
-        found[:, i : i + CHUNK] = forest.apply(x[i : i + CHUNK]).T
-    return found
+        leaves[:, i : i + CHUNK] = forest.apply(x[i : i + CHUNK]).T
+    return leaves
 
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Grown trees, and what their leaves say.
+    """Grown trees, and the means in their leaves.
 
     Attributes:
-        forest: The trees.
-        home: int32 (T, N), the leaf of every training row.
+        forest: The trees of scikit-learn.
+        home: int32 (T, N), the leaf of every training row in every tree.
         mean: For each tree float64 (nodes,), the mean target of its leaves.
     """
 
@@ -66,7 +66,7 @@ class Regression:
 
     @classmethod
     def grow(cls, x: Singles, y: Floats, trees: int, seed: int) -> Regression:
-        """Trees that tell these targets apart."""
+        """Trees fitted to inputs x and targets y (N,)."""
         from sklearn.ensemble import ExtraTreesRegressor
 
         forest = ExtraTreesRegressor(n_estimators=trees, random_state=seed, n_jobs=JOBS)
@@ -82,7 +82,7 @@ class Regression:
         return replace(self, mean=tuple(mean))
 
     def leaves(self, x: Singles) -> Nodes:
-        """Where rows end up, for `at`."""
+        """int32 (T, n): the leaf of every row in every tree, for `at`."""
         return _leaves(self.forest, x)
 
     def at(self, leaves: Nodes) -> Floats:
@@ -98,9 +98,9 @@ class Behavior:
     """π̂_b(a|s) from a random forest.
 
     Attributes:
-        forest: The trees.
-        centre: float64 (d',), what is taken off the coordinates.
-        n_actions: A; actions never seen have probability 0.
+        forest: The trees of scikit-learn.
+        centre: float64 (d',), what is subtracted from the coordinates.
+        n_actions: A, the number of actions; those never seen have probability 0.
     """
 
     forest: Any
@@ -111,7 +111,7 @@ class Behavior:
     def grow(
         cls, z: Floats, action: NDArray[Any], centre: Floats, n_actions: int, trees: int, seed: int
     ) -> Behavior:
-        """What was done at z (N, d')."""
+        """A forest fitted to the actions taken at coordinates z (N, d')."""
         from sklearn.ensemble import RandomForestClassifier
 
         forest = RandomForestClassifier(n_estimators=trees, random_state=seed, n_jobs=JOBS)
@@ -119,7 +119,7 @@ class Behavior:
         return cls(forest, centre, n_actions)
 
     def probabilities(self, z: Floats) -> Floats:
-        """π̂_b (k, A) anywhere."""
+        """π̂_b (k, A) at any coordinates z (k, d')."""
         total = np.zeros((len(z), len(self.forest.classes_)))
         for share, leaf in self._shares(z):
             total += share[leaf]
@@ -128,17 +128,17 @@ class Behavior:
     def out_of_bag(self, z: Floats) -> Floats:
         """π̂_b (N, A) at the training points, from trees that did not see the point.
 
-        A point that every tree saw (as happens with few trees) hears all of them.
+        A point that every tree saw (this happens with few trees) gets the answer of all trees.
         """
         total = np.zeros((len(z), len(self.forest.classes_)))
         for (share, leaf), seen in zip(
             self._shares(z), self.forest.estimators_samples_, strict=True
         ):
-            new = np.ones(len(z), bool)
-            new[seen] = False
-            total[new] += share[leaf[new]]
-        known = total.sum(axis=1, keepdims=True) > 0
-        return np.where(known, self._distributions(total), self.probabilities(z))
+            unseen = np.ones(len(z), bool)
+            unseen[seen] = False
+            total[unseen] += share[leaf[unseen]]
+        has_answer = total.sum(axis=1, keepdims=True) > 0
+        return np.where(has_answer, self._distributions(total), self.probabilities(z))
 
     def _shares(self, z: Floats) -> list[tuple[Floats, Nodes]]:
         """For each tree the shares of actions in its nodes, and the leaf of every row."""

@@ -1,4 +1,4 @@
-"""The policy a rival over labelled states returns."""
+"""The policy that a baseline over labelled states returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 def policy_of(learner: Any, settings: dict[str, Any], log: Log, pi: Floats) -> StochasticPolicy:
-    """The policy π of a learner, with its settings and the log it came from."""
+    """The policy π of a learner, with its settings and the provenance of its log."""
     return StochasticPolicy(
         states=log.states,
         actions=log.actions,

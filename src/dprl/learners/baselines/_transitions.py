@@ -1,4 +1,4 @@
-r"""A log of features as transitions (z, a, r, z'), which the rivals over features learn from."""
+"""A log of features as transitions (z, a, r, z'), from which the baselines over features learn."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """The steps of a log; row i + 1 is what follows row i within an episode.
+    """The N steps of a log; within an episode, row i + 1 follows row i.
 
     Attributes:
-        points: Coordinates, actions, returns to go and episodes of the N steps.
-        reward: float64 (N,).
+        points: Coordinates, actions, returns to go and episodes of the steps.
+        reward: float64 (N,), the reward of each step.
         last: bool (N,), the steps that end an episode.
-        gamma: Discount.
-        n_actions: A.
-        metric: What made the coordinates.
-        centre: float64 (d',), their mean. Forests compute in float32, and an offset costs digits.
+        gamma: Discount in (0, 1].
+        n_actions: A, the number of actions.
+        metric: The metric that gave the coordinates.
+        centre: float64 (d',), the mean of the coordinates. Forests compute in float32, and
+            subtracting the mean keeps digits.
     """
 
     points: Points
@@ -52,13 +53,13 @@ class Transitions:
         return len(self.reward)
 
     def targets(self, V: Floats) -> Floats:
-        """r + γ V(next), (N,), from the value V (N,) of every step's state; r at an end."""
+        """r + γ V(next), (N,), from the value V (N,) of the state of every step; r at an end."""
         ahead = np.append(V[1:], 0.0)
         return np.asarray(self.reward + self.gamma * np.where(self.last, 0.0, ahead))
 
 
 def check_problem(gamma: float, cut: Cut | None, metric: object) -> None:
-    """Refuse settings no learner over features can have."""
+    """Refuse settings that no learner over features can have."""
     check_gamma(gamma)
     check_cut(cut)
     if cut == "bootstrap":
@@ -76,7 +77,7 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     check_log(log)
     if log.available is not None:
         raise LogError(
-            "the rivals do not look at which actions were available.",
+            "the baselines do not take into account which actions were available.",
             do="Read the log without available=, and see that what they suggest can be done.",
         )
     fitted = metric.fit(log)
@@ -89,9 +90,9 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
 
 
 def described(
-    learner: Any, settings: dict[str, Any], log: Log, data: Transitions, **found: Any
+    learner: Any, settings: dict[str, Any], log: Log, data: Transitions, **facts: Any
 ) -> dict[str, Any]:
-    """What a policy over features says of itself: the fields every `FeaturePolicy` has."""
+    """The fields that every `FeaturePolicy` has, for a policy fitted to this log."""
     x = np.asarray(log.features)
     return {
         "states": (),
@@ -102,7 +103,7 @@ def described(
             steps_used=len(data),
             notes=list(data.metric.notes),
             ranges=np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist(),
-            **found,
+            **facts,
         ),
         "feature_names": log.feature_names,
         "scale": data.metric.scale,

@@ -23,12 +23,54 @@ __all__ = ["BC"]
 
 @dataclass(frozen=True, kw_only=True)
 class BC:
-    """Behaviour cloning; nothing to set."""
+    """Behaviour cloning for labelled states; it has no settings.
+
+    Example:
+        >>> from dprl.baselines import BC
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = BC().fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.554
+    """
 
     def fit(self, log: Log) -> StochasticPolicy:
-        """The behaviour this log shows."""
+        """The behaviour that a log shows.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has features as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import BC
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> BC().fit(log).actions[:2]
+            ('b1', 'b2')
+        """
         return policy_of(self, {}, log, self.plan(estimate(log, 1.0, "terminal")))
 
     def plan(self, model: Model) -> NDArray[np.float64]:
-        """π (S, A) from a model of the log."""
+        """The behaviour in the model.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import BC
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> BC().plan(model).shape
+            (11, 10)
+        """
         return model.mdp.behavior

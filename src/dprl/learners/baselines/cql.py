@@ -10,7 +10,8 @@ states that were never visited.
 
 One state. With p = softmax Q and Z = log ∑ exp Q the gradient vanishes where
 
-    Q_a = y_a + α - (α/π̂_b(a)) exp(Q_a - Z) = y_a + α - ω_a,    ω_a = ω(ln(α/π̂_b(a)) + y_a + α - Z)
+    Q_a = y_a + α - (α/π̂_b(a)) exp(Q_a - Z) = y_a + α - ω_a,    ω_a = ω(ln(α/π̂_b(a)) + y_a + α -
+    Z)
 
 ω being Wright's: ω + ln ω = x. What is left is one equation, ∑_a π̂_b(a) ω_a = α. Its left side
 falls in Z and is convex, and at Z = max_a (y_a + α - α/π̂_b(a)) it is at least α (one of its terms
@@ -54,7 +55,7 @@ Ints = NDArray[np.int64]
 NEWTON = 50
 SWEEPS = 20_000
 SWEEPS_UNDISCOUNTED = 1_000
-"""With γ = 1 what Newton does not find is most likely not there: give up early."""
+"""With γ = 1, what Newton does not find most likely does not exist: give up early."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +63,21 @@ class CQL:
     """CQL for labelled states.
 
     Attributes:
-        alpha: Weight of the conservative term, at least 0; 0 is `RL`.
+        alpha: Weight of the conservative term, at least 0; with 0 it is `RL`.
         gamma: Discount in (0, 1].
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import CQL
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = CQL(alpha=0.1, gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.693
     """
 
     alpha: float
@@ -77,7 +90,22 @@ class CQL:
         check_number("alpha", self.alpha, "[0, infinity)")
 
     def plan(self, model: Model) -> Floats:
-        """π (S, A): greedy on the conservative values."""
+        """Greedy on the conservative values.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import CQL
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> CQL(alpha=0.1, gamma=1.0).plan(model).shape
+            (11, 10)
+        """
         if self.alpha == 0:
             choice, _, _ = best_choices(known_mdp(model, self.gamma), model.seen)
         else:
@@ -88,7 +116,25 @@ class CQL:
         return one_hot(choice, model.visited, model.n.shape[1])
 
     def fit(self, log: Log) -> StochasticPolicy:
-        """The policy that is greedy on values the log cannot have flattered."""
+        """The policy that is greedy on conservative values, which do not overestimate rare actions.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has features as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import CQL
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> CQL(alpha=0.1, gamma=1.0).fit(log).actions[:2]
+            ('b1', 'b2')
+        """
         pi = self.plan(estimate(log, self.gamma, self.cut))
         settings = {"alpha": float(self.alpha), "gamma": float(self.gamma), "cut": self.cut}
         return policy_of(self, settings, log, pi)
@@ -114,7 +160,7 @@ def conservative_values(model: Model, alpha: float) -> Floats:
         new[visited] = np.maximum.reduceat(Q, first)
         return Q, p, new
 
-    V = mdp.state_values()  # of π̂_b: finite also with γ = 1
+    V = mdp.state_values()  # the values of π̂_b, which are finite also with γ = 1
     for _ in range(NEWTON):
         Q, p, new = sweep(V)
         if np.abs(new - V).max() <= margin(V):
@@ -124,7 +170,7 @@ def conservative_values(model: Model, alpha: float) -> Floats:
         M = (mdp.gamma * (moves @ P)).tocsr()
         try:
             V = solve(M, new - M @ V)
-        except PlanError:  # with γ = 1: the greedy pairs of this round circle
+        except PlanError:  # with γ = 1: the greedy pairs of this round never end
             V = new
     sweeps = SWEEPS if mdp.gamma < 1 else SWEEPS_UNDISCOUNTED
     for _ in range(sweeps):
@@ -166,10 +212,10 @@ def conservative(y: Floats, pi_b: Floats, alpha: float, first: Ints) -> tuple[Fl
 
 
 def _jacobian(Q: Floats, p: Floats, pi_b: Floats, alpha: float, first: Ints) -> Floats:
-    """Row argmax Q of J in every state, (rows,): where its best value gets its weight from.
+    """Row argmax Q of J in every state, (rows,): the weights that make up its best value.
 
-    By Sherman and Morrison, with d = π̂_b + α p:  J_ab = π̂_b(b) ( 1{a=b}/d_a + α (p_a/d_a)(p_b/d_b)
-    / ∑_c p_c π̂_b(c)/d_c ).
+    By Sherman and Morrison, with d = π̂_b + α p:  J_ab = π̂_b(b) ( 1{a=b}/d_a + α
+    (p_a/d_a)(p_b/d_b) / ∑_c p_c π̂_b(c)/d_c ).
     """
     sizes = np.diff(np.append(first, len(Q)))
     top = np.repeat(np.maximum.reduceat(Q, first), sizes)

@@ -40,22 +40,35 @@ __all__ = ["DeepCQL"]
 
 HIDDEN = 16
 RENEWED = 100
-"""Steps between copies of Q into its target."""
+"""The number of steps after which Q is copied into its target again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepCQL:
-    """CQL with one hidden layer of 16 nodes; needs torch to fit, not to act.
+    """CQL with one hidden layer of 16 units; needs torch to fit, not to act.
 
     Attributes:
-        alpha: Weight of the conservative term, >= 0.
+        alpha: Weight of the conservative term, at least 0.
         gamma: Discount in (0, 1].
-        metric: How features are scaled for the network.
-        steps: Gradient steps.
-        batch: Logged steps in each.
-        learning_rate: Of Adam.
-        seed: Of the first weights and the batches.
-        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+        metric: How features are scaled for the network. Default `Metric()`.
+        steps: The number of gradient steps. Default 10,000.
+        batch: The number of logged steps in each gradient step. Default 256.
+        learning_rate: The learning rate of Adam, above 0. Default 0.001.
+        seed: Seed of the first weights and of the batches. Default 0.
+        cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
+            CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import DeepCQL
+        >>> from dprl.envs import PointMass
+        >>> log = PointMass().sample(30, seed=0)
+        >>> learner = DeepCQL(alpha=1.0, gamma=0.97, steps=10, cut="drop")
+        >>> policy = learner.fit(log)  # doctest: +SKIP
+        >>> policy.probabilities([[0.3, 0.5]]).shape  # doctest: +SKIP
+        (1, 4)
     """
 
     alpha: float
@@ -75,7 +88,27 @@ class DeepCQL:
             check_whole(name, getattr(self, name), least, MOST)
 
     def fit(self, log: Log) -> NetworkPolicy:
-        """The policy the network settles on."""
+        """The policy of the trained network.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has labels as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import DeepCQL
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> learner = DeepCQL(alpha=1.0, gamma=0.97, steps=10, cut="drop")
+            >>> policy = learner.fit(log)  # doctest: +SKIP
+            >>> policy.actions  # doctest: +SKIP
+            ('up', 'right', 'down', 'left')
+        """
         torch = needed("torch", "DeepCQL", "dprl[deep]")
         data = transitions(log, self.metric, self.gamma, self.cut)
         with _one_thread(torch):

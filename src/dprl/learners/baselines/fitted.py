@@ -24,7 +24,7 @@ Departures from the paper (Ernst et al.):
   trees are kept only the means in their leaves move, and a backup is a contraction by γ; trees
   grown for ever would jitter for ever). `iterations` counts backups. It stops before where one with
   trees just grown, or kept for good, changes nothing beyond 1e-9.
-* Only pairs that V looks at are valued.
+* Only the pairs that V needs get a value.
 * Trees see the coordinates of the metric (features of weight 0 are left out) less their mean, in
   scikit-learn's float32. Coordinates that float32 cannot tell apart are one state to them.
 * Out of bag leaves out the step itself, not its whole trajectory, as counts do.
@@ -57,10 +57,10 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 KEPT, GROWN = 5, 5
-"""Backups that share one growth of the trees, and growths; the last one is kept to the end."""
+"""Backups that share the same trees, and how often trees are grown; the last ones are kept."""
 
 SETTLED = 1e-9
-"""A change of targets, relative to their size, that is none."""
+"""A change of the targets, relative to their size, that counts as no change."""
 
 
 # -- fitted Q ---------------------------------------------------------------------------------
@@ -68,15 +68,15 @@ SETTLED = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class FittedQ:
-    """Q(s, a) for any s.
+    """Q(s, a) for any state s.
 
     Attributes:
-        trees: What was fitted.
-        centre: float64 (d',).
-        n_actions: A.
-        slack: Values closer than this are equal.
-        backups: How many led here.
-        change: By how much the last one moved a target.
+        trees: The fitted trees.
+        centre: float64 (d',), what is subtracted from the coordinates.
+        n_actions: A, the number of actions.
+        slack: Values that differ by less than this are equal.
+        backups: The number of backups that were made.
+        change: By how much the last backup changed a target, at most.
     """
 
     trees: Regression
@@ -87,7 +87,7 @@ class FittedQ:
     change: float
 
     def values(self, z: Floats, asked: Bools) -> Floats:
-        """Q (k, A) of the pairs asked for, NaN elsewhere."""
+        """Q (k, A) of the requested pairs, NaN elsewhere."""
         Q = np.full(asked.shape, np.nan)
         rows, action = np.nonzero(asked)
         for i in range(0, len(rows), 1 << 16):
@@ -109,12 +109,12 @@ def fitted_q(
     """Fitted Q-iteration.
 
     Args:
-        data: The steps.
-        asked: bool (N, A), the pairs that V looks at, at the steps' states.
-        value: Q (N, A), NaN where not asked for → V (N,).
-        iterations: Backups, at most.
-        trees: In the forest.
-        seed: Of the forest.
+        data: The steps of a log.
+        asked: bool (N, A), the pairs whose values V needs, at the states of the steps.
+        value: A function from Q (N, A), NaN where not asked for, to V (N,).
+        iterations: The most backups.
+        trees: The number of trees in the forest.
+        seed: Seed of the forest.
     """
     points, A = data.points, data.n_actions
     rows, action = np.nonzero(asked & ~_first(data)[:, None])  # nothing leads to a first step
@@ -143,11 +143,11 @@ def _first(data: Transitions) -> Bools:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """n(s, a): steps of the log within a radius.
+    """n(s, a): the number of steps of the log within a radius.
 
     Attributes:
-        engine: The neighbour engine over the log's steps.
-        radius: Of the closed ball.
+        engine: The neighbour engine over the steps of the log.
+        radius: Radius of the closed ball.
     """
 
     engine: Engine
@@ -155,11 +155,11 @@ class Counts:
 
     @classmethod
     def of(cls, data: Transitions, radius: float) -> Counts:
-        """Prepare to count."""
+        """The counts of a log, ready to be asked."""
         return cls(Engine.build(data.points, data.n_actions), radius)
 
     def at(self, z: Floats) -> Ints:
-        """n (k, A) anywhere."""
+        """n (k, A) at any coordinates z (k, d)."""
         return self.engine.evidence(z, self.radius, visits="all").pair.n
 
     def share(self, n: Ints) -> Floats:
@@ -167,7 +167,7 @@ class Counts:
         return np.asarray(n / len(self.engine.points))
 
     def training(self) -> Ints:
-        """n (N, A) at the log's steps, each without its own trajectory."""
+        """n (N, A) at the steps of the log, each without its own trajectory."""
         points = self.engine.points
         return self.engine.evidence(
             points.z, self.radius, visits="all", leave_out=points.episode
@@ -181,11 +181,11 @@ def _check_forest(learner: FittedPQI | FittedSPIBB | ForestBC, *names: str) -> N
 
 
 def _settings(learner: Any, *names: str) -> dict[str, Any]:
-    """The settings named, as they go into a policy."""
-    said: dict[str, Any] = {name: getattr(learner, name) for name in names}
-    if "metric" in said:
-        said["metric"] = learner.metric.words()
-    return said
+    """The settings with these names, as they go into the parameters of a policy."""
+    values: dict[str, Any] = {name: getattr(learner, name) for name in names}
+    if "metric" in values:
+        values["metric"] = learner.metric.words()
+    return values
 
 
 # -- PQI --------------------------------------------------------------------------------------
@@ -196,15 +196,31 @@ class FittedPQI:
     """PQI for states of numeric features.
 
     Attributes:
-        b: Share of all steps an action needs near a state to be supported there, in (0, 1].
-        radius: How far neighbours may be, in the metric.
+        b: The share of all steps an action needs near a state to be supported there, in (0, 1].
+        radius: The largest distance of a neighbour, in the metric; at least 0.
         gamma: Discount in (0, 1].
-        metric: How far apart two states are.
-        iterations: Backups, at most; `provenance["backups"]` says how many it took.
-        trees: Of the forest.
-        seed: Of the forest.
-        r_min: The smallest reward there can be; states without support are worth r_min/(1-γ).
-        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+        metric: How the distance between two states is measured. Default `Metric()`.
+        iterations: The most backups. Default 50; `provenance["backups"]` says how many were needed.
+        trees: The number of trees in the forest. Default 100.
+        seed: Seed of the forest. Default 0.
+        r_min: The smallest possible reward; a state without supported actions is worth r_min/(1-γ).
+            Default 0.
+        cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
+            CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import FittedPQI
+        >>> from dprl.envs import PointMass
+        >>> log = PointMass().sample(30, seed=0)
+        >>> learner = FittedPQI(
+        ...     b=0.05, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+        ... )
+        >>> policy = learner.fit(log)
+        >>> policy.probabilities([[0.3, 0.5]]).shape
+        (1, 4)
     """
 
     b: float
@@ -221,15 +237,37 @@ class FittedPQI:
         check_problem(self.gamma, self.cut, self.metric)
         check_radius(self.radius)
         _check_forest(self, "iterations", "trees")
-        PQI(b=self.b, gamma=self.gamma, r_min=self.r_min)  # refuses what PQI refuses
+        PQI(b=self.b, gamma=self.gamma, r_min=self.r_min)  # the same checks as PQI
 
     @property
     def floor(self) -> float:
-        """The value of a state in which nothing is supported."""
+        """The value of a state in which no action is supported."""
         return PQI(b=self.b, gamma=self.gamma, r_min=self.r_min).floor
 
     def fit(self, log: Log) -> ForestPolicy:
-        """The policy that is best if everything rare is as bad as can be."""
+        """The policy that is best if everything rare is as bad as possible.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has labels as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import FittedPQI
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> learner = FittedPQI(
+            ...     b=0.05, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+            ... )
+            >>> policy = learner.fit(log)
+            >>> policy.actions
+            ('up', 'right', 'down', 'left')
+        """
         data = transitions(log, self.metric, self.gamma, self.cut)
         counts = Counts.of(data, self.radius)
         supported = counts.share(counts.training()) >= self.b
@@ -244,19 +282,19 @@ class FittedPQI:
         settings = _settings(
             self, "b", "radius", "gamma", "metric", "iterations", "trees", "seed", "r_min", "cut"
         )
-        found = {"backups": Q.backups, "last_change": Q.change}
+        facts = {"backups": Q.backups, "last_change": Q.change}
         rule = Pessimistic(Q, counts, self.b)
-        return ForestPolicy(**described(self, settings, log, data, **found), rule=rule)
+        return ForestPolicy(**described(self, settings, log, data, **facts), rule=rule)
 
 
 @dataclass(frozen=True, eq=False)
 class Pessimistic:
-    """The best supported action; uniform where there is none.
+    """The best supported action; uniform where no action is supported.
 
     Attributes:
-        Q: Values.
-        counts: Neighbours.
-        b: Share of the steps an action needs nearby.
+        Q: The fitted values.
+        counts: The numbers of neighbours.
+        b: The share of the steps an action needs nearby.
     """
 
     Q: FittedQ
@@ -264,7 +302,7 @@ class Pessimistic:
     b: float
 
     def probabilities(self, z: Floats) -> Floats:
-        """π (k, A)."""
+        """π (k, A) at coordinates z (k, d)."""
         supported = self.counts.share(self.counts.at(z)) >= self.b
         best = lowest_best(self.Q.values(z, supported), supported, self.Q.slack)
         return one_hot(best, np.any(supported, axis=1), self.Q.n_actions)
@@ -278,14 +316,30 @@ class FittedSPIBB:
     """SPIBB (Π_b) for states of numeric features.
 
     Attributes:
-        n_min: Neighbours an action needs before the policy may give it any mass it likes.
-        radius: How far neighbours may be, in the metric.
+        n_min: The number of neighbours an action needs before the policy may choose its probability
+            freely: a whole number >= 1, or infinity.
+        radius: The largest distance of a neighbour, in the metric; at least 0.
         gamma: Discount in (0, 1].
-        metric: How far apart two states are.
-        iterations: Backups, at most; `provenance["backups"]` says how many it took.
-        trees: Of each forest.
-        seed: Of the forests.
-        cut: What to do with cut episodes: "drop", "terminal", or None to be warned.
+        metric: How the distance between two states is measured. Default `Metric()`.
+        iterations: The most backups. Default 50; `provenance["backups"]` says how many were needed.
+        trees: The number of trees in each forest. Default 100.
+        seed: Seed of the forests. Default 0.
+        cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
+            CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import FittedSPIBB
+        >>> from dprl.envs import PointMass
+        >>> log = PointMass().sample(30, seed=0)
+        >>> learner = FittedSPIBB(
+        ...     n_min=5, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+        ... )
+        >>> policy = learner.fit(log)
+        >>> policy.probabilities([[0.3, 0.5]]).shape
+        (1, 4)
     """
 
     n_min: float
@@ -304,7 +358,29 @@ class FittedSPIBB:
         _check_forest(self, "iterations", "trees")
 
     def fit(self, log: Log) -> ForestPolicy:
-        """The improvement on the behaviour that this log supports."""
+        """The improvement on the behaviour that a log supports.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has labels as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import FittedSPIBB
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> learner = FittedSPIBB(
+            ...     n_min=5, radius=0.5, gamma=0.97, trees=5, iterations=5, cut="drop"
+            ... )
+            >>> policy = learner.fit(log)
+            >>> policy.actions
+            ('up', 'right', 'down', 'left')
+        """
         data = transitions(log, self.metric, self.gamma, self.cut)
         counts = Counts.of(data, self.radius)
         pi_b = _behavior(data, self.trees, self.seed)
@@ -313,9 +389,9 @@ class FittedSPIBB:
             self, "n_min", "radius", "gamma", "metric", "iterations", "trees", "seed", "cut"
         )
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
-        found = {"backups": Q.backups, "last_change": Q.change}
+        facts = {"backups": Q.backups, "last_change": Q.change}
         rule = Bootstrapped(Q, counts, pi_b, self.n_min)
-        return ForestPolicy(**described(self, settings, log, data, **found), rule=rule)
+        return ForestPolicy(**described(self, settings, log, data, **facts), rule=rule)
 
     def _improved(self, data: Transitions, free: Bools, pi_b: Floats) -> FittedQ:
         """Q of the best policy in Π_b; free (N, A), π̂_b (N, A)."""
@@ -335,7 +411,7 @@ class FittedSPIBB:
 
 
 def keep_rare(Q: Floats, free: Bools, pi_b: Floats, slack: float) -> Floats:
-    """The greedy step of Π_b, (k, A): the mass on free actions goes to the best of them."""
+    """The greedy step of Π_b, (k, A): the probability of free actions goes to the best of them."""
     pi = np.where(free, 0.0, pi_b)
     spare = np.where(free, pi_b, 0.0).sum(axis=1)
     pi[np.arange(len(pi)), lowest_best(Q, free, slack)] += spare  # no free action: 0 is added
@@ -347,10 +423,10 @@ class Bootstrapped:
     """The behaviour on rare actions, the best free action for the rest.
 
     Attributes:
-        Q: Values.
-        counts: Neighbours.
+        Q: The fitted values.
+        counts: The numbers of neighbours.
         behavior: π̂_b.
-        n_min: Neighbours that free an action.
+        n_min: The number of neighbours that makes an action free.
     """
 
     Q: FittedQ
@@ -359,7 +435,7 @@ class Bootstrapped:
     n_min: float
 
     def probabilities(self, z: Floats) -> Floats:
-        """π (k, A)."""
+        """π (k, A) at coordinates z (k, d)."""
         free = self.counts.at(z) >= self.n_min
         return keep_rare(self.Q.values(z, free), free, self.behavior.probabilities(z), self.Q.slack)
 
@@ -372,8 +448,19 @@ class ForestBC:
     """Behaviour cloning for states of numeric features, by a random forest.
 
     Attributes:
-        trees: Of the forest.
-        seed: Of the forest.
+        trees: The number of trees in the forest. Default 100.
+        seed: Seed of the forest. Default 0.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import ForestBC
+        >>> from dprl.envs import PointMass
+        >>> log = PointMass().sample(30, seed=0)
+        >>> policy = ForestBC(trees=5).fit(log)
+        >>> policy.probabilities([[0.3, 0.5]]).shape
+        (1, 4)
     """
 
     trees: int = 100
@@ -383,7 +470,26 @@ class ForestBC:
         _check_forest(self, "trees")
 
     def fit(self, log: Log) -> ForestPolicy:
-        """The behaviour this log shows."""
+        """The behaviour that a log shows.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has labels as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import ForestBC
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> policy = ForestBC(trees=5).fit(log)
+            >>> policy.actions
+            ('up', 'right', 'down', 'left')
+        """
         data = transitions(log, Metric(scale="none"), 1.0, "terminal")
         rule = _behavior(data, self.trees, self.seed)
         settings = _settings(self, "trees", "seed")
@@ -391,5 +497,6 @@ class ForestBC:
 
 
 def _behavior(data: Transitions, trees: int, seed: int) -> Behavior:
+    """π̂_b of the steps of a log."""
     points = data.points
     return Behavior.grow(points.z, points.action, data.centre, data.n_actions, trees, seed)

@@ -1,4 +1,4 @@
-r"""Pessimistic Q-iteration: plan among pairs that are dense in the log, fear everything else.
+r"""Pessimistic Q-iteration: plan among frequent pairs, assume the worst of all others.
 
 Liu, Swaminathan, Agarwal, Brunskill: *Provably Good Batch Reinforcement Learning Without Great
 Exploration*, NeurIPS 2020. With the filter ζ(s,a) = 1{ n(s,a)/|D| >= b }, |D| transitions:
@@ -37,10 +37,23 @@ class PQI:
     """PQI for labelled states.
 
     Attributes:
-        b: Share of all transitions that a pair needs to be supported, in (0, 1].
+        b: The share of all transitions that a pair needs to be supported, in (0, 1].
         gamma: Discount in (0, 1].
-        r_min: The smallest reward there can be; states without support are worth r_min/(1-γ).
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        r_min: The smallest possible reward; a state without supported actions is worth r_min/(1-γ).
+            Default 0.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import PQI
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = PQI(b=0.002, gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.693
     """
 
     b: float
@@ -61,17 +74,50 @@ class PQI:
 
     @property
     def floor(self) -> float:
-        """The value of a state in which nothing is supported."""
+        """The value of a state in which no action is supported."""
         return 0.0 if self.gamma == 1 else float(self.r_min / (1 - self.gamma))
 
     def plan(self, model: Model) -> NDArray[np.float64]:
-        """π (S, A): the best supported action, uniform where there is none."""
+        """The best supported action of each state; uniform where no action is supported.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import PQI
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> PQI(b=0.002, gamma=1.0).plan(model).shape
+            (11, 10)
+        """
         supported = model.n / max(int(model.n.sum()), 1) >= self.b
         choice, _, _ = best_choices(known_mdp(model, self.gamma), supported, self.floor)
         return one_hot(choice, np.any(supported, axis=1), model.n.shape[1])
 
     def fit(self, log: Log) -> StochasticPolicy:
-        """The policy that is best if everything rare is as bad as can be."""
+        """The policy that is best if everything rare is as bad as possible.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has features as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import PQI
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> PQI(b=0.002, gamma=1.0).fit(log).actions[:2]
+            ('b1', 'b2')
+        """
         pi = self.plan(estimate(log, self.gamma, self.cut))
         settings = {
             "b": float(self.b),

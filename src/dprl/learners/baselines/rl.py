@@ -1,9 +1,9 @@
-r"""Plain model-based RL: the best policy of the maximum-likelihood MDP, taken at its word.
+r"""Plain model-based RL: the best policy of the maximum-likelihood MDP, as if it were the truth.
 
     Q*(s,a) = R̂(s,a) + γ ∑_{s'} P̂(s'|s,a) max_{a' seen} Q*(s',a')        π(s) = argmax_{a seen} Q*
 
 Sutton and Barto: *Reinforcement Learning*, 2nd edition, 2018, section 4.3, on certainty-equivalence
-estimates. It knows no doubt: one lucky visit is as good as a thousand. Only actions that were seen
+estimates. It ignores uncertainty: one lucky visit counts as much as a thousand. Only actions seen
 in a state may be chosen there; the lowest of equals; uniform in states that were never visited.
 """
 
@@ -26,11 +26,23 @@ __all__ = ["RL"]
 
 @dataclass(frozen=True, kw_only=True)
 class RL:
-    """Greedy on the maximum-likelihood MDP.
+    """Greedy on the maximum-likelihood MDP, for labelled states.
 
     Attributes:
         gamma: Discount in (0, 1].
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import RL
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = RL(gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.495
     """
 
     gamma: float
@@ -41,11 +53,44 @@ class RL:
         check_cut(self.cut)
 
     def plan(self, model: Model) -> NDArray[np.float64]:
-        """π (S, A): the best seen action in every state of the model."""
+        """The best action, among those seen, in every state of the model.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import RL
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> RL(gamma=1.0).plan(model).shape
+            (11, 10)
+        """
         choice, _, _ = best_choices(known_mdp(model, self.gamma), model.seen)
         return one_hot(choice, model.visited, model.n.shape[1])
 
     def fit(self, log: Log) -> StochasticPolicy:
-        """The policy that is best if the log is the whole truth."""
+        """The policy that is best if the log is exactly true.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has features as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import RL
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> RL(gamma=1.0).fit(log).actions[:2]
+            ('b1', 'b2')
+        """
         pi = self.plan(estimate(log, self.gamma, self.cut))
         return policy_of(self, {"gamma": float(self.gamma), "cut": self.cut}, log, pi)

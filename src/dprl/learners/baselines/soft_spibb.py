@@ -61,13 +61,25 @@ class SoftSPIBB:
     Attributes:
         epsilon: The budget ε of every state, at least 0.
         gamma: Discount in (0, 1].
-        delta: The δ in the doubt about a pair, in (0, 1]; the authors' experiments take 1.
-        step: "approximate" is the paper's greedy step, stopped where the budget ends; "exact"
-            solves the linear programme; "published" is the paper's greedy step to the letter,
-            which may leave the budget.
-        behavior: float64 (S, A), π_b in the order of log.states and log.actions where it is known;
-            None estimates it from the log.
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        delta: The δ in the uncertainty of a pair, in (0, 1]. Default 0.05; the authors use 1.
+        step: "approximate" (the default) is the paper's greedy step, stopped where the budget ends;
+            "exact" solves the linear programme; "published" is the paper's greedy step to the
+            letter, which may exceed the budget.
+        behavior: float64 (S, A), π_b if it is known, in the order of log.states and log.actions.
+            Default None: it is estimated from the log.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import SoftSPIBB
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = SoftSPIBB(epsilon=0.5, gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.632
     """
 
     epsilon: float
@@ -88,7 +100,22 @@ class SoftSPIBB:
         )  # fmt: skip
 
     def plan(self, model: Model) -> Floats:
-        """π (S, A): the best policy of the model that the budgets permit."""
+        """The best policy of the model that the budgets permit.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import SoftSPIBB
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> SoftSPIBB(epsilon=0.5, gamma=1.0).plan(model).shape
+            (11, 10)
+        """
         pi_b = behavior_of(model, self.behavior)
         e, epsilon = doubt(model, self.delta), float(self.epsilon)
         mdp = known_mdp(model, self.gamma)
@@ -98,7 +125,25 @@ class SoftSPIBB:
         return improve(mdp, pi_b, lambda Q: _approximate(Q, pi_b, e, epsilon, stop))
 
     def fit(self, log: Log) -> StochasticPolicy:
-        """The improvement on the behaviour that this log supports."""
+        """The improvement on the behaviour that a log supports.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has features as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import SoftSPIBB
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> SoftSPIBB(epsilon=0.5, gamma=1.0).fit(log).actions[:2]
+            ('b1', 'b2')
+        """
         pi = self.plan(estimate(log, self.gamma, self.cut))
         settings = {
             "epsilon": float(self.epsilon),
@@ -112,7 +157,7 @@ class SoftSPIBB:
 
 
 def doubt(model: Model, delta: float) -> Floats:
-    """e(s,a) (S, A), infinite where a pair was never seen."""
+    """The uncertainty e(s,a) (S, A), infinite for a pair that was never seen."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.sqrt(2 * math.log(2 * model.n.size / delta) / model.n))
 
@@ -121,7 +166,7 @@ def doubt(model: Model, delta: float) -> Floats:
 def _approximate(
     Q: Floats, pi_b: Floats, e: Floats, epsilon: float, stop: bool
 ) -> Floats:  # pragma: no cover - compiled
-    """The paper's greedy step, all (S, A); `stop` lets no transfer spend more than is left."""
+    """The paper's greedy step, all (S, A); with `stop` no transfer spends more than is left."""
     S, A = Q.shape
     pi = pi_b.copy()
     ratio = np.empty(A)  # what a unit of mass brings, over the receiver's doubt

@@ -51,12 +51,26 @@ class SPIBB:
     """SPIBB for labelled states.
 
     Attributes:
-        n_min: Visits a pair needs before the policy may give it any mass it likes.
+        n_min: The number of visits a pair needs before the policy may choose its probability
+            freely: a whole number >= 1, or infinity.
         gamma: Discount in (0, 1].
-        variant: "b" keeps the behaviour's mass on rare pairs, "leq" does not exceed it.
-        behavior: float64 (S, A), π_b in the order of log.states and log.actions where it is known;
-            None estimates it from the log.
-        cut: What to do with cut episodes: "drop", "bootstrap", "terminal", or None to be warned.
+        variant: "b" (the default) keeps the behaviour's probability of rare pairs, "leq" does not
+            exceed it.
+        behavior: float64 (S, A), π_b if it is known, in the order of log.states and log.actions.
+            Default None: it is estimated from the log.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> from dprl.baselines import SPIBB
+        >>> from dprl.envs import risky_arms
+        >>> problem = risky_arms()
+        >>> policy = SPIBB(n_min=50, gamma=1.0).fit(problem.sample(1_000, seed=0))
+        >>> round(problem.value(policy), 3)
+        0.673
     """
 
     n_min: float
@@ -75,14 +89,47 @@ class SPIBB:
         )  # fmt: skip
 
     def plan(self, model: Model) -> Floats:
-        """π (S, A): the best policy of the model within Π_b or Π_≤b."""
+        """The best policy of the model within Π_b or Π_≤b.
+
+        Args:
+            model: The maximum-likelihood model of a log with S states and A actions.
+
+        Returns:
+            π(a|s), float64 (S, A).
+
+        Example:
+            >>> from dprl.baselines import SPIBB
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.planning import estimate
+            >>> model = estimate(risky_arms().sample(1_000, seed=0), gamma=1.0)
+            >>> SPIBB(n_min=50, gamma=1.0).plan(model).shape
+            (11, 10)
+        """
         mdp = known_mdp(model, self.gamma)
         pi_b = behavior_of(model, self.behavior)
         free = model.n >= self.n_min
         return improve(mdp, pi_b, (_keep if self.variant == "b" else _cap)(pi_b, free))
 
     def fit(self, log: Log) -> StochasticPolicy:
-        """The improvement on the behaviour that this log supports."""
+        """The improvement on the behaviour that a log supports.
+
+        Args:
+            log: The training log; its states are labels.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has features as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import SPIBB
+            >>> from dprl.envs import risky_arms
+            >>> log = risky_arms().sample(1_000, seed=0)
+            >>> SPIBB(n_min=50, gamma=1.0).fit(log).actions[:2]
+            ('b1', 'b2')
+        """
         pi = self.plan(estimate(log, self.gamma, self.cut))
         settings = {
             "n_min": None if math.isinf(self.n_min) else int(self.n_min),
@@ -95,7 +142,7 @@ class SPIBB:
 
 
 def _keep(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:
-    """The greedy step of Π_b: all of the mass on free actions to the best of them."""
+    """The greedy step of Π_b: all probability of free actions goes to the best of them."""
     kept = np.where(free, 0.0, pi_b)
     spare = np.where(free, pi_b, 0.0).sum(axis=1)
     states = np.arange(len(pi_b))
@@ -109,7 +156,7 @@ def _keep(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:
 
 
 def _cap(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:
-    """The greedy step of Π_≤b: from the best action down, each takes what it may."""
+    """The greedy step of Π_≤b: from the best action down, each takes as much as it may."""
     most = np.where(free, 1.0, pi_b)
     bound = ~free.any(axis=1, keepdims=True)
 

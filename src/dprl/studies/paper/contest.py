@@ -17,7 +17,7 @@ from dprl._core.table import Table
 from dprl.certificate._gate import gate
 from dprl.evaluation import stats
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import tally
+from dprl.evidence.tabular import count
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
@@ -77,7 +77,7 @@ def compete(
 
     A contestant plans with the problem's gamma unless its settings name another.
     """
-    shared = functools.cache(lambda gamma: (tally(log, gamma), estimate(log, gamma, CUT)))
+    shared = functools.cache(lambda gamma: (count(log, gamma), estimate(log, gamma, CUT)))
     answers = []
     for contestant in contestants:
         words = {k: v for k, v in contestant.items() if k != "learner"}

@@ -18,7 +18,7 @@ BACKENDS = ("pandas", "polars", "pyarrow")
 
 
 def plain(value: Any) -> Any:
-    """A value JSON can carry: numpy scalars become Python's, NaN and infinities become None."""
+    """A value that JSON can carry: numpy scalars become Python's, NaN and infinities None."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -43,13 +43,24 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length.
+    """Named columns of equal length; `len`, iteration (rows as dicts) and table[name] work.
 
     Attributes:
         columns: Column name → values, in order.
-        caption: One line above the table, may be empty.
-        note: What a reader must know to read it rightly, below the table, may be empty.
-        identifiers: Columns whose whole numbers are names, not quantities (no thousands commas).
+        caption: One line above the table. Default: empty.
+        note: What a reader must know to read the table correctly, shown below it. Default: empty.
+        identifiers: Names of the columns whose whole numbers are names, not quantities: they are
+            printed without thousands commas. Default: none.
+
+    Example:
+        >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+        >>> print(table)
+        Two states
+        state       n
+        fever   1,200
+        stable     30
+        >>> table["n"]
+        [1200, 30]
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -67,18 +78,52 @@ class Table:
         return self.columns[name]
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows, each a dict."""
+        """The rows, each as a dict.
+
+        Returns:
+            One dict per row: column name → value.
+
+        Example:
+            >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+            >>> table.to_dicts()[1]
+            {'state': 'stable', 'n': 30}
+        """
         names = list(self.columns)
         return [
             dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)
         ]
 
     def to_json(self) -> str:
-        """The rows as a JSON array."""
+        """The rows as a JSON array of objects; NaN and infinities become null.
+
+        Returns:
+            JSON text.
+
+        Example:
+            >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+            >>> table.to_json()
+            '[{"state": "fever", "n": 1200}, {"state": "stable", "n": 30}]'
+        """
         return json.dumps(plain(self.to_dicts()), ensure_ascii=False)
 
     def to_frame(self, backend: str = "pandas") -> Any:
-        """The rows as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
+        """The rows as a dataframe.
+
+        Args:
+            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe (pyarrow: a table) of that library.
+
+        Raises:
+            ParameterError: There is no such backend.
+            PackageError: The library is not installed.
+
+        Example:
+            >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+            >>> table.to_frame("pyarrow").column_names
+            ['state', 'n']
+        """
         import narwhals as nw
 
         if isinstance(backend, str):
@@ -93,7 +138,22 @@ class Table:
         return frame.to_native()
 
     def to_markdown(self) -> str:
-        """The table as Markdown, with its caption and note."""
+        """The table as Markdown, with its caption and note.
+
+        Returns:
+            Markdown text.
+
+        Example:
+            >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+            >>> print(table.to_markdown())
+            Two states
+            <BLANKLINE>
+            | state | n |
+            |---|---|
+            | fever | 1,200 |
+            | stable | 30 |
+            <BLANKLINE>
+        """
         lines = [f"{self.caption}\n"] if self.caption else []
         lines.append("| " + " | ".join(self.columns) + " |")
         lines.append("|" + "---|" * len(self.columns))
@@ -101,7 +161,16 @@ class Table:
         return "\n".join(lines) + (f"\n\n{self.note}" if self.note else "") + "\n"
 
     def cells(self) -> list[list[str]]:
-        """The rows as people read them."""
+        """The rows as text, as they are printed.
+
+        Returns:
+            One list of strings per row.
+
+        Example:
+            >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+            >>> table.cells()
+            [['fever', '1,200'], ['stable', '30']]
+        """
         return [list(row) for row in zip(*self._cells(), strict=True)]
 
     def _cells(self) -> list[list[str]]:
@@ -111,7 +180,16 @@ class Table:
         ]
 
     def numeric(self) -> list[bool]:
-        """Which columns hold quantities, aligned to the right."""
+        """Which columns hold quantities; these are aligned to the right.
+
+        Returns:
+            One bool per column.
+
+        Example:
+            >>> table = Table({"state": ["fever", "stable"], "n": [1200, 30]}, "Two states")
+            >>> table.numeric()
+            [False, True]
+        """
         return [
             name not in self.identifiers
             and all(isinstance(plain(v), int | float | None) for v in x)

@@ -9,19 +9,19 @@ r"""Lower bounds on ρ(π) - ρ(b) from the literature, for comparison, and a so
 
 C is the number of pairs with n(s,a) >= n_min (by trajectory), M the number of centres of an r-net
 over the core points, n the number of transitions, n(s,a) visits of a pair, and M̂ the
-maximum-likelihood MDP. V is the largest size of a return, max(|v_min|, |v_max|), D = v_max - v_min,
+maximum-likelihood MDP. V is the largest absolute return, max(|v_min|, |v_max|), D = v_max - v_min,
 C̄ = min(|S||A|, ⌊N H / n_min⌋), W = 1 + γ + … + γ^(H-1).
 
 Everything stays in logarithms (|S| ln 2, never 2^|S|). C = 0 gives 0: a policy that changes nothing
 is the behaviour. At γ = 1 a bound with 1/(1-γ) is minus infinity: nothing is claimed.
 
 Most of these numbers say less than "no policy is worse than another by more than v_max - v_min".
-Such a bound is called vacuous, and says so wherever it is printed.
+Such a bound is called vacuous, and it is marked as such wherever it is printed.
 
-Each rival's theorem is about the policy its own learner returns; here its formula is evaluated for
-the policy at hand. Sources: Sharma, Benac, Parbhoo, Doshi-Velez, AISTATS 2025 (DPRL); Laroche,
-Trichelair, Tachet des Combes, ICML 2019 (SPIBB); Liu, Swaminathan, Agarwal, Brunskill, NeurIPS 2020
-(PQI); Kim, Oh, ICML 2023 (Count-MORL).
+The theorem of each rival is about the policy that the rival's own learner returns; here its formula
+is evaluated for the given policy. Sources: Sharma, Benac, Parbhoo, Doshi-Velez, AISTATS 2025
+(DPRL); Laroche, Trichelair, Tachet des Combes, ICML 2019 (SPIBB); Liu, Swaminathan, Agarwal,
+Brunskill, NeurIPS 2020 (PQI); Kim, Oh, ICML 2023 (Count-MORL).
 
 Departures from the papers:
 
@@ -62,14 +62,25 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Bound:
-    """A lower bound on ρ(π) - ρ(b), beside the one that needs no data.
+    """A lower bound on ρ(π) - ρ(b), with the bound that needs no data beside it.
+
+    ρ(π) is the value of the policy and ρ(b) the value of usual practice (the behaviour), both in
+    units of returns.
 
     Attributes:
-        name: Whose it is.
-        value: The bound; minus infinity where nothing is claimed.
-        trivial: -(v_max - v_min), which holds for any two policies.
-        delta: It may fail with at most this probability.
-        note: Where it was published, and what it leaves open.
+        name: Name of the theorem, for example "DPRL Theorem 1".
+        value: The bound, in units of returns; minus infinity where nothing is claimed.
+        trivial: -(v_max - v_min), the bound that holds for any two policies.
+        delta: Probability with which the bound may fail.
+        note: Where the bound was published, and what it leaves open.
+
+    Example:
+        >>> bound = Bound("an example", -0.2, -1.0, 0.05, "made by hand")
+        >>> bound.vacuous
+        False
+        >>> print(bound)
+        an example: ρ(π) - ρ(b) >= -0.2 with probability 0.95 (the trivial bound is -1)
+          made by hand
     """
 
     name: str
@@ -80,7 +91,15 @@ class Bound:
 
     @property
     def vacuous(self) -> bool:
-        """Whether it says no more than the trivial bound."""
+        """Whether the bound says no more than the trivial bound.
+
+        Returns:
+            True where `value` is not above `trivial`.
+
+        Example:
+            >>> Bound("an example", -1.5, -1.0, 0.05, "made by hand").vacuous
+            True
+        """
         return not self.value > self.trivial
 
     def __str__(self) -> str:
@@ -94,7 +113,27 @@ class Bound:
 def dprl_theorem_1(
     pairs: int, n_min: float, *, gamma: float, v_max: float, delta: float, v_min: float = 0.0
 ) -> Bound:
-    """DPRL Theorem 1, of C = `pairs` pairs with n(s,a) >= n_min."""
+    """DPRL Theorem 1, as stated in the paper.
+
+    Args:
+        pairs: C, the number of pairs (state, action) with n(s,a) >= n_min.
+        n_min: Trajectories that an action needs behind it, at least 1.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = dprl_theorem_1(100, 50, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 3), bound.trivial, bound.vacuous
+        (-3.899, -1.0, True)
+    """
     pairs, n_min = _count("pairs", pairs, 0), check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
     loss = _over(gamma, V * math.sqrt(_log(pairs, delta) / n_min)) if pairs else 0.0
@@ -113,17 +152,28 @@ def dprl_theorem_2(
 ) -> Bound:
     """DPRL Theorem 2 (continuous states) as printed; it is not valid as stated.
 
-    Its 1/(2 n_min) is the constant of one mean against a known number, while the rule compares two
-    estimates. It is here to be compared with, not to be relied on.
+    The constant 1/(2 n_min) belongs to the comparison of one mean with a known number, but the
+    rule compares two estimates. The formula is here for comparison only: do not rely on it.
 
     Args:
-        centres: M(r, n_min), centres of a greedy r-net over the core points.
-        n_min: Trajectories an action needs behind it.
-        eps_r: ε_r, how much values may vary within a ball of radius r.
-        gamma: Discount.
-        v_max: Largest return, known beforehand.
-        delta: Probability of failure.
-        v_min: Smallest return, known beforehand.
+        centres: M(r, n_min), the number of centres of a greedy r-net over the core points.
+        n_min: Trajectories that an action needs behind it, at least 1.
+        eps_r: ε_r, how much values may vary within a ball of radius r, in units of returns.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = dprl_theorem_2(100, 50, 0.01, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 3), bound.note
+        (-2.787, 'Sharma et al. 2025, as printed; NOT VALID as stated.')
     """
     centres, n_min = _count("centres", centres, 0), check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
@@ -147,7 +197,29 @@ def spibb_theorem_2(
     delta: float,
     v_min: float = 0.0,
 ) -> Bound:
-    """SPIBB Theorem 2; gain = ρ(π, M̂) - ρ(b, M̂) in the maximum-likelihood MDP."""
+    """SPIBB Theorem 2 (Laroche et al. 2019).
+
+    Args:
+        states: |S|, the number of states.
+        actions: |A|, the number of actions.
+        n_min: Visits that SPIBB asks for before a pair may be changed, at least 1.
+        gain: ρ(π, M̂) - ρ(b, M̂), the gain in the maximum-likelihood MDP, in units of returns.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = spibb_theorem_2(8, 4, 50, 0.1, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 2)
+        -28.41
+    """
     S, A = _count("states", states, 1), _count("actions", actions, 1)
     n_min = check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
@@ -169,9 +241,30 @@ def pqi_corollary_2(
     delta: float,
     v_min: float = 0.0,
 ) -> Bound:
-    """PQI Corollary 2, with constants 1; b is the filter's threshold on n(s,a)/n.
+    """PQI Corollary 2 (Liu et al. 2020), with its open constants and logarithms set to 1.
 
-    delta does not enter: ln(1/δ) is among the factors the corollary leaves open.
+    delta does not change the value: ln(1/δ) is among the factors that the corollary leaves open.
+
+    Args:
+        states: |S|, the number of states.
+        actions: |A|, the number of actions.
+        transitions: n, the number of steps in the log.
+        b: The threshold of PQI's filter on the share n(s,a)/n, in (0, 1].
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = pqi_corollary_2(8, 4, 10_000, b=0.01, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value)
+        -5977
     """
     S, A = _count("states", states, 1), _count("actions", actions, 1)
     n = _count("transitions", transitions, 1)
@@ -187,7 +280,26 @@ def pqi_corollary_2(
 def count_morl_theorem_2(
     error: float, *, gamma: float, v_max: float, delta: float, v_min: float = 0.0
 ) -> Bound:
-    """Count-MORL Theorem 2; error = E_η̂ of `count_errors` at the same delta, in [0, 1]."""
+    """Count-MORL Theorem 2 (Kim and Oh 2023).
+
+    Args:
+        error: The expected model error, in [0, 1]: the mean of `count_errors` over the pairs that
+            the policy visits (η̂ in the module's formulas), computed with the same delta.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> round(count_morl_theorem_2(0.2, gamma=0.9, v_max=1.0, delta=0.05).value, 6)
+        -18.0
+    """
     V, D = _range(v_min, v_max, gamma)
     if not (_number(error) and 0 <= error <= 1):
         raise ParameterError(f"error must lie in [0, 1]; got {error!r}.")
@@ -196,7 +308,24 @@ def count_morl_theorem_2(
 
 
 def count_errors(visits: Any, states: int, actions: int, delta: float) -> Floats:
-    """``min(1, √((2/n) ln(|S||A|/δ)))`` of each n = n(s,a) in `visits`; n = 0 gives 1."""
+    """The model error that Count-MORL allows for each pair: ``min(1, √((2/n) ln(|S||A|/δ)))``.
+
+    Args:
+        visits: Visits n(s,a) of each pair, an array of any shape; 0 visits give the error 1.
+        states: |S|, the number of states.
+        actions: |A|, the number of actions.
+        delta: Probability of failure, in (0, 1).
+
+    Returns:
+        float64, the shape of `visits`, each in [0, 1].
+
+    Raises:
+        ParameterError: A count is below 0 or missing, or another argument is outside its range.
+
+    Example:
+        >>> count_errors([0, 10, 1000], 8, 4, 0.05).round(3).tolist()
+        [1.0, 1.0, 0.114]
+    """
     n = np.asarray(visits, np.float64)
     if not (n >= 0).all():
         raise ParameterError("visits must be counts; some are below 0 or missing.")
@@ -221,16 +350,29 @@ def sound_theorem_1(
     """Theorem 1 with a constant that can be proved.
 
     Args:
-        states: How many states there are.
-        actions: How many actions there are.
-        episodes: N, independent trajectories in the log.
-        horizon: H, no trajectory is longer; may be infinite where gamma < 1.
-        n_min: Trajectories an action needs behind it.
-        gamma: Discount; 1 is fine here, W is then H.
-        v_max: Largest return, known beforehand (never the sample's own).
-        delta: Probability of failure.
-        v_min: Smallest return, known beforehand.
-        contrast: For a rule with `contrast`, comparing first-visit-action groups: the better form.
+        states: |S|, the number of states.
+        actions: |A|, the number of actions.
+        episodes: N, the number of independent trajectories in the log.
+        horizon: H, the largest number of steps a trajectory can have; it may be infinite where
+            gamma < 1.
+        n_min: Trajectories that an action needs behind it, at least 1.
+        gamma: Discount per step, in (0, 1]; 1 is fine here, W is then H.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+        contrast: True for a rule that compares the two groups at first visits (the learner's
+            `contrast`): the bound is then sharper. Default False.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = sound_theorem_1(8, 4, 4000, 2, 2000, gamma=1.0, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 4), bound.vacuous
+        (-0.1425, False)
     """
     S, A = _count("states", states, 1), _count("actions", actions, 1)
     N, n_min = _count("episodes", episodes, 1), check_n_min(n_min)
@@ -279,7 +421,7 @@ def _count(name: str, value: Any, least: int) -> int:
 
 
 def _range(v_min: float, v_max: float, gamma: float) -> tuple[float, float]:
-    """V, the largest size of a return, and D, the width of their range; gamma is checked too."""
+    """V, the largest absolute return, and D, the width of the range; gamma is checked too."""
     check_gamma(gamma)
     if not (_number(v_min) and _number(v_max) and -math.inf < v_min < v_max < math.inf):
         raise ParameterError(

@@ -110,7 +110,7 @@ def approximate_gain(
         draws: Number of bootstrap resamples of the groups, at least 2. Default 1,000.
         seed: Seed of the resamples. Default 0.
         cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
-            Default None, for a log without cut episodes.
+            Default None: they count as ended, with a warning.
 
     Returns:
         The estimate and its interval, in units of returns.

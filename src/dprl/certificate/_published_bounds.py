@@ -65,7 +65,7 @@ def published(
         b: Threshold of PQI on the share n(s,a)/n, in (0, 1].
         v_min: Smallest return there can be, known beforehand. Default 0.
         cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
-            Default None, for a log without cut episodes.
+            Default None: they count as ended, with a warning.
 
     Returns:
         A table with the columns bound, value, trivial and vacuous, one row per bound.

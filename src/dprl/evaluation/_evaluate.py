@@ -95,7 +95,7 @@ def evaluate(
     Raises:
         ParameterError: An argument is outside its range, or no gamma is known.
         PolicyError: The policy does not fit the log, or was made or chosen from it.
-        LogError: The log has cut episodes and no treatment is stated, or fewer than two groups.
+        LogError: The log has fewer than two groups.
 
     Example:
         >>> import dprl

@@ -356,8 +356,8 @@ def sweep(
         The rows, policies and evaluations of all settings.
 
     Raises:
-        ParameterError: An argument is outside its range, or the learner lacks a setting.
-        LogError: `train` and `valid` share groups.
+        ParameterError: An argument is outside its range, the learner lacks a setting, or `train`
+            and `valid` have too much in common.
 
     Example:
         >>> import dprl

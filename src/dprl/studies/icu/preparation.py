@@ -1,16 +1,16 @@
-"""From stays.parquet to the logs learners take: split by patient, filled from training alone.
+"""From stays.parquet to logs for learners: split by patient, filled from training alone.
 
-stays.parquet leaves what was never charted missing, so that nobody fills it with numbers from the
-wrong patients by accident: `dprl.read` refuses it. A `Preparation` is fitted on the training split;
-the same one then makes the log of every split.
+In stays.parquet a value that was never charted is missing, so that nobody fills it by accident with
+numbers from the wrong patients: `dprl.read` refuses the file. A `Preparation` is fitted on the
+training split; the same one then makes the log of every split.
 
     medians        of each measured feature, over the training decisions in which it is known
-    usual_map      the training median of the mean pressure, where a reward needs one and none is
+    usual_map      the training median of the mean pressure, used for a reward where none is charted
     edges          of the action levels: the published ones, or terciles of the training doses
 
 Stays differ in length and the reward of an hour is nearly 1, so a return mostly says how many hours
-were left, which no feature tells. `reward="shortfall"` is the same reward less 1 (a good hour costs
-nothing): returns then compare how hours went, not how many there were.
+were left, which no feature shows. `reward="shortfall"` is the same reward minus 1 (a good hour
+costs nothing): returns then compare how hours went, not how many there were.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PARTS = {
     "episode": "stay_id", "group": "subject_id", "time": "hour", "action": "action",
     "reward": "reward", "ended": "ended",
 }  # fmt: skip
-"""What the columns of a prepared log are called in a file."""
+"""Part of a log → name of its column in the file of a prepared log."""
 
 Edges = Literal["published", "terciles"]
 Reward = Literal["published", "shortfall"]
@@ -61,13 +61,17 @@ Reward = Literal["published", "shortfall"]
 
 @dataclass(frozen=True)
 class Stays:
-    """Decisions in a file, of some or all of its patients.
+    """The decisions of some or all patients of a file.
 
     Attributes:
-        path: A file `build` wrote.
-        subjects: The patients meant, sorted.
-        n_stays: Their stays.
-        n_decisions: Their decisions.
+        path: A file that `build` wrote.
+        subjects: The identifiers of the patients, sorted.
+        n_stays: Number of their stays.
+        n_decisions: Number of their decisions.
+
+    Example:
+        >>> Stays(Path("stays.parquet"), (1, 2, 3), 4, 200)
+        Stays: 4 stays of 3 patients · 200 decisions
     """
 
     path: Path
@@ -82,7 +86,33 @@ class Stays:
         )
 
     def split(self, shares: Sequence[float] = (0.25, 0.25, 0.5), *, seed: int) -> tuple[Stays, ...]:
-        """Parts with about these shares of the patients; a patient is in one of them only."""
+        """Split the patients at random; every patient is in exactly one part.
+
+        Args:
+            shares: Share of the patients in each part; above 0, adding up to 1. Default
+                (0.25, 0.25, 0.5).
+            seed: Seed of the split.
+
+        Returns:
+            One `Stays` per share.
+
+        Raises:
+            ParameterError: The shares are not above 0 or do not add up to 1.
+            LogError: There are too few patients for so many parts.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import dprl
+            >>> kept = tempfile.TemporaryDirectory()
+            >>> folder = Path(kept.name)
+            >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+            >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+            >>> one, other = dprl.icu.read_stays(built.path).split((0.5, 0.5), seed=0)
+            >>> one
+            Stays: 6 stays of 6 patients · 327 decisions
+            >>> kept.cleanup()
+        """
         if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
             raise ParameterError(f"shares must be above 0 and add up to 1; got {tuple(shares)!r}.")
         n = len(self.subjects)
@@ -98,7 +128,7 @@ class Stays:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """A connection in which `decisions` are these."""
+        """A DuckDB connection whose view `decisions` holds these decisions."""
         import duckdb
 
         made = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
@@ -115,12 +145,34 @@ class Stays:
 
 
 def _scan(path: Path) -> str:
-    """SQL that reads this very file."""
+    """SQL that reads exactly this file (no pattern, no partitions)."""
     return f"read_parquet({quoted(literal(path), chr(39))}, hive_partitioning=false)"
 
 
 def read_stays(path: str | os.PathLike[str]) -> Stays:
-    """The decisions in a file that `build` wrote."""
+    """Open a file of decisions that `build` wrote; the rows stay on disk.
+
+    Args:
+        path: The Parquet file.
+
+    Returns:
+        The decisions of all its patients.
+
+    Raises:
+        LogError: There is no such file, it is not Parquet, or it lacks columns.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> kept = tempfile.TemporaryDirectory()
+        >>> folder = Path(kept.name)
+        >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+        >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+        >>> dprl.icu.read_stays(built.path)
+        Stays: 12 stays of 11 patients · 675 decisions
+        >>> kept.cleanup()
+    """
     import duckdb
 
     file = Path(path)
@@ -153,14 +205,19 @@ def _stays(path: Path, subjects: Sequence[int]) -> Stays:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What fills and bins the decisions, from the training split alone.
+    """How missing values are filled and doses become levels; from the training split alone.
 
     Attributes:
-        medians: Measured feature → its training median.
+        medians: Measured feature → its median in the training split, in the feature's unit.
         bolus_edges: Upper edges of bolus levels 1 and 2, mL.
-        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg.
-        reward: "published", in [0, 1]; or "shortfall", less 1.
-        notes: What was odd, for people.
+        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg per hour.
+        reward: "published" (default), in [0, 1]; or "shortfall", the same minus 1.
+        notes: What was unusual, in sentences. Default: none.
+
+    Example:
+        >>> preparation = Preparation({"map": 70.0}, (500.0, 1000.0), (8.1, 21.58))
+        >>> preparation.reward
+        'published'
     """
 
     medians: dict[str, float]
@@ -181,10 +238,33 @@ class Preparation:
         """Fit on the training split.
 
         Args:
-            train: Its decisions.
-            edges: Of vasopressor levels: "published", or "terciles" of the training doses above 0.
-            reward: "published", or "shortfall": less 1, so that a good hour costs nothing.
-            cohort: Where the published edges are kept.
+            train: The decisions of the training patients.
+            edges: Edges of the vasopressor levels: "published" (default), or "terciles" of the
+                training doses above 0.
+            reward: "published" (default), in [0, 1]; or "shortfall", the same minus 1, so that a
+                good hour costs nothing.
+            cohort: The rules that hold the published edges. Default None: `Cohort()`.
+
+        Returns:
+            The preparation.
+
+        Raises:
+            ParameterError: `edges` or `reward` is none of these.
+            LogError: No mean pressure is known in the training split, or there are no vasopressor
+                doses to take terciles of.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import dprl
+            >>> kept = tempfile.TemporaryDirectory()
+            >>> folder = Path(kept.name)
+            >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+            >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+            >>> preparation = dprl.icu.Preparation.fit(dprl.icu.read_stays(built.path))
+            >>> preparation.medians["map"]
+            66.0
+            >>> kept.cleanup()
         """
         if edges not in ("published", "terciles"):
             raise ParameterError(f"edges must be 'published' or 'terciles'; got {edges!r}.")
@@ -222,7 +302,27 @@ class Preparation:
         return cls(medians, rules.bolus_edges, pressor, reward, tuple(notes))
 
     def log(self, stays: Stays) -> Log:
-        """The log of any split: 29 features, 16 actions, groups are patients."""
+        """The log of any split: 29 features, 16 actions; the patients are the groups.
+
+        Args:
+            stays: The decisions of the split.
+
+        Returns:
+            The log, with missing values filled by the training medians.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import dprl
+            >>> kept = tempfile.TemporaryDirectory()
+            >>> folder = Path(kept.name)
+            >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+            >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+            >>> stays = dprl.icu.read_stays(built.path)
+            >>> dprl.icu.Preparation.fit(stays).log(stays)
+            Log: 12 episodes · 11 groups · 675 steps · 29 features · 16 actions · 6 episodes cut
+            >>> kept.cleanup()
+        """
         with stays.open() as con:
             set_variables(
                 con,
@@ -236,7 +336,15 @@ class Preparation:
         return _log(got, self.medians, 1.0 if self.reward == "shortfall" else 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """All attributes as values that JSON can carry.
+
+        Returns:
+            Attribute name → value.
+
+        Example:
+            >>> Preparation({"map": 70.0}, (500.0, 1000.0), (8.1, 21.58)).to_dict()["bolus_edges"]
+            [500.0, 1000.0]
+        """
         return {
             "medians": self.medians, "bolus_edges": list(self.bolus_edges),
             "vasopressor_edges": list(self.vasopressor_edges), "reward": self.reward,
@@ -278,13 +386,26 @@ def _feature(got: dict[str, Any], name: str, medians: dict[str, float]) -> NDArr
 
 @dataclass(frozen=True)
 class Prepared:
-    """Three logs of different patients, and what made them.
+    """Three logs of different patients, and the preparation that made them.
 
     Attributes:
-        train: What learners fit on.
-        valid: For choosing settings.
-        test: For evaluation, never looked at before.
-        preparation: Medians and edges, of the training patients alone.
+        train: The log that learners fit to.
+        valid: The log for choosing settings.
+        test: The log for evaluation; it must not be used before.
+        preparation: Medians and edges, from the training patients alone.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> kept = tempfile.TemporaryDirectory()
+        >>> folder = Path(kept.name)
+        >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+        >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+        >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
+        >>> [log.n_episodes for log in (data.train, data.valid, data.test)]
+        [3, 3, 6]
+        >>> kept.cleanup()
     """
 
     train: Log
@@ -302,15 +423,35 @@ def prepare(
     reward: Reward = "published",
     cohort: Cohort | None = None,
 ) -> Prepared:
-    """Split by patient, fit the preparation on the first part, make the logs of all three.
+    """Split by patient, fit the preparation on the first part, and make the logs of all three.
 
     Args:
-        stays: The decisions.
-        seed: Of the split.
-        shares: Of the patients in training, validation and test.
-        edges: See `Preparation.fit`.
-        reward: See `Preparation.fit`.
-        cohort: See `Preparation.fit`.
+        stays: The decisions of all patients.
+        seed: Seed of the split.
+        shares: Shares of the patients in training, validation and test. Default (0.25, 0.25, 0.5).
+        edges: "published" (default) or "terciles", see `Preparation.fit`.
+        reward: "published" (default) or "shortfall", see `Preparation.fit`.
+        cohort: The rules that hold the published edges. Default None: `Cohort()`.
+
+    Returns:
+        The three logs and the preparation.
+
+    Raises:
+        ParameterError: `shares` are not three numbers above 0 that add up to 1.
+        LogError: There are too few patients, or the training split cannot be prepared from.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> kept = tempfile.TemporaryDirectory()
+        >>> folder = Path(kept.name)
+        >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+        >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+        >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
+        >>> data.train
+        Log: 3 episodes · 3 groups · 163 steps · 29 features · 16 actions · 1 episodes cut
+        >>> kept.cleanup()
     """
     if len(shares) != 3:
         raise ParameterError(f"shares must be three numbers; got {tuple(shares)!r}.")
@@ -320,13 +461,13 @@ def prepare(
 
 
 WRITTEN = ("train.parquet", "valid.parquet", "test.parquet", "preparation.json", "dprl.toml")
-"""The files of a split, in its folder."""
+"""The files that `write_splits` writes into its folder."""
 
 
 def write_splits(
     data: Prepared, folder: Path, *, seed: int, shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Write the three logs, how they were made, and a dprl.toml that knows their columns."""
+    """Write the three logs, how they were made, and a dprl.toml with the names of their columns."""
     check_target(*(folder / name for name in WRITTEN))
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}

@@ -21,8 +21,6 @@ from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dprl._core.checks import check_number
 from dprl._core.table import Table, plain
 from dprl.certificate._gate import gate
@@ -31,7 +29,8 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._evaluate import MODEL, evaluate
-from dprl.evaluation._result import ENOUGH, Evaluation
+from dprl.evaluation._result import Evaluation
+from dprl.evaluation._sweep_rules import RULES, or_lowest, row_of, setting_words
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
@@ -40,36 +39,6 @@ from dprl.logs.log import Log, check_log
 __all__ = ["RULES", "Sweep", "sweep"]
 
 Progress = Callable[[str, float], None]
-
-
-def _cautious(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["n_min"], -(row.get("radius") or 0.0)) if good else None
-
-
-def _lower_end(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["difference_low"],) if good else None
-
-
-def _bold(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["differs"],) if good else None
-
-
-_PASSES = (
-    f"whose interval of the difference lies above 0 and whose effective sample size where it "
-    f"matters is at least {ENOUGH}"
-)
-RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
-    "cautious": (f"the largest n_min (then the smallest radius) {_PASSES}", _cautious),
-    "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),
-    "bold": (f"the most steps at which it differs from practice, among settings {_PASSES}", _bold),
-}
-"""Name → the rule in words, and a function that ranks a row.
-
-The row with the largest rank is picked; the rank is None for a row that does not pass.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,10 +217,10 @@ class Sweep:
             name = getattr(rule, "__name__", "a function")
             words, chosen = (rule.__doc__ or "a rule of your own").strip(), rule(self.rows)
         if chosen is None:
-            best = max(self.rows, key=lambda row: _number(row["difference_low"]))
+            best = max(self.rows, key=lambda row: or_lowest(row["difference_low"]))
             raise PolicyError(
                 f"no setting passes the rule {name!r}: {words}.",
-                f"{_words(best)} comes closest, {best['difference']:+.3f} "
+                f"{setting_words(best)} comes closest, {best['difference']:+.3f} "
                 f"({best['difference_low']:+.3f} to {best['difference_high']:+.3f}), effective "
                 f"sample size {best['ess_differs']:.1f}",
                 "Keep to usual practice, or get more data.",
@@ -262,7 +231,7 @@ class Sweep:
         if not (is_dataclass(type(policy)) and hasattr(policy, "provenance")):
             raise PolicyError(
                 f"a {type(policy).__name__} cannot remember which logs it was chosen by.",
-                _words(self.rows[chosen]),
+                setting_words(self.rows[chosen]),
                 "Let fit(log) return one of dprl's policies, such as dprl.CallablePolicy(model, "
                 f"actions=log.actions); or take policies[{chosen}] of the sweep, and judge it on "
                 "episodes the sweep never saw.",
@@ -300,9 +269,10 @@ class Sweep:
             3
         """
         from dprl._core import plot
+        from dprl.evaluation._sweep_figure import figure_of
 
         with plot.look():
-            figure = _figure(self)
+            figure = figure_of(self)
             if path is not None:
                 plot.save(figure, Path(path))
                 write_rows(plain(list(self.rows)), Path(path).with_suffix(".parquet"))
@@ -404,7 +374,7 @@ def sweep(
             policy, valid, gamma=_gamma(learner, policy), behavior=behavior, level=level,
             draws=draws, seed=seed, clip=clip, values=values,
         )  # fmt: skip
-        row = {**setting, **_row(policy, found, estimator)}
+        row = {**setting, **row_of(policy, found, estimator)}
         if delta is not None:
             proved = gate(
                 policy, train, delta=delta / len(settings), value_range=value_range, seed=seed
@@ -430,82 +400,3 @@ def _gamma(learner: Any, policy: Any) -> float | None:
             do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
         )
     return own
-
-
-def _row(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
-    facts, estimate = evaluation.facts, evaluation[estimator]
-    summary = policy.summary() if hasattr(policy, "summary") else {}
-    summary = summary if isinstance(summary, Mapping) else {}
-    return {
-        "changes": summary.get("changes"),
-        "confirmations": summary.get("confirmations"),
-        "deferred": 1 - facts["spoken"],
-        "changed": facts["changed"],
-        "differs": facts["differs"],
-        "reached": facts["reached"],
-        "followers": facts["followers"],
-        "ess": facts["ess"],
-        "ess_differs": facts["ess_differs"],
-        "difference": estimate["difference"],
-        "difference_low": estimate["difference_low"],
-        "difference_high": estimate["difference_high"],
-        "outside": evaluation.outside[estimator],
-    }
-
-
-def _number(value: float) -> float:
-    return -np.inf if np.isnan(value) else value
-
-
-def _words(row: Row) -> str:
-    radius = f", radius {row['radius']:g}" if "radius" in row else ""
-    return f"n_min {row['n_min']:g}{radius}"
-
-
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#777777")
-
-
-def _figure(swept: Sweep) -> Any:
-    """Three panels; the x axis is one setting, with one line for each value of the other."""
-    from dprl._core import plot
-
-    radii = list(dict.fromkeys(row.get("radius") for row in swept.rows))
-    n_mins = list(dict.fromkeys(row["n_min"] for row in swept.rows))
-    x_name, lines_name = ("n_min", "radius") if len(n_mins) >= len(radii) else ("radius", "n_min")
-    ticks = sorted({row[x_name] for row in swept.rows})
-    figure, axes = plot.grid(1, 3, width=3.6, height=3.2)
-    lines = [None] if radii == [None] else (radii if lines_name == "radius" else n_mins)
-    for k, value in enumerate(lines):
-        rows = [r for r in swept.rows if value is None or r[lines_name] == value]
-        rows.sort(key=lambda r: r[x_name])
-        x = np.array([ticks.index(r[x_name]) for r in rows])
-        aside = x + 0.12 * (k - (len(lines) - 1) / 2)
-        y, low, high = (
-            np.array([r[key] for r in rows], float)
-            for key in ("difference", "difference_low", "difference_high")
-        )
-        look = {"color": COLORS[k % len(COLORS)], "marker": plot.MARKERS[k % 8], "ms": 4, "lw": 1.2}
-        label = None if value is None else f"{lines_name} {value:g}"
-        axes[0, 0].errorbar(
-            aside, y, yerr=np.abs([y - low, high - y]), capsize=2, label=label, **look
-        )
-        few = np.array([r["reached"] > 0 and r["ess_differs"] < ENOUGH for r in rows])
-        hollow = {**look, "mfc": "white", "lw": 0, "zorder": 3}
-        axes[0, 0].plot(aside[few], y[few], **hollow)
-        axes[0, 1].plot(x, [100 * r["deferred"] for r in rows], **look)
-        reached = np.array([r["reached"] > 0 for r in rows])
-        axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)
-    for axis in axes[0]:
-        axis.set_xticks(range(len(ticks)), [f"{t:g}" for t in ticks])
-        axis.set_xlabel(x_name)
-    plot.reference(axes[0, 0], 0.0, "usual practice")
-    plot.reference(axes[0, 2], ENOUGH, f"{ENOUGH}: less is too few")
-    axes[0, 0].set_title(f"difference to usual practice ({swept.estimator})")
-    axes[0, 0].set_ylabel(f"hollow: rests on fewer than {ENOUGH}")
-    axes[0, 1].set_title("steps deferred, %")
-    axes[0, 1].set_ylim(-3, 103)
-    axes[0, 2].set_title("effective sample size where it matters")
-    axes[0, 2].set_ylim(bottom=0)
-    if len(lines) > 1:
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
-    return figure

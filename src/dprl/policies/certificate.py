@@ -5,11 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from dprl._core.table import Table, plain
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
+from dprl.policies._certificate_parts import (
+    KINDS,
+    LOWER,
+    NOTE,
+    ORDER,
+    are_cells,
+    are_numbers,
+    cell_lines,
+    down,
+    is_row,
+)
 
 __all__ = ["KINDS", "Certificate", "down"]
 
@@ -76,21 +87,21 @@ class Certificate:
 
         ok = (
             self.mode in ("swap-split", "split", "in-sample")
-            and _numbers(self.delta, self.margin, self.gamma, *self.value_range)
+            and are_numbers(self.delta, self.margin, self.gamma, *self.value_range)
             and 0 < self.delta < 1
             and self.margin >= 0
             and 0 < self.gamma <= 1
             and len(self.value_range) == 2
             and self.value_range[0] < self.value_range[1]
-            and _numbers(self.groups, *self.tested)
-            and all(_is_row(row) for row in self.rows)
+            and are_numbers(self.groups, *self.tested)
+            and all(is_row(row) for row in self.rows)
             and len({row["state"] for row in self.rows}) == len(self.rows)
-            and (self.gain is None or (_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
-            and all(v is None or _numbers(v) for v in self.bounds.values())
+            and (self.gain is None or (are_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
+            and all(v is None or are_numbers(v) for v in self.bounds.values())
             and all(isinstance(x, tuple) for x in (self.rows, self.assumptions, self.notes))
             and bool(self.assumptions)
             and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
-            and _are_cells(self.cells)
+            and are_cells(self.cells)
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
@@ -350,7 +361,7 @@ class Certificate:
             >>> certificate.cell_lines()
             []
         """
-        return _cell_lines(self.cells) if self.cells else []
+        return cell_lines(self.cells) if self.cells else []
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
@@ -370,89 +381,3 @@ class Certificate:
 
     def __repr__(self) -> str:
         return f"<Certificate: {len(self.rows):,} suggestions, δ = {self.delta:g}>"
-
-
-KINDS: Final = ("defer", "confirmation", "change")
-ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
-         "advantage_low", "log10_e")  # fmt: skip
-ROW = set(ORDER)
-LOWER = ("low", "advantage_low")
-NOTE = (
-    "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
-    "did not, on the\npart of the log that certified it; low: its lower bound, for all rows at "
-    "once. log10_e: the evidence against\n'no benefit', in powers of ten."
-)
-
-
-def down(value: float) -> float:
-    """A lower bound as it is printed: rounded down, to thousandths, or to four digits if tiny."""
-    if not value:
-        return 0.0
-    digits: int = 3 if abs(value) >= 1e-3 else 3 - math.floor(math.log10(abs(value)))
-    return float(math.floor(value * 10.0**digits + 1e-9) / 10.0**digits)
-
-
-def _numbers(*values: Any) -> bool:
-    """Whether all values are finite numbers."""
-    return all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
-    )
-
-
-def _is_row(row: Any) -> bool:
-    """Whether `row` describes one certified suggestion."""
-    if not (isinstance(row, Mapping) and set(row) >= ROW and row["kind"] in KINDS):
-        return False
-    labels = (row["state"], row["usual"], row["suggested"])
-    counts = (row["n"], row["others"])
-    return (
-        all(isinstance(label, str | int) for label in labels)
-        and all(isinstance(n, int) and n >= 0 for n in counts)
-        and _numbers(*(row[name] for name in ("difference", "low", "advantage_low", "log10_e")))
-    )
-
-
-def _are_cells(cells: Any) -> bool:
-    """Whether `cells` describes cells of features, or is empty."""
-    if not isinstance(cells, Mapping):
-        return False
-    if not cells:
-        return True
-    more = cells.get("sensitivity", ())
-    return (
-        _numbers(*(cells.get(k, -1) for k in ("radius", "centres", "eps_star", "refuted")))
-        and isinstance(more, list | tuple)
-        and all(
-            isinstance(m, Mapping)
-            and _numbers(m.get("radius"), m.get("suggestions"))
-            and (m.get("gain") is None or _numbers(m.get("gain")))
-            for m in more
-        )
-    )
-
-
-def _cell_lines(cells: Mapping[str, Any]) -> list[str]:
-    """The sentences of `Certificate.cell_lines`."""
-    lines = [
-        f"States are cells of radius {cells['radius']:g} around {cells['centres']:,} centres; "
-        "farther from all of them it defers.",
-    ]
-    if cells.get("eps_star") is not None:
-        shown = (
-            f"the data prove differences of {down(cells['refuted']):.4g} (at a level δ of its own)"
-            if cells.get("refuted")
-            else "the data prove no difference there"
-        )
-        lines.append(
-            "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
-            f"by less than eps* = {down(cells['eps_star']):.4g}; {shown}. The gain is for no "
-            "difference at all."
-        )
-    for row in cells.get("sensitivity", ()):
-        gain = "–" if row["gain"] is None else f"{down(row['gain']):.4g}"
-        lines.append(
-            f"  with radius {row['radius']:g}: {row['suggestions']:,} suggestions, gain >= {gain}"
-        )
-    if cells.get("sensitivity"):
-        lines.append("  (each at its own δ: not to choose the radius by)")
-    return lines

@@ -12,8 +12,9 @@ policy = learner.fit(data.train)
 
 from __future__ import annotations
 
+from dprl.studies.icu.decisions import Stays, read_stays
 from dprl.studies.icu.dictionary import FEATURES, WEIGHTS, dictionary, metric
-from dprl.studies.icu.preparation import ACTIONS, Preparation, Prepared, Stays, prepare, read_stays
+from dprl.studies.icu.preparation import ACTIONS, Preparation, Prepared, prepare
 from dprl.studies.icu.simulation import best_treatment, simulate, true_value
 from dprl.studies.icu.stays import Built, Cohort, build
 

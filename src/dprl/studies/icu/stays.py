@@ -29,6 +29,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._scans import literal
 from dprl.logs._sources import quoted
+from dprl.studies.icu._flow import flow, notes, summary
 from dprl.studies.icu.dictionary import COLUMNS, dictionary
 from dprl.studies.icu.tables import Tables, find_tables
 
@@ -215,7 +216,7 @@ def build(
             run_sql(con, tables.layout.sql if step == "LAYOUT" else step, tables)
             if step == "cohort":
                 _refuse_empty(con, tables, rules)
-        built = Built(target, _flow(con, rules), _summary(con), _notes(con), tables.layout.name)
+        built = Built(target, flow(con, rules), summary(con), notes(con), tables.layout.name)
         _write(con, built, target)
     say(f"{tables.layout.name}: done", 1.0)
     return built
@@ -324,12 +325,6 @@ def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
 # -- what people are told --------------------------------------------------------------------------
 
 
-def _count(con: Any, sql: str) -> tuple[int, int]:
-    """Stays and patients of a query over `stays`."""
-    found = con.execute(f"SELECT count(*), count(DISTINCT subject_id) FROM stays {sql}").fetchone()
-    return int(found[0]), int(found[1])
-
-
 def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
     if con.execute("SELECT count(*) FROM cohort").fetchone()[0]:
         return
@@ -342,81 +337,6 @@ def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
         f"{tables.files['chartevents']}",
         "Are the items of mean pressure those of this hospital? See the how-to, items=.",
     )
-
-
-def _flow(con: Any, rules: Cohort) -> Table:
-    all_stays = con.execute("SELECT count(*), count(DISTINCT subject_id) FROM icustays").fetchone()
-    low = f"stay_id IN (SELECT stay_id FROM pressures WHERE low >= {rules.low_n})"
-    rows = [
-        ("ICU stays", *all_stays, None),
-        ("with a beginning and an end", *_count(con, ""), None),
-        (
-            f"with a valid mean pressure charted in the first {rules.horizon} h",
-            *_count(con, "WHERE stay_id IN (SELECT stay_id FROM pressures)"), None,
-        ),
-        (
-            f"with {rules.low_n} or more below {rules.low_map:g} mmHg",
-            *_count(con, f"WHERE {low}"),
-            _total(con, f"SELECT sum(greatest(0, hours_in_unit - 1)) FROM stays WHERE {low}"),
-        ),
-        (
-            "alive for two whole hours: the cohort, hours before death",
-            *_count(con, f"WHERE {low} AND n_hours >= 2"),
-            _total(con, "SELECT count(*) FROM decisions"),
-        ),
-    ]  # fmt: skip
-    names = ("step", "stays", "patients", "decisions")
-    return Table(
-        dict(zip(names, (list(c) for c in zip(*rows, strict=True)), strict=True)),
-        "From ICU stays to the cohort",
-        "A decision is a whole hour of a stay that has a whole hour after it.",
-    )
-
-
-def _total(con: Any, sql: str) -> int:
-    return int(con.execute(sql).fetchone()[0] or 0)
-
-
-def _summary(con: Any) -> dict[str, Any]:
-    found = con.execute(
-        "SELECT count(DISTINCT stay_id), count(DISTINCT subject_id), count(*), "
-        "avg(CAST(bolus > 0 AS INTEGER)), avg(CAST(vasopressor > 0 AS INTEGER)), "
-        "coalesce(CAST(sum(CAST(reward AS DECIMAL(18, 12))) AS DOUBLE) / count(reward), 'nan'), "
-        "count(*) - count(reward) FROM rewarded"
-    ).fetchone()
-    names = (
-        "n_stays", "patients", "decisions", "bolus_hours", "vasopressor_hours", "mean_reward",
-        "rewards_missing",
-    )  # fmt: skip
-    facts = dict(zip(names, found, strict=True))
-    facts["died"] = _total(
-        con, "SELECT count(*) FROM cohort WHERE died AND n_hours < getvariable('horizon')"
-    )
-    facts["cut"] = _total(con, "SELECT count(DISTINCT stay_id) FROM decisions WHERE ended = 'cut'")
-    return facts
-
-
-def _notes(con: Any) -> tuple[str, ...]:
-    notes = []
-    for concept, unit, n in con.execute(
-        "SELECT concept, unit, count(*) FROM pressor_rates WHERE unit_factor IS NULL AND rate > 0 "
-        "GROUP BY ALL ORDER BY ALL"
-    ).fetchall():
-        notes.append(f"{n:,} rows of {concept} have the unit {unit!r}, which is unknown: left out.")
-    capped = _total(
-        con,
-        "SELECT count(*) FROM pressor_rates WHERE rate * unit_factor * equivalent > "
-        "getvariable('rate_cap')",
-    )
-    if capped:
-        notes.append(f"{capped:,} vasopressor rates are outliers and count as the cap.")
-    blank = _total(con, "SELECT count(*) FROM rewarded WHERE reward IS NULL")
-    if blank:
-        notes.append(
-            f"{blank:,} decisions have no mean pressure charted up to the end of the next hour: "
-            "their reward is missing until the training median fills it."
-        )
-    return tuple(notes)
 
 
 def _write(con: Any, built: Built, target: Path) -> None:

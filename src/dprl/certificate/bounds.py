@@ -150,8 +150,8 @@ def spibb_theorem_2(
     """SPIBB Theorem 2 (Laroche et al. 2019).
 
     Args:
-        states: |S|, the number of states.
-        actions: |A|, the number of actions.
+        states: S, the number of states.
+        actions: A, the number of actions.
         n_min: Visits that SPIBB asks for before a pair may be changed, at least 1.
         gain: ρ(π, M̂) - ρ(b, M̂), the gain in the maximum-likelihood MDP, in units of returns.
         gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
@@ -196,8 +196,8 @@ def pqi_corollary_2(
     delta does not change the value: ln(1/δ) is among the factors that the corollary leaves open.
 
     Args:
-        states: |S|, the number of states.
-        actions: |A|, the number of actions.
+        states: S, the number of states.
+        actions: A, the number of actions.
         transitions: n, the number of steps in the log.
         b: The threshold of PQI's filter on the share n(s,a)/n, in (0, 1].
         gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
@@ -262,8 +262,8 @@ def count_errors(visits: Any, states: int, actions: int, delta: float) -> Floats
 
     Args:
         visits: Visits n(s,a) of each pair, an array of any shape; 0 visits give the error 1.
-        states: |S|, the number of states.
-        actions: |A|, the number of actions.
+        states: S, the number of states.
+        actions: A, the number of actions.
         delta: Probability of failure, in (0, 1).
 
     Returns:
@@ -300,8 +300,8 @@ def sound_theorem_1(
     """Theorem 1 with a constant that can be proved.
 
     Args:
-        states: |S|, the number of states.
-        actions: |A|, the number of actions.
+        states: S, the number of states.
+        actions: A, the number of actions.
         episodes: N, the number of independent trajectories in the log.
         horizon: H, the largest number of steps a trajectory can have; it may be infinite where
             gamma < 1.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_world import DEFERRING, MIXED, columns, small_world, target, trajectories
 
-from dprl.evaluation._estimators import ESTIMATORS, _resample, _weigh, weigh
+from dprl.evaluation._estimators import ESTIMATORS, _resample, _weigh, importance_weights
 
 
 def expected(mdp, pi, speaks, *, wrong_behavior=False, Q=None):
@@ -19,7 +19,7 @@ def expected(mdp, pi, speaks, *, wrong_behavior=False, Q=None):
     ratio = np.where(speaks[s], pi[s, a] / b[s, a], 1.0)
     Q = np.zeros_like(mdp.R) if Q is None else Q
     V = np.where(speaks[s], (pi * Q).sum(axis=1)[s], Q[s, a])
-    w = weigh(
+    w = importance_weights(
         starts, np.arange(len(paths), dtype=np.int32), r, mdp.gamma, ratio, speaks[s], Q[s, a], V
     )
     return dict(zip((*ESTIMATORS, "behavior"), w.estimates(np.array([chances]))[0], strict=True))
@@ -106,7 +106,7 @@ def random_problem(seed):
 def test_estimates_against_their_definitions(seed):
     problem = random_problem(seed)
     starts, group, reward, gamma, ratio, speaks, Q, V = problem
-    weighted = weigh(*problem)
+    weighted = importance_weights(*problem)
     rng = np.random.default_rng(seed)
     counts = np.stack([np.ones(group.max() + 1), rng.integers(0, 3, group.max() + 1)])
     counts[1, 0] = 1
@@ -122,7 +122,7 @@ def test_estimates_against_their_definitions(seed):
 def test_kernels_are_their_python_source():
     problem = random_problem(5)
     starts, group, reward, gamma, ratio, speaks, Q, V = problem
-    fast = weigh(*problem)
+    fast = importance_weights(*problem)
     w, single = np.empty_like(reward), np.zeros_like(fast.single)
     _weigh.py_func(starts, reward, gamma, ratio, speaks, Q, V, w, single)
     assert np.allclose(w, fast.w)
@@ -138,7 +138,9 @@ def test_finished_trajectories_keep_their_share():
     starts = np.array([0, 1, 4])
     reward, ratio = np.array([1.0, 0.0, 0.0, 3.0]), np.array([2.0, 2.0, 1.0, 1.0])
     speaks, zero = ratio > 1, np.zeros(4)
-    w = weigh(starts, np.arange(2, dtype=np.int32), reward, 1.0, ratio, speaks, zero, zero)
+    w = importance_weights(
+        starts, np.arange(2, dtype=np.int32), reward, 1.0, ratio, speaks, zero, zero
+    )
     found = dict(zip(ESTIMATORS, w.estimates()[0], strict=False))
     assert found["WPDIS"] == pytest.approx((1 + 3) / 2)
     assert found["PDIS"] == pytest.approx((2 + 6) / 2)
@@ -149,5 +151,5 @@ def test_huge_weights_stay_numbers():
     starts = np.array([0, N, 2 * N])
     ratio = np.full(2 * N, 1e3)
     speaks, x = np.ones(2 * N, bool), np.ones(2 * N)
-    w = weigh(starts, np.arange(2, dtype=np.int32), x, 0.9, ratio, speaks, x, x)
+    w = importance_weights(starts, np.arange(2, dtype=np.int32), x, 0.9, ratio, speaks, x, x)
     assert np.isfinite(w.estimates()).all()

@@ -1,7 +1,7 @@
 """What people use: the command line, the report, the review page and the service.
 
-Policies, logs and evaluations come in; words, pages, verdicts and HTTP answers go out. Nothing
-below knows of this package.
+Policies, logs and evaluations come in; text, pages, reviewers' verdicts and HTTP answers go out. No
+package below imports this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Change: one thing a policy would do otherwise, with what stands behind it and past cases."""
+"""Change: one thing that a policy would do differently, with its evidence and past cases."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ __all__ = ["Case", "Change", "Check"]
 
 @dataclass(frozen=True)
 class Check:
-    """What the log says about a change.
+    """What a log says about one change.
 
     Attributes:
-        took: Episodes (groups) whose first step in the situation took the suggestion.
-        others: Those that did otherwise.
+        took: Number of episodes (groups, where the log has them) that took the suggestion at their
+            first step in the situation.
+        others: Number of episodes (groups) that did otherwise there.
         got: Mean return of those that took it; None where nobody did.
-        got_others: And of the others.
-        advantage: The mean return of those that took it less that of all; None without either.
-        low: Its approximate 95 % interval; None where a side has one return, or all equal.
-        high: And its other end.
+        got_others: Mean return of the others; None where there are none.
+        advantage: Mean return of those that took it minus the mean return of all; None where nobody
+            took it or nobody did otherwise.
+        low: Lower end of the approximate 95 % interval of the advantage; None where a side has only
+            one return, or all returns are equal.
+        high: Upper end of the same interval.
     """
 
     took: int
@@ -36,35 +39,36 @@ class Check:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing a policy would do otherwise.
+    """One thing that a policy would do differently.
 
     Attributes:
-        key: A short name of it that depends on what it says alone.
-        situation: Where, in words.
-        state: The state's label; None where it is a region.
-        region: The region; None where it is a state.
-        usual: What is usually done there.
-        suggested: What the policy suggests.
-        shares: (action, share of episodes that took it there first), largest first.
+        key: A short name of the change, computed only from what the change says.
+        situation: Where the change applies, in words.
+        state: The label of the state; None where the situation is a region.
+        region: The region of features; None where the situation is a state.
+        usual: The action that is usually taken there.
+        suggested: The action that the policy suggests.
+        shares: (action, share of episodes that took it at their first visit), largest share first.
         counted: What the counts count: "episodes", "groups" or "visits".
-        episodes: Of the training log, that took the suggestion at their first visit.
-        others: And that did otherwise.
-        value_first: Mean return of those that took it at their first visit.
-        value_usual: And with usual practice.
-        rule_difference: What the rule looked at: the mean return of all that ever took it there,
-            from the first time they did, less that of usual practice.
-        rule_episodes: How many these are.
-        advantage: The difference to usual practice at first visits: value_first - value_usual. It
-            is another quantity than rule_difference, and may differ from it even in sign.
-        low: Its approximate 95 % interval, of this change alone; None where there is none.
-        high: And its other end.
-        planned: What the suggestion is worth if the plan is followed from there on; None where
-            there is no plan.
-        typical: (name, value) of a typical state; empty for labels.
-        steps: The log's steps at which the policy makes this change.
-        met: Episodes (groups) of the log that meet it.
+        episodes: Number in the training log that took the suggestion at their first visit.
+        others: Number in the training log that did otherwise at their first visit.
+        value_first: Mean return of those that took the suggestion at their first visit.
+        value_usual: Mean return of usual practice, from the first visit.
+        rule_difference: The difference that the learner's rule compared: the mean return of all
+            that ever took the suggestion there, from the first time they did, minus value_usual.
+        rule_episodes: Number of episodes behind rule_difference.
+        advantage: The difference to usual practice at first visits, value_first - value_usual. It
+            is not the same quantity as rule_difference, and may even differ from it in sign.
+        low: Lower end of the approximate 95 % interval of the advantage, for this change alone;
+            None where there is no interval.
+        high: Upper end of the same interval.
+        planned: Value of the suggestion if the plan is followed afterwards; None where there is no
+            plan.
+        typical: (name, value) of each feature of a typical state; empty for labels.
+        steps: Number of steps of the log at which the policy makes this change.
+        met: Number of episodes (groups) of the log that meet such a step.
         purity: Share of the log's steps in the situation at which the change is made.
-        check: What the log says.
+        check: What the log says about the change.
     """
 
     key: str
@@ -105,13 +109,13 @@ class Case:
     """One past step in a situation.
 
     Attributes:
-        episode: Whose.
-        time: When, as the log says it.
-        action: What was done.
-        outcome: The return that followed.
-        cut: Whether we stopped looking before its end.
-        after: What was done next, in a few words.
-        features: (name, value) of the state; empty for labels.
+        episode: Label of the episode.
+        time: Time of the step, as in the log.
+        action: The action that was taken.
+        outcome: The return from this step on.
+        cut: Whether the episode was cut (recording stopped before its end).
+        after: The actions that followed, in a few words.
+        features: (name, value) of each feature of the state; empty for labels.
     """
 
     episode: Label

@@ -1,15 +1,16 @@
 """What a policy would change, in words and numbers a reviewer can check against a log.
 
-Labelled states give one `Change` a state. Cells give one a cell, told by ranges of the log's steps
-in it: a certificate is about whole cells, so they are neither merged nor cut. Other features give
-one a region: ranges of features, with the log's steps in it (the rule is in
-`dprl.policies._region_search`); its counts and values are those of a typical step, the one nearest
-to the median of the region's steps in the policy's own distance.
+A policy over labels has one `Change` per state. A policy over cells has one per cell, described by
+the feature ranges of the log's steps in it; a certificate is about whole cells, so they are neither
+merged nor cut. A policy over other features has one per region: ranges of features that contain
+steps of the log (`dprl.policies._region_search` finds them). The counts and values of a region are
+those of a typical step, the one nearest to the median of the region's steps in the policy's own
+distance.
 
-The check against the log: of every episode (group) the first step in the situation; x its return
-where the suggestion was taken there, y where it was not. The advantage over usual practice is
-A = (1 - p)(mean x - mean y), p the share that took it, with the interval of
-`dprl._core.intervals`; the same quantity the policy shows of its training log as *advantage*. On a
+The check against the log takes from every episode (group) its first step in the situation; x are
+the returns where the suggestion was taken there, y where it was not. The advantage over usual
+practice is A = (1 - p)(mean x - mean y), where p is the share that took it, with the interval of
+`dprl._core.intervals`; the policy shows the same quantity for its training log as *advantage*. On a
 log that did not train the policy, that is a held-out check; it is still an observation, not a
 trial.
 """
@@ -53,26 +54,26 @@ __all__ = ["Described", "describe_changes"]
 
 Ints: TypeAlias = NDArray[np.int64]
 CASES, AHEAD = 5, 3
-"""Past cases shown on either side, and steps told of what came after."""
+"""Number of past cases shown on either side, and of the steps after each that are listed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Described:
-    """The changes of a policy as a log shows them.
+    """The changes of a policy, described with the help of a log.
 
     Attributes:
         policy: The policy.
-        log: The log, its cut episodes treated as the policy's training treated them.
-        log_digest: Of the log as it was given.
-        cut: Episodes of it that were cut.
-        left_out: Of these, how many are left out of `log`.
-        seen: What the log shares with those the policy comes from, in words; '' if nothing.
-            Where it shares something, nothing here is a held-out check.
+        log: The log, with its cut episodes treated as in the policy's training.
+        log_digest: Digest of the log as it was given.
+        cut: Number of its episodes that were cut.
+        left_out: Number of cut episodes that are left out of `log`.
+        seen: What the log has in common with the logs that the policy comes from, in words; '' if
+            nothing. Where there is something, nothing here is a held-out check.
         notes: What a reader must know about the log.
         changes: The changes, the highest lower end of the interval first, then the most steps.
-        steps: Share of the log's steps "deferred", "confirmed" and "changed".
+        steps: "deferred", "confirmed" and "changed" → share of the log's steps.
         not_done: Share of the log's steps at which the policy speaks and something else was done.
-        silent: (why, share of the log's steps) where it says nothing, the largest first.
+        silent: (reason, share of the log's steps) where the policy defers, largest share first.
     """
 
     policy: Policy | NeighborPolicy
@@ -91,7 +92,7 @@ class Described:
 
     @property
     def unsure(self) -> str:
-        """Why nobody can tell whether the policy has seen this log; '' where it is on record."""
+        """Why it is not known whether the policy has seen this log; '' where it is on record."""
         return cannot_tell(self.policy.provenance)
 
     @property
@@ -201,17 +202,16 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
 
 
 def _place(change: Change) -> tuple[float, int]:
-    """Where a change stands in a list: the highest lower end first, then the most steps."""
+    """Sort key of a change: the highest lower end first, then the most steps."""
     return (np.inf if change.low is None else -change.low, -change.steps)
 
 
 Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str], NDArray[Any]]
-"""Changes, their rows, what becomes of each step (kind), why it is silent, the choice at each step.
-"""
+"""The changes, their rows, the kind of each step, why steps are deferred, the choice at each."""
 
 
 def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
-    """One change a state, or a cell."""
+    """One change per state or cell."""
     cells = isinstance(policy, CellPolicy)
     if isinstance(policy, CellPolicy):
         codes = policy.cells_of(_features(policy, log))
@@ -266,7 +266,7 @@ def _whole(log: Log, used: list[int]) -> dict[str, bool]:
 
 
 def _silent(policy: Policy, codes: Ints, nowhere: str = "") -> Counter[str]:
-    """How many steps, in the states `codes` (-1: none of the policy's), are silent why."""
+    """Reason → number of deferred steps, for steps in the states `codes` (-1: not the policy's)."""
     words = silences(policy)
     if isinstance(policy, CellPolicy):
         nowhere = f"Farther than {policy.parameters['radius']:g} from every cell."
@@ -289,7 +289,7 @@ def _features(policy: NeighborPolicy | CellPolicy, log: Log) -> NDArray[np.float
 
 
 def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
-    """One change a region."""
+    """One change per region."""
     x, names = _features(policy, log), log.feature_names
     here = policy.at(x)
     usable = np.flatnonzero(policy.weight).tolist()
@@ -352,7 +352,7 @@ def _key(what: Any) -> str:
 
 
 def _first(log: Log, rows: Ints) -> Ints:
-    """The first of `rows` (ascending) of every episode, or group where the log has groups."""
+    """The first of `rows` (ascending) in each episode, or in each group where there are groups."""
     episode = np.searchsorted(log.starts, rows, "right") - 1
     return np.asarray(np.sort(rows[np.unique(log.group[episode], return_index=True)[1]]))
 

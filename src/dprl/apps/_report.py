@@ -1,10 +1,10 @@
 """The report: a policy's changes, how sure they are and what nobody can know, in one HTML file.
 
-The file is self-contained (no script, no request; its style is the only thing its own security
-policy lets in), stays under LIMIT bytes, prints on A4, and says what it leaves out. What it says
-about single changes is `dprl.apps._changes`'s, what about all of them together `dprl.evaluate`'s
-and the certificate's. On a log the policy comes from there is no held-out check, and the report
-says so.
+The file is self-contained: it has no script and loads nothing (its own content security policy
+allows only its style). It stays under LIMIT bytes, prints on A4, and says what it leaves out.
+`dprl.apps._changes` describes single changes; `dprl.evaluate` and the certificate describe all of
+them together. On a log that the policy comes from there is no held-out check, and the report says
+so.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from dprl.policies.table import Policy
 __all__ = ["Report", "report"]
 
 LIMIT = 300_000
-"""Bytes a report stays under."""
+"""Largest size of a report, in bytes."""
 
 WHOLE, LISTED, PROOFS = 12, 400, 40
-"""Changes told in full, changes in a line each, and rows of a certificate, at most."""
+"""Largest numbers of changes told in full, of changes in one line each, of certificate rows."""
 
 LONGEST = 160
-"""Characters of a label or a situation; what is longer is cut, with a mark."""
+"""Largest number of characters of a label or a situation; a longer text is cut and marked."""
 
 VERDICTS = {
     "agrees": "agrees: the interval lies above 0",
@@ -62,18 +62,19 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
+    """A report that was written; returned by `dprl.report`.
 
     Attributes:
         path: The file.
-        bytes: Its size.
-        changes: How many changes the policy makes.
-        whole: How many of them are told in full.
-        listed: How many more have a line each.
-        confirmed: Share of the log's decisions at which it suggests what is usually done.
-        not_done: Share at which it suggests something, usual or not, and something else was done.
-        seen: Why the log is no held-out check, in words; '' where it is one.
-        evaluation: What the log says the policy is worth; None where it was seen before.
+        bytes: Size of the file, in bytes.
+        changes: Number of changes that the policy makes.
+        whole: Number of changes that are told in full.
+        listed: Number of further changes that have one line each.
+        confirmed: Share of the log's decisions at which the policy suggests the usual action.
+        not_done: Share of the log's decisions at which the policy suggests an action (usual or not)
+            and another was taken.
+        seen: Why the log is not a held-out check, in words; '' where it is one.
+        evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
     """
 
     path: Path
@@ -87,7 +88,7 @@ class Report:
     evaluation: Evaluation | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """All attributes as values that JSON can carry."""
         judged = self.evaluation
         return {
             **vars(self),
@@ -126,18 +127,37 @@ def report(
     """Write a report on a policy as one HTML file.
 
     Args:
-        policy: A policy of DPRL's, gated or not.
-        log: The log to judge it by, best one it has not seen.
-        path: Where the file goes.
-        title: Its heading.
-        cases: Past cases shown of either side of a change, with the labels of their episodes. By
-            default none: the report names no episode. (The typical state of a change over features
-            is that of one decision in the log, without its label.)
-        values: Fit a model of values for the estimates that need one (DM, DR, WDR).
-        draws: Of the bootstrap.
-        seed: Of everything random. Same policy, log, seed and date: same bytes.
-        date: What the report is dated; by default today (UTC).
-        progress: Called with the stage's name and the share of it that is done.
+        policy: A policy of DPRL, with or without a certificate.
+        log: The log to judge it by; best one that the policy has not seen.
+        path: The HTML file to write; an existing file is replaced.
+        title: Heading of the report.
+        cases: Number of past cases shown on either side of each change, with the labels of their
+            episodes. Default 0: the report names no episode. (The typical state of a change over
+            features is that of one decision in the log, without its label.)
+        values: Whether to fit a model of values, which DM, DR and WDR need. Default True.
+        draws: Number of bootstrap draws. Default 2,000.
+        seed: Seed of everything random. The same policy, log, seed and date give the same bytes.
+            Default 0.
+        date: Date printed on the report. Default None: today (UTC).
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        What was written: the file, its size, and the main numbers.
+
+    Raises:
+        ParameterError: An argument is outside its range, or the policy is not of DPRL.
+        LogError: The log does not fit the policy.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = report(policy, test, Path(folder) / "review.html", draws=100)
+        >>> written.changes, written.bytes < 300_000
+        (2, True)
     """
     target = Path(path)
     if not isinstance(policy, Policy | NeighborPolicy):
@@ -175,7 +195,7 @@ def report(
 
 
 def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:
-    """The page with as many changes as fit, how many are whole, and how many are listed."""
+    """The page with as many changes as fit, how many are told in full, and how many are listed."""
     whole, listed, proofs = WHOLE, LISTED, PROOFS
     total = len(described.changes)
     told = [_told(described, c, cases) for c in described.changes[:whole]]
@@ -197,7 +217,7 @@ def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple
 
 
 def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:
-    """What a change told in full needs besides itself."""
+    """What the page needs to tell a change in full, besides the change itself."""
     took, others = described.cases(change) if cases else ([], [])
     proved = described.policy.certificate
     rows = () if proved is None or change.state is None else proved.rows
@@ -209,11 +229,11 @@ def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:
 
 
 SPEAK = 10
-"""Followers, and others, below which a check says nothing: two lucky ones have no variance."""
+"""Least number on each side of a check; with fewer it says nothing."""
 
 
 def verdict(check: Check) -> str:
-    """What a check says, as a key of VERDICTS."""
+    """The result of a check, as a key of VERDICTS."""
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"
@@ -232,7 +252,7 @@ def _facts(
     day: datetime.date,
     seed: int,
 ) -> dict[str, Any]:
-    """Everything the page says but the changes themselves."""
+    """Everything on the page except the changes themselves."""
     policy, changes = described.policy, described.changes
     ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.advantage)
             if v is not None and math.isfinite(v)]  # fmt: skip
@@ -261,13 +281,13 @@ def _facts(
 
 
 def short(value: Any) -> Any:
-    """Text that is not longer than LONGEST."""
+    """The text, cut to at most LONGEST characters."""
     text = str(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _headline(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | None:
-    """The estimate told first: DR, or WPDIS where no model of values was fitted."""
+    """The estimate that is shown first: DR, or WPDIS where no model of values was fitted."""
     if judged is None:
         return None
     name = "DR" if math.isfinite(judged["DR"]["difference"]) else "WPDIS"
@@ -277,7 +297,7 @@ def _headline(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | No
 def _origin(
     policy: Policy | NeighborPolicy, described: Described, judged: Evaluation | None, seed: int
 ) -> list[tuple[str, str]]:
-    """Where everything comes from, as words: name and value."""
+    """Where the policy, the log and the report come from: (name, value) pairs of text."""
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public",
@@ -300,7 +320,7 @@ def _origin(
 
 
 def _words(facts: Mapping[str, Any], hidden: set[str]) -> str:
-    """A mapping on one line."""
+    """A mapping as one line of text."""
     parts = []
     for name, value in to_json_value(facts).items():
         if name in hidden or value in (None, [], {}):

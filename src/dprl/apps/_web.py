@@ -1,12 +1,12 @@
-"""What both servers share: who may ask, how much, from where; and how a server runs.
+"""What both servers share: which requests they accept, and how they run.
 
-A server binds to loopback unless told otherwise and asks for its token. Beside the token:
+A server binds to loopback unless told otherwise, and asks for its token. Besides the token:
 
 * The Host header must name this machine: a loopback name, a bare address, or a name that was given.
   A page elsewhere that points a name of its own at us (DNS rebinding) still sends its own name.
 * A request that says it comes from a page (Origin, Sec-Fetch-Site) must come from one of ours.
 * Bodies are limited in size and in the time they may take.
-* Pages may load nothing from elsewhere, run no script, and be framed by nobody.
+* Pages may load nothing from elsewhere, run no script, and not be shown in a frame.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "is_loopback", "new_token", "open_socket", "run", "same", "url_of"]
 
 SECONDS_A_BODY = 20.0
-"""How long a request may take to hand over its body."""
+"""Seconds that a request may take to send its body."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; "
@@ -46,12 +46,12 @@ HEADERS = {
 
 
 def new_token() -> str:
-    """A token nobody guesses."""
+    """A random token that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 
 def same(given: str, expected: str) -> bool:
-    """Whether two secrets are equal, in a time that does not say where they differ."""
+    """Whether two secrets are equal; the time taken does not show where they differ."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
@@ -69,15 +69,16 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Lets through what may come in, to any ASGI application.
+    """Wraps an ASGI application and passes on only the requests that are allowed.
 
     Args:
         app: The application.
-        host: What the server is bound to.
-        names: Further names it may be called by.
-        limit: Bytes a body may have.
-        refuse: Makes the response of a refusal: status, what is wrong, what to do.
-        origin: Whether a POST must say it comes from one of our own pages.
+        host: The address the server is bound to.
+        names: Further host names that the server may be called by.
+        limit: Largest size of a body, in bytes.
+        refuse: Makes the response to a refused request from its status, what is wrong and what to
+            do.
+        origin: Whether a POST must state that it comes from one of our own pages.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Guard:
         try:
             async with asyncio.timeout(SECONDS_A_BODY):
                 body = await self._body(headers, receive)
-        except ConnectionError:  # broken off midway: half a request is no request
+        except ConnectionError:  # broken off midway: half a request is not answered
             return
         except TimeoutError:
             said = self.refuse(408, "the request's body did not arrive in time.", "Send it again.")
@@ -186,7 +187,7 @@ def _adding_headers(send: Send) -> Send:
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A listening place; port 0 takes any that is free."""
+    """A listening socket; port 0 takes any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, for asyncio to send small answers at once: else each waits 40 ms for Nagle.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -204,7 +205,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket, host: str) -> str:
-    """Where this server can be found, without a slash at the end."""
+    """The URL of this server, without a slash at the end."""
     named = f"[{host.strip('[]')}]" if ":" in host else host
     return f"http://{named}:{sock.getsockname()[1]}"
 

@@ -1,8 +1,9 @@
 """How sure: what is proved about a policy, and what the published bounds would say.
 
-A policy or a learner and a `Log` come in; a policy of the changes that the log proves goes out,
-with a `Certificate` that states the claim, its level and what it assumes (`gate`), or numbers: the
-published bounds beside a sound one, and an approximate gain for policies without a claim.
+A policy or a learner and a `Log` come in. Out goes either a policy that makes only the changes the
+log proves, with a `Certificate` that states the claim, its level and its assumptions (`gate`); or
+numbers: the published bounds beside a sound one, and an approximate gain for policies without a
+certificate.
 """
 
 from dprl.certificate._approximate_gain import ApproximateGain, approximate_gain

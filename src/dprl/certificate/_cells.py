@@ -3,23 +3,23 @@ r"""The gate over numeric features: decide per cell.
 One half of the groups proposes and the other certifies, without a swap, since the cells themselves
 come from the half that proposes: its core points (enough trajectories with one action within the
 radius) are covered by a greedy net; a state belongs to the nearest centre within the radius, and
-farther from every centre the policy defers. Over cells everything is as over labels.
+farther from every centre the policy defers. Cells are then treated as labels are.
 
 The claim needs E x and E y, the values of taking the suggestion and of doing otherwise, to be the
-same everywhere in a cell. (E y is also moved by *who does what* there: the value of the other
-actions may be the same everywhere and their mix not.) How nearly that must hold, and what the data
-say of it:
+same everywhere in a cell. (E y also depends on *how often each other action is taken*: each of them
+may be worth the same everywhere while their mix is not.) How nearly that must hold, and what the
+data say about it:
 
 * eps* = min over suggestions of (lower bound of E x - E y, less what a margin asks for) / 2. If E x
   and E y differ within a cell by less than that, every suggestion still improves everywhere in its
   cell. The gain is certified for eps = 0 only.
 * The refuted contrast: each proposed cell is cut in two at the median of its widest coordinate
   (both from the half that proposes), and on the other half the two sides are compared, x with x and
-  y with y. A cell in which the data prove a difference that its own bound does not bear is not
-  issued. The largest difference proved in a cell that is, at a level δ of its own for all proposed
-  cells, refutes any smaller eps.
-* Sensitivity: the same at half and at twice the radius, each at its own δ. They are there to be
-  looked at, not to choose the radius by.
+  y with y. A cell is not issued if the data prove a difference within it that is too large for its
+  own bound. Among issued cells, the largest difference that the data prove (at a level δ of its
+  own, for all proposed cells together) refutes any smaller eps.
+* Sensitivity: the same gate with half and with twice the radius, each at its own δ. These rows are
+  for reading only; the radius must not be chosen by them.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Centres in the coordinates of a metric.
+    """The centres of the cells, in the coordinates of a metric.
 
     Attributes:
-        metric: Fitted to the half that proposes.
-        z: float64 (M, d'), the centres.
-        radius: How far a cell reaches.
+        metric: The metric, fitted to the half that proposes.
+        z: float64 (M, d'), the centres in the metric's coordinates.
+        radius: Largest distance from a centre to a state of its cell, in the metric's units.
     """
 
     metric: FittedMetric
@@ -78,7 +78,7 @@ class Cells:
     radius: float
 
     def labelled(self, log: Log) -> Log:
-        """The log with cells for states: 0..M-1, and M for everywhere else."""
+        """The log with cells as states: 0..M-1, and M for a state in no cell."""
         M = len(self.z)
         x = self.metric.transform(np.asarray(log.features))
         cell = np.full(log.n_steps, -1, np.int64)
@@ -93,7 +93,18 @@ class Cells:
 def gate_cells(
     learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
 ) -> CellPolicy:
-    """The certified part of a learner over features; sides (groups,): those that propose."""
+    """The certified policy of a learner over features.
+
+    Args:
+        learner: The learner whose settings are used.
+        log: The log, with numeric features.
+        asked: delta, value_range, margin and horizon.
+        sides: bool (groups,), true for the groups of the half that proposes.
+        said: A sentence on how the groups were split, for the certificate.
+
+    Returns:
+        A policy over cells, with its certificate.
+    """
     policy = _gated(learner, log, asked, sides, said)
     sensitivity = []
     for radius in (learner.radius / 2, learner.radius * 2):
@@ -170,7 +181,7 @@ def _gated(
 
 
 def _cells(learner: DPRLContinuous, log: Log) -> Cells:
-    """A greedy net over the core points of the half that proposes."""
+    """The cells: a greedy net over the core points of the half that proposes."""
     metric = learner.metric.fit(log)
     points = Points.of(log, metric, learner.gamma)
     engine = Engine.build(points, log.n_actions)
@@ -180,7 +191,7 @@ def _cells(learner: DPRLContinuous, log: Log) -> Cells:
 
 
 def _cell_policy(inner: Policy, cells: Cells, log: Log) -> CellPolicy:
-    """The policy over cells 0..M-1 of one that also has the state "elsewhere"."""
+    """The policy over the cells 0..M-1, from one that also has the state M ("in no cell")."""
     M = len(cells.z)
     parts: dict[str, Any] = {}
     for field in fields(inner):
@@ -201,7 +212,7 @@ def _refuted(
     gamma: float,
     asked: Asked,
 ) -> Floats:
-    """The largest difference within a cell that the data prove, of x or of y, (M + 1, A); or 0."""
+    """float64 (M + 1, A): the largest difference, of x or of y, proved within a cell; or 0."""
     z = [cells.metric.transform(np.asarray(half.features)) for half in halves]
     rows = [np.flatnonzero(first_visits(log)) for log in labelled]
     cell = [log.codes()[r] for log, r in zip(labelled, rows, strict=True)]
@@ -210,22 +221,22 @@ def _refuted(
     at = np.argwhere(wanted)
     pair, values = [np.empty(0, np.int64)], [np.empty(0)]
     for i, (c, a) in enumerate(at):
-        there = z[0][rows[0][cell[0] == c]]
-        here = cell[1] == c
-        if len(there) < 2 or not here.any():
+        proposing = z[0][rows[0][cell[0] == c]]
+        certifying = cell[1] == c
+        if len(proposing) < 2 or not certifying.any():
             continue
-        axis = int(there.var(axis=0).argmax())
-        at_side, cut = z[1][rows[1][here], axis], np.median(there[:, axis])
-        side = at_side > cut if (there[:, axis] > cut).any() else at_side >= cut
-        otherwise = action[here] != a
+        axis = int(proposing.var(axis=0).argmax())
+        coordinate, cut = z[1][rows[1][certifying], axis], np.median(proposing[:, axis])
+        side = coordinate > cut if (proposing[:, axis] > cut).any() else coordinate >= cut
+        otherwise = action[certifying] != a
         pair.append(2 * (2 * i + otherwise) + side)  # state 2i: x, 2i + 1: y; "action": the side
-        values.append(G[here])
-    found = binned(
+        values.append(G[certifying])
+    counts = binned(
         np.concatenate(pair), np.concatenate(values), asked.value_range, gamma,
         tuple(range(2 * len(at))), (0, 1), len(halves[1].groups),
     )  # fmt: skip
-    if len(found.keys):
+    if len(counts.keys):
         each = asked.delta / (4 * len(at))
-        low = differences(found, np.arange(4 * len(at)), each).low.reshape(-1, 4)
+        low = differences(counts, np.arange(4 * len(at)), each).low.reshape(-1, 4)
         result[at[:, 0], at[:, 1]] = np.maximum(low.max(axis=1), 0.0)
     return result

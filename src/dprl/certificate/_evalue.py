@@ -6,10 +6,10 @@ most u, and any f in [0, 1]
 
     ∏_i (1 + f (x_i/u - 1))
 
-is one (each factor is >= 0 and has mean <= 1), and so is the mean over several f: no f need be
-guessed (Waudby-Smith and Ramdas, JRSS-B 2024, bet like this over time; here the order of the data
-does not enter). For x, returns where the action was taken, and y, where it was not, with J = 12
-fractions f_j, geometric from .01 to .95:
+is one (each factor is >= 0 and has mean <= 1). The mean over several f is one too, so no f has to
+be guessed (Waudby-Smith and Ramdas, JRSS-B 2024, bet like this over time; here the order of the
+data does not matter). Let x be returns where the action was taken, y returns where it was not, and
+f_j J = 12 fractions, geometric from .01 to .95:
 
     X_j(u) = ∏_i (1 + f_j (x_i/u - 1))               against "E x <= u"
     Y_j(m) = ∏_i (1 + f_j ((1-y_i)/(1-m) - 1))       against "E y >= m"
@@ -21,15 +21,15 @@ hold and x and y are independent, so each product's mean is at most 1, and the m
 Above u = 1 the hypothesis "E x <= 1" always holds and X_j(1) is used. The first half of K bets on x
 and on y apart, with all 144 pairs of fractions. The second bets in proportion: s(m) is the whole
 number of fractions that comes nearest to n_x f/m = n_y g/(1-m), the best pair of bets where it is
-hardest to tell whether x or y is off; not paying for the other 132 pairs is worth up to a factor of
-6.
+hardest to tell whether x or y is off. Leaving out the other 132 pairs makes the e-value up to 6
+times larger.
 
 The lower bound at level α is the largest d on the grid with E(d) >= 1/α (E falls with d); E(0) is
 the e-value of "no benefit".
 
 x and 1 - y come from histograms in which they are rounded down to 1/400 of the range; all
-arithmetic is in logarithms. For comparison: Hoeffding's and Chernoff's (KL) bounds, which look at
-means alone.
+arithmetic is in logarithms. For comparison there are Hoeffding's and Chernoff's (KL) bounds, which
+use the means alone.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 GRID = 400
-"""Steps of the grid on [0, 1]."""
+"""Number of steps of the fine grid on [0, 1]."""
 
 COARSE = 100
-"""Steps of the grid that decides which pairs are worth the fine one."""
+"""Number of steps of the coarse grid, which decides which pairs need the fine one."""
 
 FRACTIONS = np.geomspace(0.01, 0.95, 12)
 RATIO = float(np.log(FRACTIONS[1] / FRACTIONS[0]))
 
 WORTH_A_THREAD = 64
-"""Pairs below which a second thread costs more than it brings."""
+"""With fewer pairs than this, a second thread costs more time than it saves."""
 
 
 @functools.cache
@@ -109,7 +109,7 @@ def _add_bin(total: Floats, row: Floats, count: float) -> None:  # pragma: no co
 
 @compiled
 def _shifts(n_x: float, n_y: float, ratio: float, shift: Ints) -> None:  # pragma: no cover
-    """For each m = i/n: how many fractions up from x's bet lies y's, n_x f/m = n_y g/(1-m)."""
+    """For each m = i/n: how many fractions above x's bet is y's, from n_x f/m = n_y g/(1-m)."""
     n = len(shift)
     for i in range(n):
         m = max(i, 1) / n
@@ -125,7 +125,7 @@ def _against(
     above: Floats,
     below: Floats,
     shift: Ints,
-    some: bool,
+    any_positive: bool,
     k: int,
     slack: int,
 ) -> float:  # pragma: no cover - compiled
@@ -133,7 +133,7 @@ def _against(
 
     x, others (J·n,): for each fraction, log of the product for "E x <= t/n" and "E (1-y) <= t/n",
         t = 1..n; above, below (n + 1,): log of their means over the fractions, at t.
-    some: whether any x, rounded down, is above 0 ("E x <= 0" is then impossible).
+    any_positive: whether any x, rounded down, is above 0 ("E x <= 0" is then impossible).
     """
     n = len(shift)
     J = len(x) // n
@@ -141,7 +141,7 @@ def _against(
     terms = np.empty(J)
     for i in range(n):
         t = min(i + slack + k, n)
-        if t < 0 or (t == 0 and some):
+        if t < 0 or (t == 0 and any_positive):
             continue
         apart = (above[t] if t > 0 else 0.0) + below[n - i]
         if apart - math.log(2.0) >= least:
@@ -171,7 +171,11 @@ def _fill(
     ratio: float,
     result: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """For each pair s·A + a: lower bound (steps of the grid), log E(0), and the most it can be."""
+    """Fill result (pairs, 3) for each pair s·A + a.
+
+    The columns: the lower bound in steps of the grid, log E(0), and log E(0) without the slack of
+    the grid, which no finer grid can exceed.
+    """
     width, units = table.shape[1], table.shape[0] - 1
     x = np.empty(width)
     others = np.empty(width)
@@ -182,15 +186,15 @@ def _fill(
         x[:] = 0.0
         others[:] = 0.0
         n_x, n_y = 0.0, 0.0
-        some = False
+        any_positive = False
         begin = np.searchsorted(keys, s * n_actions * bins)
         end = np.searchsorted(keys, (s + 1) * n_actions * bins)
         for i in range(begin, end):
-            here, code = keys[i] // bins - s * n_actions, keys[i] % bins
-            if here == a:
+            taken, code = keys[i] // bins - s * n_actions, keys[i] % bins
+            if taken == a:
                 _add_bin(x, table[code >> 1], counts[i])
                 n_x += counts[i]
-                some |= code > 1
+                any_positive |= code > 1
             else:
                 _add_bin(others, table[units - ((code + 1) >> 1)], counts[i])
                 n_y += counts[i]
@@ -200,23 +204,23 @@ def _fill(
         low, high = -steps, steps  # E falls with d: the last step that still reaches 1/α
         while low < high:
             middle = (low + high + 1) >> 1
-            if _against(x, others, above, below, shift, some, middle, 1) >= nats:
+            if _against(x, others, above, below, shift, any_positive, middle, 1) >= nats:
                 low = middle
             else:
                 high = middle - 1
         result[p, 0] = low
-        result[p, 1] = _against(x, others, above, below, shift, some, 0, 1)
-        result[p, 2] = _against(x, others, above, below, shift, some, 0, 0)
+        result[p, 1] = _against(x, others, above, below, shift, any_positive, 0, 1)
+        result[p, 2] = _against(x, others, above, below, shift, any_positive, 0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """What histograms say of E x - E y for some pairs: x took the action, y did otherwise.
+    """Bounds on E x - E y for some pairs: x took the action, y did otherwise.
 
     Attributes:
         pairs: int64 (P,), s·A + a, rising.
         low: float64 (P,), lower bound of E x - E y at level α, in units of returns.
-        log_e: float64 (P,), log of the e-value of "no benefit".
+        log_e: float64 (P,), natural logarithm of the e-value of "no benefit".
     """
 
     pairs: Ints
@@ -225,10 +229,18 @@ class Differences:
 
 
 def differences(known: Histograms, pairs: ArrayLike, alpha: float) -> Differences:
-    """Lower bounds at level α and e-values for pairs s·A + a (any order; kept rising).
+    """Lower bounds at level α and e-values for pairs s·A + a.
 
-    A first look on the coarse grid finds the pairs whose e-value cannot reach 1/α even without the
-    grid's slack; they keep its bound, the others get the fine grid's.
+    The coarse grid finds the pairs whose e-value cannot reach 1/α even without the grid's slack.
+    These keep the bound of the coarse grid; the others get the bound of the fine grid.
+
+    Args:
+        known: Histograms of the returns.
+        pairs: Codes s·A + a, in any order; the result has them sorted.
+        alpha: Level of each bound, in (0, 1).
+
+    Raises:
+        ParameterError: alpha is outside its range, or a pair does not exist.
     """
     check_number("alpha", alpha, "(0, 1)")
     chosen = np.unique(np.asarray(pairs, np.int64))
@@ -239,28 +251,37 @@ def differences(known: Histograms, pairs: ArrayLike, alpha: float) -> Difference
     nats = -math.log(alpha) - 1e-12
     width = known.value_range[1] - known.value_range[0]
 
-    def look(some: Ints, steps: int) -> Floats:
-        table, result = _table(steps), np.empty((len(some), 3))
+    def on_grid(asked: Ints, steps: int) -> Floats:
+        table, result = _table(steps), np.empty((len(asked), 3))
 
         def part(first: int, last: int) -> None:
             _fill(
-                table, known.keys, known.counts, BINS, A, some[first:last], steps, nats, RATIO,
+                table, known.keys, known.counts, BINS, A, asked[first:last], steps, nats, RATIO,
                 result[first:last],
             )  # fmt: skip
 
-        half = len(some) // 2 if len(some) >= WORTH_A_THREAD else 0
-        in_parts(part, [(0, half), (half, len(some))] if half else [(0, len(some))])
+        half = len(asked) // 2 if len(asked) >= WORTH_A_THREAD else 0
+        in_parts(part, [(0, half), (half, len(asked))] if half else [(0, len(asked))])
         result[:, 0] *= width / steps
         return result
 
-    found = look(chosen, COARSE)
-    again = np.flatnonzero(found[:, 2] >= nats)
-    found[again] = look(chosen[again], GRID)
-    return Differences(chosen, found[:, 0], found[:, 1])
+    bounds = on_grid(chosen, COARSE)
+    again = np.flatnonzero(bounds[:, 2] >= nats)
+    bounds[again] = on_grid(chosen[again], GRID)
+    return Differences(chosen, bounds[:, 0], bounds[:, 1])
 
 
 def means(values: ArrayLike, alpha: float, value_range: tuple[float, float]) -> float:
-    """Lower bound at level α on the mean of independent values in value_range, by mean_j X_j."""
+    """Lower bound at level α on the mean of independent values (n,), from the e-value mean_j X_j.
+
+    Args:
+        values: Values (n,), each within value_range.
+        alpha: Level of the bound, in (0, 1).
+        value_range: (lowest, highest) value there can be, known beforehand.
+
+    Raises:
+        ParameterError: A value lies outside value_range.
+    """
     low, high = value_range
     x = (np.asarray(values, np.float64) - low) / (high - low)
     if x.ndim != 1 or not ((x >= 0) & (x <= 1)).all():
@@ -272,7 +293,7 @@ def means(values: ArrayLike, alpha: float, value_range: tuple[float, float]) -> 
     return float(low + (high - low) * passed / GRID)
 
 
-# -- bounds that look at means alone ---------------------------------------------------------------
+# -- bounds that use the means alone ---------------------------------------------------------------
 
 
 def _kl(p: Any, q: Any) -> Any:

@@ -4,13 +4,13 @@ r"""The gate: issue a suggestion only where the log proves that it improves on u
     A(s,a) = Q(s,a) - V(s) = (1 - p)(E x - E y),  p = π_b(a|s)
 
 so the sign of the advantage is the sign of E x - E y. A pair is issued when the e-value of "no
-benefit" (`dprl.certificate._evalue`) reaches 1/α, α small enough to hold for all pairs at once.
+benefit" (`dprl.certificate._evalue`) reaches 1/α, with α small enough for all pairs at once.
 Then, with probability 1 - δ, *every issued suggestion is a true improvement*, so by the performance
 difference lemma ρ(π) >= ρ(b): no horizon factor, no model, no behaviour policy. Any choice among
 issued pairs keeps that, so the learner plans again inside the gated set.
 
-The level δ is shared out: .9 δ for the differences, .05 δ for p (where bounds on the advantage
-itself are wanted) and .05 δ for how often suggestions are met (`dprl.certificate._reach`).
+The level δ has three parts: .9 δ for the differences, .05 δ for p (for bounds on the advantage
+itself) and .05 δ for how often suggestions are met (`dprl.certificate._reach`).
 
 * ``mode="swap-split"`` (default). Groups are split in two; one half proposes K pairs (the learner's
   rule at half of n_min, and an uncorrected Welch bound above 0), the other certifies them at
@@ -19,8 +19,8 @@ itself are wanted) and .05 δ for how often suggestions are met (`dprl.certifica
   H is known (pairs then need n_min first visits that took them). Valid only if
   states, γ, n_min and the range were fixed without looking at returns: the user must say so.
 
-The issued pairs must also pass the learner's own rule on the whole log, so a gated policy is a part
-of the ungated one.
+The issued pairs must also pass the learner's own rule on the whole log, so a gated policy makes a
+part of the suggestions of the policy before the gate, and no others.
 """
 
 from __future__ import annotations
@@ -83,24 +83,45 @@ def gate(
     """The part of a policy that this log proves to improve on usual practice.
 
     Args:
-        proposal: A learner, or a policy of one. Over labels the gated policy is a part of it; over
-            features its settings are used, and cells are decided anew.
-        log: The log to certify with. For a policy, usually the log it was fitted to: what proposes
-            and what certifies are kept apart inside.
-        delta: The claim may fail with at most this probability.
-        value_range: Lowest and highest return there can be, stated from what is known about
-            rewards, never taken from the log.
-        margin: What an advantage must exceed, in units of returns.
-        mode: "swap-split", or "in-sample" where states_fixed.
-        states_fixed: Declares that states, gamma, n_min and value_range were fixed without looking
-            at returns; "in-sample" needs it.
-        split: One an episode, true for the half that proposes first; by default half of the groups,
-            drawn with `seed`.
-        horizon: No trajectory is longer, known beforehand; sharpens "in-sample".
-        seed: Of the split.
+        proposal: A learner of dprl, or a policy that one has fitted. For labelled states the gated
+            policy keeps some of its suggestions. For numeric features only its settings are used:
+            the features are grouped into cells, and each cell is decided anew.
+        log: The log to certify with; for a policy, usually the log it was fitted to. The part of
+            the log that proposes a suggestion and the part that certifies it are kept apart.
+        delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
+        value_range: (lowest, highest) return there can be, from what is known about rewards, never
+            taken from the log. Required.
+        margin: The advantage that a suggestion must exceed, in units of returns, at least 0.
+            Default 0.
+        mode: "swap-split" (default): each half of the groups proposes, and the other half
+            certifies. "in-sample": the whole log does both, which needs `states_fixed`.
+        states_fixed: True declares that states, gamma, n_min and value_range were fixed without
+            looking at returns. Default False.
+        split: bool (episodes,), true for the episodes of the half that proposes first. Default
+            None: half of the groups, drawn with `seed`.
+        horizon: The largest number of steps a group can have, known beforehand; it makes
+            "in-sample" sharper. Default None: not known.
+        seed: Seed of the split, a whole number from 0. Default 0.
 
     Returns:
-        The gated policy, its `Certificate` in `.certificate`; over features a policy over cells.
+        The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
+        for features a `CellPolicy`.
+
+    Raises:
+        ParameterError: An argument is outside its range, or the proposal is not from a learner of
+            dprl that counts each trajectory once.
+        LogError: The log has cut episodes and the learner does not say how to treat them, a return
+            lies outside value_range, or one half of the log is empty.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        >>> gated = gate(learner, log, delta=0.05, value_range=(0, 1))
+        >>> gated.certificate
+        <Certificate: 2 suggestions, δ = 0.05>
+        >>> gated.act(["fever", "stable"])
+        ['antibiotics', DEFER]
     """
     asked = Asked(delta, check_range(value_range), margin, horizon)
     seed = check_seed(seed)
@@ -119,7 +140,7 @@ def gate(
     if mode == "in-sample" and split is not None:
         raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
     tested = _universe(log, learner.n_min, asked.horizon)
-    said = (
+    split_note = (
         "The split of the groups was given."
         if split is not None
         else f"Groups were split in two with seed {seed}."
@@ -130,19 +151,19 @@ def gate(
                 "cells of features are made from the data: there is no in-sample certificate.",
                 do="Use mode='swap-split'.",
             )
-        return gate_cells(learner, log, asked, _sides(log, split, seed), said)
+        return gate_cells(learner, log, asked, _sides(log, split, seed), split_note)
     settled = settle(log, learner.gamma, learner.cut).gathered()
     available = availability(log)
-    known, occurrences = count(settled, learner.gamma)
-    pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
+    whole, occurrences = count(settled, learner.gamma)
+    pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=available)
     if isinstance(proposal, Policy):
         pairs &= _same_pairs(proposal, log)
         check_familiar(proposal, log)
     if mode == "in-sample":
         wanted = pairs
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
-            wanted = pairs & (known.took.n >= learner.n_min)
-        proofs = [certify(settled, known, wanted, learner.gamma, asked, tested, 1.0)]
+            wanted = pairs & (whole.took.n >= learner.n_min)
+        proofs = [certify(settled, whole, wanted, learner.gamma, asked, tested, 1.0)]
     else:
         sides = _sides(log, split, seed)
         halves = [half_of(settled, log, sides, side) for side in (True, False)]
@@ -159,9 +180,9 @@ def gate(
                 certify(halves[other], seen[other], wanted, learner.gamma, asked, tested, 0.5)
             )
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
-    choice, planned = learner.choose(settled, known, occurrences, pairs)
+    choice, planned = learner.choose(settled, whole, occurrences, pairs)
     policy = Policy.of(
-        known,
+        whole,
         choice=choice,
         allowed=pairs,
         planned=planned,
@@ -172,12 +193,12 @@ def gate(
     level = REACH * delta
     nats = nats_of_sets(log.n_states, int((choice >= 0).sum()), log.n_actions, level)
     gain = certified_gain(settled, choice, best_low(proofs, choice), learner.gamma, nats)
-    notes = () if mode == "in-sample" else (said,)
+    notes = () if mode == "in-sample" else (split_note,)
     return finish(policy, proofs, learner, log, settled, asked, mode, gain, notes)
 
 
 def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:
-    """bool (groups,): which groups propose first."""
+    """bool (groups,): true for the groups of the half that proposes first."""
     n = len(log.groups)
     if split is None:
         if n < 2:
@@ -222,7 +243,7 @@ def _universe(log: Log, n_min: float, horizon: int | None) -> int:
 
 
 def _same_pairs(policy: Policy, log: Log) -> Bools:
-    """The policy's allowed pairs in this log's order of states and actions."""
+    """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions."""
     for name in ("states", "actions"):
         if set(getattr(policy, name)).isdisjoint(getattr(log, name)):
             raise LogError(
@@ -242,7 +263,7 @@ def _same_pairs(policy: Policy, log: Log) -> Bools:
 
 
 def _origin(proposal: Any, log: Log) -> dict[str, Any]:
-    """The log a policy was learned from before it was gated on another: it has seen both."""
+    """Where the proposal came from, if that was another log: the gated policy has seen both."""
     facts = getattr(proposal, "provenance", {})
     if not facts or facts.get("log") == log.digest():
         return {}
@@ -253,27 +274,27 @@ def _origin(proposal: Any, log: Log) -> dict[str, Any]:
 
 
 def _learner(proposal: Any) -> Learner:
-    """The learner itself, or the one a policy came from."""
+    """The proposal, if it is a learner; else a learner with the settings of the policy."""
     if isinstance(proposal, DPRLDiscrete | DPRLContinuous):
         return proposal
-    words = dict(getattr(proposal, "parameters", {}))
-    name = words.pop("learner", None)
+    settings = dict(getattr(proposal, "parameters", {}))
+    name = settings.pop("learner", None)
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",
             do="Rivals' policies can be judged with dprl.evaluate.",
         )
-    words["n_min"] = math.inf if words["n_min"] is None else words["n_min"]
+    settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
     kind: type[Learner] = DPRLDiscrete
     if name == "DPRLContinuous":
         kind = DPRLContinuous
-        metric = dict(words["metric"])
+        metric = dict(settings["metric"])
         if metric["scale"] == "given":
             metric["scale"] = proposal.scale.tolist()
-        words["metric"] = Metric(**metric)
-        words["visits"] = proposal.visits
+        settings["metric"] = Metric(**metric)
+        settings["visits"] = proposal.visits
     own = {field.name for field in fields(kind)}
-    return kind(**{k: v for k, v in words.items() if k in own})
+    return kind(**{k: v for k, v in settings.items() if k in own})
 
 
 def _check_counting(learner: Learner) -> None:

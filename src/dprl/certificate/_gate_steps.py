@@ -1,6 +1,6 @@
-r"""The parts of a gate: who proposes, who certifies, and the certificate that comes of it.
+r"""The steps of a gate: propose pairs, certify them, and write the certificate.
 
-What they mean is said in `dprl.certificate._gate`.
+`dprl.certificate._gate` explains what they mean.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ P = TypeVar("P", bound=Policy)
 
 
 DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
-"""How δ is shared out."""
+"""The parts of δ that go to the differences, to p, and to how often suggestions are met."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a certificate was asked for.
+    """The settings of one call of `gate`.
 
     Attributes:
-        delta: Probability of failure.
-        value_range: Range of returns, known beforehand.
-        margin: What an advantage must exceed.
-        horizon: No trajectory is longer; None where that is not known.
+        delta: Probability with which the claim may fail.
+        value_range: (lowest, highest) return there can be, known beforehand.
+        margin: The advantage that a suggestion must exceed, in units of returns.
+        horizon: The largest number of steps a group can have; None where that is not known.
     """
 
     delta: float
@@ -67,16 +67,16 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Proven:
-    """What one part of a log certifies; arrays (S, A), of pairs that were tested.
+    """What one part of a log certifies. Arrays are (S, A); only tested pairs hold a bound.
 
     Attributes:
-        pairs: Whether it is certified.
-        low: Lower bound of E x - E y, -inf where not tested.
-        advantage: Lower bound of the advantage.
-        log_e: log of the e-value of "no benefit".
-        p_high: Upper bound of p, the chance of the action.
-        known: Evidence of the certifying part.
-        tested: How many pairs the level was shared among.
+        pairs: bool, whether the pair is certified.
+        low: Lower bound of E x - E y in units of returns, -inf where not tested.
+        advantage: Lower bound of the advantage in units of returns, -inf where not tested.
+        log_e: Natural logarithm of the e-value of "no benefit", 0 where not tested.
+        p_high: Upper bound of p, the probability of the action, 1 where not tested.
+        known: Evidence of the part of the log that certifies.
+        tested: Number of pairs that the level was divided among.
     """
 
     pairs: Bools
@@ -89,7 +89,10 @@ class Proven:
 
 
 def propose(known: Evidence, learner: Learner, available: Bools | None) -> Bools:
-    """The pairs (S, A) a half proposes: the rule at half of n_min, and Welch's bound above 0."""
+    """bool (S, A): the pairs that one half of the log proposes.
+
+    They pass the learner's rule with half of n_min, and their uncorrected Welch bound is above 0.
+    """
     half = learner.n_min if math.isinf(learner.n_min) else max(1.0, math.ceil(learner.n_min / 2))
     pairs = allowed(known, half, contrast=learner.contrast, available=available)
     took, others = known.took, known.others
@@ -106,15 +109,15 @@ def certify(
     tested: int,
     share: float,
 ) -> Proven:
-    """Test the wanted pairs (S, A) on a settled log, δ·share shared among `tested` pairs."""
-    found = histograms(log, gamma, asked.value_range)
+    """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`."""
+    counts = histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
     passed = np.zeros(wanted.shape, bool)
     at = np.nonzero(wanted)
     if len(at[0]):
         each = asked.delta * share / tested
-        result = differences(found, np.flatnonzero(wanted), DIFFERENCES * each)
+        result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
         low[at], log_e[at] = result.low, result.log_e
         took, total = known.took.n[at], known.state.n[at[0]]
         with np.errstate(invalid="ignore"):
@@ -129,9 +132,9 @@ def certify(
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
     """The episodes of a settled log whose group is on this side; sides (groups of `log`,)."""
-    of = dict(zip(log.groups, sides.tolist(), strict=True))
-    here = np.array([of[g] for g in settled.groups])[settled.group]
-    return settled.take(np.flatnonzero(here == side))
+    side_of = dict(zip(log.groups, sides.tolist(), strict=True))
+    episode_side = np.array([side_of[g] for g in settled.groups])[settled.group]
+    return settled.take(np.flatnonzero(episode_side == side))
 
 
 def best_low(proofs: Sequence[Proven], choice: NDArray[np.int32]) -> Floats:
@@ -156,7 +159,7 @@ def finish(
     notes: Sequence[str] = (),
     cells: Mapping[str, Any] | None = None,
 ) -> P:
-    """The policy with its certificate."""
+    """The policy with its certificate attached."""
     rows = []
     for s in np.flatnonzero(policy.choice >= 0):
         a = policy.choice[s]
@@ -212,7 +215,7 @@ def finish(
 
 
 def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
-    """What a certificate rests on, in words."""
+    """The assumptions of a certificate, one sentence each."""
     unit = "Episodes" if log.groups == log.episodes else "Groups"
     low, high = asked.value_range
     cut = len(log.cut_episodes)

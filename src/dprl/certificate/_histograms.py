@@ -1,14 +1,14 @@
-r"""Returns at first visits as histograms: all that the gate's e-values need, and they merge.
+r"""Histograms of the returns at first visits: all that the gate's e-values need.
 
-For every state s and action a: how the returns of trajectories that took a at their first visit of
-s are spread over the range [g_lo, g_hi] that returns were known to have beforehand. In units of
-1/400 of that range a return x is either a whole number k of units or lies between k and k + 1, and
-that is what a bin holds:
+For every state s and action a there is a histogram of the returns of the trajectories that took a
+at their first visit of s. It covers the range [g_lo, g_hi] of returns, which is known beforehand,
+in units of 1/400 of that range. A return x is either a whole number k of units or lies between k
+and k + 1, and each of these cases has a bin:
 
     bin 2k      x = k/400               as x: k/400     as 1 - y: 1 - k/400
     bin 2k + 1  k/400 < x < (k+1)/400   as x: k/400     as 1 - y: 1 - (k+1)/400
 
-so both x and 1 - y can be rounded *down* from one histogram, which is what keeps an e-value valid.
+so both x and 1 - y can be rounded *down* from one histogram, which keeps an e-value valid.
 Counts are whole numbers: histograms of parts of a log (split between groups) add up to the
 histograms of the whole, bit for bit.
 """
@@ -40,12 +40,12 @@ class Histograms:
 
     Attributes:
         keys: int64 (n,), rising: (s·A + a)·BINS + bin, for the bins that are not empty.
-        counts: int64 (n,), groups in the bin.
-        states: State labels.
-        actions: Action labels.
+        counts: int64 (n,), number of groups in the bin.
+        states: The state labels, in the order of s.
+        actions: The action labels, in the order of a.
         gamma: Discount of the returns.
-        value_range: (g_lo, g_hi), known beforehand.
-        n_groups: Groups (episodes, where no group was given) behind it.
+        value_range: (g_lo, g_hi), the lowest and highest return, known beforehand.
+        n_groups: Number of groups (episodes, where no group was given) in the log.
     """
 
     keys: Ints
@@ -57,7 +57,7 @@ class Histograms:
     n_groups: int
 
     def merge(self, other: Histograms) -> Histograms:
-        """The histograms of both parts of a log (split between groups) together."""
+        """The histograms of two parts of a log together, where no group is in both parts."""
         for name in ("states", "actions", "gamma", "value_range"):
             if getattr(self, name) != getattr(other, name):
                 raise LogError(
@@ -96,9 +96,12 @@ def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Hist
     """Histograms of a settled log with discrete states.
 
     Args:
-        log: The log; where it has groups, a group counts once a state.
-        gamma: Discount in (0, 1].
-        value_range: Lowest and highest return there can be, known beforehand.
+        log: The log; where it has groups, a group counts once per state.
+        gamma: Discount per step, in (0, 1].
+        value_range: (lowest, highest) return there can be, known beforehand.
+
+    Raises:
+        LogError: A return lies outside value_range.
     """
     gamma, (low, high) = check_gamma(gamma), check_range(value_range)
     log = log.gathered()
@@ -128,7 +131,7 @@ def binned(
     actions: tuple[Label, ...],
     n_groups: int,
 ) -> Histograms:
-    """Histograms of values (n,) by pair s·A + a (n,)."""
+    """Histograms of values (n,), each of the pair s·A + a in `pair` (n,)."""
     low, high = value_range
     z = np.clip((values - low) * (UNITS / (high - low)), 0, UNITS)
     unit = np.floor(z).astype(np.int64)

@@ -1,10 +1,12 @@
-"""What the published bounds say of a policy and its log, in one table.
+"""What the published bounds say about a policy and its log, in one table.
 
 Each formula of `dprl.certificate.bounds`, with its numbers taken from a log: C(n_min) from the
 evidence (by trajectory), ρ(π, M̂) - ρ(b, M̂) and η̂ from the maximum-likelihood MDP M̂ (by visit),
-b meaning π̂_b. DPRL's Theorem 2 is about continuous states and is not among them.
+where b is the estimated behaviour π̂_b. DPRL's Theorem 2 is about continuous states and is not
+among them.
 
-E_η̂ f needs no occupancy: where f is paid as a reward the value of π is ∑ γ^t E f(s_t, a_t), so
+E_η̂ f can be computed without η̂ itself: where f is paid as a reward, the value of π is
+∑ γ^t E f(s_t, a_t), so
 
     E_η̂ f = (1-γ) ρ(π, M̂ with R = f)
 """
@@ -50,18 +52,36 @@ def published(
     v_min: float = 0.0,
     cut: Cut | None = None,
 ) -> Table:
-    """What the published bounds say of a policy, a row each, the trivial bound beside it.
+    """What the published bounds say about a policy: one row per bound, with the trivial bound.
 
     Args:
         log: The log the policy was learned from; its labels are the states and actions counted.
-        policy: A Policy (where it defers: the log's π̂_b), a StochasticPolicy, or an array (S, A).
-        n_min: Threshold of DPRL and SPIBB.
-        gamma: Discount.
-        v_max: Largest return, known beforehand (never the sample's own).
-        delta: Probability of failure.
-        b: Threshold of PQI on n(s,a)/n.
-        v_min: Smallest return, known beforehand.
-        cut: What to do with cut episodes, as for learners.
+        policy: A Policy (where it defers, the behaviour π̂_b estimated from the log is used), a
+            StochasticPolicy, or an array (S, A) of probabilities.
+        n_min: Threshold of DPRL and SPIBB, at least 1.
+        gamma: Discount per step, in (0, 1].
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which a bound may fail, in (0, 1).
+        b: Threshold of PQI on the share n(s,a)/n, in (0, 1].
+        v_min: Smallest return there can be, known beforehand. Default 0.
+        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
+            Default None: they count as ended, with a warning.
+
+    Returns:
+        A table with the columns bound, value, trivial and vacuous, one row per bound.
+
+    Raises:
+        ParameterError: An argument is outside its range, or the policy does not fit the log.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=0.9).fit(log)
+        >>> table = published(log, policy, n_min=20, gamma=0.9, v_max=1.0, delta=0.05, b=0.01)
+        >>> table["bound"]
+        ['DPRL Theorem 1', 'SPIBB Theorem 2', 'PQI Corollary 2', 'Count-MORL Theorem 2']
+        >>> table["vacuous"]
+        [True, True, True, True]
     """
     check_n_min(n_min)
     gamma = check_gamma(gamma)
@@ -106,7 +126,7 @@ def published(
 
 
 def _check(model: Model, policy: Any) -> None:
-    """Refuse an array that is no policy for this log."""
+    """Refuse an array that is not a policy for this log."""
     if hasattr(policy, "probabilities"):
         return
     good = isinstance(policy, np.ndarray) and policy.shape == model.n.shape
@@ -118,5 +138,5 @@ def _check(model: Model, policy: Any) -> None:
 
 
 def _expected(model: Model, f: Floats, policy: Any) -> float:
-    """E_η̂ f of f (S, A) between 0 and 1, by paying f as a reward."""
+    """E_η̂ f for f (S, A) with values in [0, 1], computed by paying f as a reward."""
     return min(1.0, (1 - model.mdp.gamma) * replace(model.mdp, low=f, high=f).value(policy))

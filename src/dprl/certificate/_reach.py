@@ -1,7 +1,7 @@
 r"""How much certified changes are worth together: a lower bound on ρ(π) - ρ(b).
 
-Let a trajectory of the behaviour b part from π at time σ: the first step at a state where π speaks
-and something else was done. How often that is at s is in the log:
+A trajectory of the behaviour b parts from π at time σ, the first step at a state where π speaks and
+something else was done. The log tells how often that happens at a state s:
 
     u(s) = E_b γ^σ 1{they part at s}
 
@@ -13,10 +13,10 @@ there, and 1 - p is the chance of parting then and there; with lower bounds d(s)
 
     ρ(π) - ρ(b)  >=  ∑_s u(s) d(s)
 
-u must be bounded for states that were *chosen by the same data*. So the bound holds at once for
-every set of pairs π might have issued and every part T of it: a set of k states out of S, with an
-action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β, each of its 2^k parts an
-equal share of that, and
+The states were *chosen by the same data* that bound u. So the bound must hold at once for every set
+of pairs that π might have issued, and for every part T of it. A set of k states out of S, with one
+action each, gets the share 1 / ((S+1) · C(S,k) · A^k) of the level β; each of its 2^k parts gets an
+equal share of that; and
 
     U_lo(T) = the smallest q with N · kl(Û(T), q) <= ln( (S+1) C(S,k) (2A)^k / β )
 
@@ -68,14 +68,31 @@ def _part(
 
 
 def partings(log: Log, choice: NDArray[np.int32], gamma: float) -> tuple[NDArray[np.int64], Floats]:
-    """Where each episode parts from choice (S,) (-1: nowhere), int64 (E,), and γ^σ, (E,)."""
+    """The state where each episode first does otherwise than `choice` says, and γ^σ there.
+
+    Args:
+        log: A gathered log.
+        choice: int32 (S,), the action the policy takes in each state, -1 where it defers.
+        gamma: Discount per step, in (0, 1].
+
+    Returns:
+        The state codes, int64 (E,), -1 where an episode never does otherwise; and γ^σ, float64
+        (E,), 0 there.
+    """
     where, weight = np.empty(log.n_episodes, np.int64), np.empty(log.n_episodes)
     _part(log.starts, log.codes(), log.action, choice, gamma, where, weight)
     return where, weight
 
 
 def nats_of_sets(items: int, chosen: int, kinds: int, level: float) -> float:
-    """ln( (n+1) C(n,k) (2·kinds)^k / β ): what it costs to hold for every set of k out of n."""
+    """ln( (n+1) C(n,k) (2·kinds)^k / β ): the price of a bound that holds for every set of pairs.
+
+    Args:
+        items: n, the number of states (or proposed pairs) that a set could be chosen from.
+        chosen: k, the number of states in the set.
+        kinds: Number of actions that each of them could have.
+        level: β, the level of the bound, in (0, 1).
+    """
     n, k = items, chosen
     choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
     return math.log(n + 1) + choose + k * math.log(2 * kinds) - math.log(level)
@@ -87,17 +104,20 @@ def certified_gain(
     """Lower bound on ρ(π) - ρ(b), never below 0.
 
     Args:
-        log: A settled, gathered log of the behaviour; it may be the one the choices come from.
+        log: A settled, gathered log of the behaviour; it may be the log that chose the actions.
         choice: int32 (S,), the action issued in each state, -1 where the policy defers.
         lower: float64 (S,), lower bound of E x - E y at the issued pairs (where choice >= 0).
-        gamma: Discount.
-        nats: Of `nats_of_sets`, which says what the bound has to hold for at once.
+        gamma: Discount per step, in (0, 1].
+        nats: The result of `nats_of_sets`, which says how many sets the bound must hold for.
+
+    Returns:
+        The bound, in units of returns; 0 for a policy that never speaks.
     """
     speaks = np.flatnonzero(choice >= 0)
     if not len(speaks):
         return 0.0
     where, weight = partings(log, choice, gamma)
-    # How often a group comes again may depend on what happened: its first episode speaks for it.
+    # How often a group returns may depend on what happened, so only its first episode counts.
     first = np.unique(log.group, return_index=True)[1]
     where, weight, N = where[first], weight[first], len(first)
     U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N

@@ -9,19 +9,19 @@ r"""Lower bounds on ρ(π) - ρ(b) from the literature, for comparison, and a so
 
 C is the number of pairs with n(s,a) >= n_min (by trajectory), M the number of centres of an r-net
 over the core points, n the number of transitions, n(s,a) visits of a pair, and M̂ the
-maximum-likelihood MDP. V is the largest size of a return, max(|v_min|, |v_max|), D = v_max - v_min,
+maximum-likelihood MDP. V is the largest absolute return, max(|v_min|, |v_max|), D = v_max - v_min,
 C̄ = min(|S||A|, ⌊N H / n_min⌋), W = 1 + γ + … + γ^(H-1).
 
 Everything stays in logarithms (|S| ln 2, never 2^|S|). C = 0 gives 0: a policy that changes nothing
 is the behaviour. At γ = 1 a bound with 1/(1-γ) is minus infinity: nothing is claimed.
 
 Most of these numbers say less than "no policy is worse than another by more than v_max - v_min".
-Such a bound is called vacuous, and says so wherever it is printed.
+Such a bound is called vacuous, and it is marked as such wherever it is printed.
 
-Each rival's theorem is about the policy its own learner returns; here its formula is evaluated for
-the policy at hand. Sources: Sharma, Benac, Parbhoo, Doshi-Velez, AISTATS 2025 (DPRL); Laroche,
-Trichelair, Tachet des Combes, ICML 2019 (SPIBB); Liu, Swaminathan, Agarwal, Brunskill, NeurIPS 2020
-(PQI); Kim, Oh, ICML 2023 (Count-MORL).
+The theorem of each rival is about the policy that the rival's own learner returns; here its formula
+is evaluated for the given policy. Sources: Sharma, Benac, Parbhoo, Doshi-Velez, AISTATS 2025
+(DPRL); Laroche, Trichelair, Tachet des Combes, ICML 2019 (SPIBB); Liu, Swaminathan, Agarwal,
+Brunskill, NeurIPS 2020 (PQI); Kim, Oh, ICML 2023 (Count-MORL).
 
 Departures from the papers:
 
@@ -36,7 +36,6 @@ Departures from the papers:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,6 +49,7 @@ from dprl._core.checks import (
     check_whole,
     is_number,
 )
+from dprl.certificate._bound import Bound
 from dprl.errors import ParameterError
 
 __all__ = [
@@ -66,41 +66,30 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A lower bound on ρ(π) - ρ(b), beside the one that needs no data.
-
-    Attributes:
-        name: Whose it is.
-        value: The bound; minus infinity where nothing is claimed.
-        trivial: -(v_max - v_min), which holds for any two policies.
-        delta: It may fail with at most this probability.
-        note: Where it was published, and what it leaves open.
-    """
-
-    name: str
-    value: float
-    trivial: float
-    delta: float
-    note: str
-
-    @property
-    def vacuous(self) -> bool:
-        """Whether it says no more than the trivial bound."""
-        return not self.value > self.trivial
-
-    def __str__(self) -> str:
-        word = "VACUOUS: " if self.vacuous else ""
-        return (
-            f"{self.name}: ρ(π) - ρ(b) >= {self.value:.4g} with probability "
-            f"{1 - self.delta:.6g} ({word}the trivial bound is {self.trivial:.4g})\n  {self.note}"
-        )
-
-
 def dprl_theorem_1(
     pairs: int, n_min: float, *, gamma: float, v_max: float, delta: float, v_min: float = 0.0
 ) -> Bound:
-    """DPRL Theorem 1, of C = `pairs` pairs with n(s,a) >= n_min."""
+    """DPRL Theorem 1, as stated in the paper.
+
+    Args:
+        pairs: C, the number of pairs (state, action) with n(s,a) >= n_min.
+        n_min: Trajectories that an action needs behind it, at least 1.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = dprl_theorem_1(100, 50, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 3), bound.trivial, bound.vacuous
+        (-3.899, -1.0, True)
+    """
     pairs, n_min = check_whole("pairs", pairs, 0), check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
     loss = _over(gamma, V * math.sqrt(_log(pairs, delta) / n_min)) if pairs else 0.0
@@ -119,17 +108,28 @@ def dprl_theorem_2(
 ) -> Bound:
     """DPRL Theorem 2 (continuous states) as printed; it is not valid as stated.
 
-    Its 1/(2 n_min) is the constant of one mean against a known number, while the rule compares two
-    estimates. It is here to be compared with, not to be relied on.
+    The constant 1/(2 n_min) belongs to the comparison of one mean with a known number, but the
+    rule compares two estimates. The formula is here for comparison only: do not rely on it.
 
     Args:
-        centres: M(r, n_min), centres of a greedy r-net over the core points.
-        n_min: Trajectories an action needs behind it.
-        eps_r: ε_r, how much values may vary within a ball of radius r.
-        gamma: Discount.
-        v_max: Largest return, known beforehand.
-        delta: Probability of failure.
-        v_min: Smallest return, known beforehand.
+        centres: M(r, n_min), the number of centres of a greedy r-net over the core points.
+        n_min: Trajectories that an action needs behind it, at least 1.
+        eps_r: ε_r, how much values may vary within a ball of radius r, in units of returns.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = dprl_theorem_2(100, 50, 0.01, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 3), bound.note
+        (-2.787, 'Sharma et al. 2025, as printed; NOT VALID as stated.')
     """
     centres, n_min = check_whole("centres", centres, 0), check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
@@ -152,7 +152,29 @@ def spibb_theorem_2(
     delta: float,
     v_min: float = 0.0,
 ) -> Bound:
-    """SPIBB Theorem 2; gain = ρ(π, M̂) - ρ(b, M̂) in the maximum-likelihood MDP."""
+    """SPIBB Theorem 2 (Laroche et al. 2019).
+
+    Args:
+        states: S, the number of states.
+        actions: A, the number of actions.
+        n_min: Visits that SPIBB asks for before a pair may be changed, at least 1.
+        gain: ρ(π, M̂) - ρ(b, M̂), the gain in the maximum-likelihood MDP, in units of returns.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = spibb_theorem_2(8, 4, 50, 0.1, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 2)
+        -28.41
+    """
     S, A = check_whole("states", states, 1), check_whole("actions", actions, 1)
     n_min = check_n_min(n_min)
     V, D = _range(v_min, v_max, gamma)
@@ -173,9 +195,30 @@ def pqi_corollary_2(
     delta: float,
     v_min: float = 0.0,
 ) -> Bound:
-    """PQI Corollary 2, with constants 1; b is the filter's threshold on n(s,a)/n.
+    """PQI Corollary 2 (Liu et al. 2020), with its open constants and logarithms set to 1.
 
-    delta does not enter: ln(1/δ) is among the factors the corollary leaves open.
+    delta does not change the value: ln(1/δ) is among the factors that the corollary leaves open.
+
+    Args:
+        states: S, the number of states.
+        actions: A, the number of actions.
+        transitions: n, the number of steps in the log.
+        b: The threshold of PQI's filter on the share n(s,a)/n, in (0, 1].
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = pqi_corollary_2(8, 4, 10_000, b=0.01, gamma=0.9, v_max=1.0, delta=0.05)
+        >>> round(bound.value)
+        -5977
     """
     S, A = check_whole("states", states, 1), check_whole("actions", actions, 1)
     n = check_whole("transitions", transitions, 1)
@@ -190,7 +233,26 @@ def pqi_corollary_2(
 def count_morl_theorem_2(
     error: float, *, gamma: float, v_max: float, delta: float, v_min: float = 0.0
 ) -> Bound:
-    """Count-MORL Theorem 2; error = E_η̂ of `count_errors` at the same delta, in [0, 1]."""
+    """Count-MORL Theorem 2 (Kim and Oh 2023).
+
+    Args:
+        error: The expected model error, in [0, 1]: the mean of `count_errors` over the pairs that
+            the policy visits (η̂ in the module's formulas), computed with the same delta.
+        gamma: Discount per step, in (0, 1]. At 1 the bound is minus infinity.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> round(count_morl_theorem_2(0.2, gamma=0.9, v_max=1.0, delta=0.05).value, 6)
+        -18.0
+    """
     V, D = _range(v_min, v_max, gamma)
     check_number("error", error, "[0, 1]")
     value = -_over(gamma, gamma * V * error, 2)
@@ -198,7 +260,24 @@ def count_morl_theorem_2(
 
 
 def count_errors(visits: Any, states: int, actions: int, delta: float) -> Floats:
-    """``min(1, √((2/n) ln(|S||A|/δ)))`` of each n = n(s,a) in `visits`; n = 0 gives 1."""
+    """The model error that Count-MORL allows for each pair: ``min(1, √((2/n) ln(|S||A|/δ)))``.
+
+    Args:
+        visits: Visits n(s,a) of each pair, an array of any shape; 0 visits give the error 1.
+        states: S, the number of states.
+        actions: A, the number of actions.
+        delta: Probability of failure, in (0, 1).
+
+    Returns:
+        float64, the shape of `visits`, each in [0, 1].
+
+    Raises:
+        ParameterError: A count is below 0 or missing, or another argument is outside its range.
+
+    Example:
+        >>> count_errors([0, 10, 1000], 8, 4, 0.05).round(3).tolist()
+        [1.0, 1.0, 0.114]
+    """
     n = np.asarray(visits, np.float64)
     if not (n >= 0).all():
         raise ParameterError("visits must be counts; some are below 0 or missing.")
@@ -223,16 +302,29 @@ def sound_theorem_1(
     """Theorem 1 with a constant that can be proved.
 
     Args:
-        states: How many states there are.
-        actions: How many actions there are.
-        episodes: N, independent trajectories in the log.
-        horizon: H, no trajectory is longer; may be infinite where gamma < 1.
-        n_min: Trajectories an action needs behind it.
-        gamma: Discount; 1 is fine here, W is then H.
-        v_max: Largest return, known beforehand (never the sample's own).
-        delta: Probability of failure.
-        v_min: Smallest return, known beforehand.
-        contrast: For a rule with `contrast`, comparing first-visit-action groups: the better form.
+        states: S, the number of states.
+        actions: A, the number of actions.
+        episodes: N, the number of independent trajectories in the log.
+        horizon: H, the largest number of steps a trajectory can have; it may be infinite where
+            gamma < 1.
+        n_min: Trajectories that an action needs behind it, at least 1.
+        gamma: Discount per step, in (0, 1]; 1 is fine here, W is then H.
+        v_max: Largest return there can be, known beforehand (never the largest of the sample).
+        delta: Probability with which the bound may fail, in (0, 1).
+        v_min: Smallest return there can be, known beforehand. Default 0.
+        contrast: True for a rule that compares the two groups at first visits (the learner's
+            `contrast`): the bound is then sharper. Default False.
+
+    Returns:
+        The bound, in units of returns, with the trivial bound beside it.
+
+    Raises:
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> bound = sound_theorem_1(8, 4, 4000, 2, 2000, gamma=1.0, v_max=1.0, delta=0.05)
+        >>> round(bound.value, 4), bound.vacuous
+        (-0.1425, False)
     """
     S, A = check_whole("states", states, 1), check_whole("actions", actions, 1)
     N, n_min = check_whole("episodes", episodes, 1), check_n_min(n_min)
@@ -265,7 +357,7 @@ def _log(count: int, delta: float) -> float:
 
 
 def _range(v_min: float, v_max: float, gamma: float) -> tuple[float, float]:
-    """V, the largest size of a return, and D, the width of their range; gamma is checked too."""
+    """V, the largest absolute return, and D, the width of the range; gamma is checked too."""
     check_gamma(gamma)
     if not (is_number(v_min) and is_number(v_max) and -math.inf < v_min < v_max < math.inf):
         raise ParameterError(

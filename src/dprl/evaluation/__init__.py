@@ -1,8 +1,8 @@
-"""What a policy is worth, by a log it has not seen.
+"""What a policy is worth, estimated from a log it has not seen.
 
-A policy and a held-out `Log` come in; estimates of its value and of the difference to usual
-practice go out, with intervals, effective sample sizes where it matters and cautions in words.
-Settings can be compared side by side (`sweep`); `stats` has the summaries experiments use.
+A policy and a held-out `Log` come in. Out go estimates of the policy's value and of its difference
+to usual practice, with intervals, effective sample sizes where it matters, and warnings in words.
+Settings can be compared side by side (`sweep`); `stats` has the summaries that experiments use.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-r"""Behavior: how likely each action was at every step of a log, estimated or given.
+r"""Behavior: the probability of each action at every step of a log, estimated or given.
 
     labels     π̂_b(a|s) = (n(s,a) + 1/A) / (n(s) + 1)     n: visits in the other folds
-    features   extremely randomised trees (Geurts, Ernst, Wehenkel 2006) that look at all features
-               at every split, grown on the other folds to leaves of at least 10 steps; the mean of
-               the leaves' shares
+    features   extremely randomised trees (Geurts, Ernst, Wehenkel 2006) that consider all features
+               at every split, grown on the other folds to leaves of at least 10 steps; the mean
+               over the trees of the shares of actions in the leaf
 
-Estimates are cross-fitted by group: a fold is a random part of the groups, and what is said of a
-step comes from groups in other folds only. A step that helped to estimate its own probability would
-flatter the estimate and, through the weight, whoever it votes for. One visit spread evenly over the
-actions (`1/A` and `1` above) keeps a state seen once from being certain.
+Estimates are cross-fitted by group: a fold is a random part of the groups, and the estimate at a
+step uses groups in other folds only. If a step helped to estimate its own probability, that
+probability would come out too high, and its importance weight too low. One extra visit, spread
+evenly over the actions (`1/A` and `1` above), keeps a state seen once from looking certain.
 
-Calibration is part of the answer: of the actions that were given a chance of about p, did a share p
-happen? `misplaced` adds up the differences over ten equal bins of p,
+Calibration is part of the answer: of the actions that were given a probability of about p, did a
+share p happen? `misplaced` adds up the differences over ten equal bins of p,
 
     ∑_bins | times it happened - ∑ p | / (2 N)              (0 perfect, 1 all wrong)
 """
@@ -39,11 +39,11 @@ Ints = NDArray[np.int64]
 
 BINS = 10
 LEAF = 10
-"""Steps a leaf must hold: a leaf of one step says 0 or 1."""
+"""Least number of steps in a leaf: a leaf of one step would estimate 0 or 1."""
 
 
 def folds_of(log: Log, folds: int, seed: int) -> Ints:
-    """int64 (E,): the fold of every episode; whole groups, as equal in number as can be."""
+    """int64 (E,): the fold of every episode; groups stay whole, folds have about equal sizes."""
     n = len(log.groups)
     folds = check_whole("folds", folds, 2)
     if n < 2:
@@ -58,15 +58,24 @@ def folds_of(log: Log, folds: int, seed: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Behavior:
-    """π_b(a|s) at every step of one log; made by `Behavior.fit` or `Behavior.given`.
+    """π_b(a|s), the probability of each action at every step of one log.
+
+    Made by `Behavior.fit` or `Behavior.given`.
 
     Attributes:
-        table: float64 (M, A), distributions; columns follow the log's actions.
-        row: int64 (N,), the row of `table` that speaks of each step.
-        action: int32 (N,), what was done.
+        table: float64 (M, A), distributions over actions; columns follow the log's actions.
+        row: int64 (N,), the row of `table` that belongs to each step.
+        action: int32 (N,), code of the action that was taken at each step.
         how: Where the numbers come from, in words.
-        estimated: False where they were given, and are taken as they are.
+        estimated: True where they were estimated, False where they were given.
         log: Digest of the log.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> behavior = Behavior.fit(log)
+        >>> behavior.how
+        'counts, 5 folds by group'
     """
 
     table: Floats
@@ -84,13 +93,27 @@ class Behavior:
 
     @classmethod
     def fit(cls, log: Log, *, folds: int = 5, seed: int = 0, trees: int = 100) -> Behavior:
-        """Estimate it from the log itself, each fold of groups from the others.
+        """Estimate the behaviour from the log itself, each fold of groups from the other folds.
 
         Args:
-            log: Labels (counts) or features (extra trees).
-            folds: Parts the groups are dealt into; at most as many as there are groups.
-            seed: Of the folds and the trees.
-            trees: In each forest.
+            log: The log; counts are used for labelled states, extra trees for features.
+            folds: Number of folds, at least 2; at most as many are used as there are groups.
+                Default 5.
+            seed: Seed of the folds and the trees. Default 0.
+            trees: Number of trees in each forest; for features only. Default 100.
+
+        Returns:
+            The estimated behaviour.
+
+        Raises:
+            ParameterError: `folds` is not a whole number from 2.
+            LogError: The log has fewer than two groups.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> Behavior.fit(log, folds=2).estimated
+            True
         """
         check_log(log)
         fold = np.repeat(folds_of(log, folds, seed), log.lengths)
@@ -105,9 +128,27 @@ class Behavior:
 
     @classmethod
     def given(cls, log: Log, pi: Any) -> Behavior:
-        """Take it as known: (S, A) a row for each of `log.states`, or (N, A) one for each step.
+        """Use known probabilities.
 
-        Columns follow `log.actions`.
+        Args:
+            log: The log they belong to.
+            pi: float64 (S, A), one row for each of `log.states`, or (N, A), one row for each step;
+                columns follow `log.actions`, and every row adds up to 1.
+
+        Returns:
+            The behaviour with these probabilities.
+
+        Raises:
+            ParameterError: `pi` has another shape, or its rows are not distributions.
+            LogError: A step of the log took an action whose given probability is 0.
+
+        Example:
+            >>> import dprl
+            >>> world = dprl.envs.dense_chain()  # its behaviour is known
+            >>> log = world.sample(100, seed=0)
+            >>> order = [world.actions.index(action) for action in log.actions]
+            >>> Behavior.given(log, world.behavior[:, order]).how
+            'given'
         """
         table = np.array(pi, np.float64)
         shapes = [(log.n_steps, log.n_actions)]
@@ -138,33 +179,74 @@ class Behavior:
         return cls(table, row, log.action, "given", False, log.digest())
 
     def took(self) -> Floats:
-        """float64 (N,): how likely what was done was."""
+        """The probability of the action that was taken, at each step.
+
+        Returns:
+            float64 (N,).
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> Behavior.fit(log).took().shape == (log.n_steps,)
+            True
+        """
         return np.asarray(self.table[self.row, self.action])
 
     @functools.cached_property
     def _tallies(self) -> tuple[Ints, Ints]:
-        """Steps of each row of the table (M,), and how often each action was taken there (M, A)."""
+        """Steps of each row of `table` (M,), and how often each action was taken (M, A)."""
         M, A = self.table.shape
         taken = np.bincount(self.row * A + self.action, minlength=M * A).reshape(M, A)
         return taken.sum(axis=1), taken
 
     @property
     def log_loss(self) -> float:
-        """Mean of -ln of the chance what was done was given; the smaller the better."""
+        """Mean of -ln of the probability of the action that was taken; smaller is better.
+
+        Returns:
+            A number from 0, in nats per step.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> 0 < Behavior.fit(log).log_loss < 0.5
+            True
+        """
         chance = np.maximum(self.took(), np.finfo(float).tiny)
         return float(-np.log(chance).mean())
 
     @property
     def misplaced(self) -> float:
-        """Probability given to the wrong actions, on average a step: 0 perfect, 1 all wrong."""
+        """Calibration error: the mean probability per step that was given to wrong actions.
+
+        Returns:
+            A number in [0, 1]: 0 is perfect, 1 is all wrong.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> Behavior.fit(log).misplaced < 0.05
+            True
+        """
         bins = self.calibration()
         off = np.abs(np.array(bins["happened"]) - np.array(bins["expected"])).sum()
         return float(off / (2 * len(self.row)))
 
     def calibration(self) -> Table:
-        """Of the actions given a chance of about p, how many were expected and how many happened.
+        """How often actions were expected and how often they happened, in bins of probability.
 
-        Steps times actions are sorted into ten equal bins of p.
+        Each action at each step is one case; the cases are sorted by their probability p into ten
+        equal bins.
+
+        Returns:
+            A table with one row per bin that is not empty: chance (the bin), times (cases),
+            expected (sum of p) and happened (cases in which the action was taken).
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> list(Behavior.fit(log).calibration().columns)
+            ['chance', 'times', 'expected', 'happened']
         """
         steps, taken = self._tallies
         place = np.minimum((self.table * BINS).astype(np.int64), BINS - 1).ravel()
@@ -191,7 +273,7 @@ class Behavior:
 
 
 def _by_counts(log: Log, fold: Ints, K: int) -> Floats:
-    """π̂_b (K·S, A): row k·S + s is said of s in fold k, by the other folds."""
+    """π̂_b (K·S, A): row k·S + s is for state s in fold k, counted in the other folds."""
     S, A = log.n_states, log.n_actions
     own = np.bincount((fold * S + log.codes()) * A + log.action, minlength=K * S * A)
     own = own.reshape(K, S, A)
@@ -201,7 +283,7 @@ def _by_counts(log: Log, fold: Ints, K: int) -> Floats:
 
 
 def _by_trees(log: Log, fold: Ints, K: int, trees: int, seed: int) -> Floats:
-    """π̂_b (N, A) at every step, by trees grown on the other folds."""
+    """π̂_b (N, A) at every step, from trees grown on the other folds."""
     from sklearn.ensemble import ExtraTreesClassifier
 
     x = np.asarray(log.features)

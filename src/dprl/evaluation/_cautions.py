@@ -1,4 +1,4 @@
-"""What to be wary of in an evaluation, in words."""
+"""The warnings of an evaluation, in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["wary_of"]
 
 
 def _may_change(policy: Any) -> bool:
-    """Whether it is a policy of DPRL's that may make changes somewhere."""
+    """Whether this is a policy of DPRL that may make a change somewhere."""
     if isinstance(policy, Policy):
         return bool((policy.kind == 2).any())
     return isinstance(policy, NeighborPolicy)
@@ -33,16 +33,19 @@ def wary_of(
     draws: int,
     cut: Cut | None,
 ) -> list[str]:
-    """What to be wary of.
+    """The warnings of an evaluation.
 
     Args:
-        facts: Of the evaluation.
-        policy: What was evaluated.
-        log: By which, as it was given.
-        undefined: Share of the draws in which nobody's weight was left.
+        facts: The facts of the evaluation (`Evaluation.facts`).
+        policy: The policy that was evaluated.
+        log: The log it was evaluated on, as it was given.
+        undefined: Share of the bootstrap draws in which all weights were 0.
         trouble: Why there is no model of values, in words; '' where there is one.
-        draws: How many there were.
+        draws: Number of bootstrap draws.
         cut: How cut episodes were treated.
+
+    Returns:
+        One sentence per warning.
     """
     unit, said = facts["unit"], []
     states = getattr(policy, "states", ())

@@ -1,9 +1,9 @@
-"""Spoken: what a policy says at every step of a log, and where it says nothing.
+"""Spoken: the decision of a policy at every step of a log, and where it defers.
 
-Any of dprl's policies, and any model through `dprl.CallablePolicy`. Labels are matched by name: a
-state the policy never saw is deferred by a policy that defers, and an action it does not know has
-probability 0 where it speaks. A policy's action that the log does not know gets a column of its
-own, behind the log's.
+This works for any policy of dprl, and for any model through `dprl.CallablePolicy`. Labels are
+matched by name. In a state that it never saw, a policy that can defer defers. An action that the
+policy does not know has probability 0 where the policy speaks. An action of the policy that is not
+in the log gets a column of its own, after the log's actions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 AT_ONCE = 1 << 16
-"""Steps asked about at a time."""
+"""Number of steps that a policy is asked about at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ class Spoken:
 
     Attributes:
         pi: float64 (M, A'), π(a|s) where the policy speaks, zeros where it defers; the log's
-            actions first, then those only the policy knows.
-        speaks: bool (M,).
-        changed: bool (M,), where the policy itself says that it changes usual practice; None for
-            a policy that knows no usual practice.
-        row: int64 (N,), the row of the above that each step has.
+            actions come first, then the actions that only the policy knows.
+        speaks: bool (M,), false where the policy defers.
+        changed: bool (M,), true where the policy itself records a change of usual practice; None
+            for a policy that does not know usual practice.
+        row: int64 (N,), the row of `pi`, `speaks` and `changed` that belongs to each step.
         actions: The A' action labels.
     """
 
@@ -53,11 +53,14 @@ class Spoken:
 
     @property
     def suggested(self) -> NDArray[np.int64]:
-        """int64 (M,): the most probable action, the first of equals; -1 where it defers."""
+        """int64 (M,): the most probable action (the first, if several are); -1 where it defers."""
         return np.where(self.speaks, self.pi.argmax(axis=1), -1)
 
     def changes(self, usual: NDArray[np.int64]) -> Bools:
-        """bool (N,): steps at which it changes usual practice; usual (N,) where it knows none."""
+        """bool (N,): the steps at which the policy changes usual practice.
+
+        `usual` (N,) is the usual action at each step, for a policy that does not know it.
+        """
         if self.changed is not None:
             return np.asarray(self.changed[self.row])
         suggested = self.suggested[self.row]
@@ -65,7 +68,7 @@ class Spoken:
 
 
 def spoken(policy: Any, log: Log) -> Spoken:
-    """What `policy` says at the steps of `log`."""
+    """The decisions of `policy` at the steps of `log`."""
     _check(policy, log)
     actions = (*log.actions, *(a for a in policy.actions if a not in set(log.actions)))
     place = {label: i for i, label in enumerate(actions)}
@@ -87,7 +90,10 @@ def spoken(policy: Any, log: Log) -> Spoken:
 
 
 def _said(policy: Any, states: Any) -> tuple[Floats, Bools, Bools | None]:
-    """π (k, A) in the policy's order, where it speaks (k,), where it changes (k,) or None."""
+    """π (k, A) in the policy's order of actions, where it speaks (k,), where it changes (k,).
+
+    The last is None for a policy that does not know usual practice.
+    """
     if isinstance(policy, CallablePolicy):
         choice = policy.choice(states)
         return np.eye(len(policy.actions))[choice], choice >= 0, None

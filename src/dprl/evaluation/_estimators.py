@@ -1,4 +1,4 @@
-r"""Seven estimates of what a policy is worth, from trajectories of another one.
+r"""Seven estimates of the value of a policy, from trajectories of another policy.
 
 Trajectory e has steps (s_t, a_t, r_t), t = 0..T-1, ratios ρ_t = π(a_t|s_t) / π_b(a_t|s_t), and
 ρ_t = 1 exactly where the policy defers; w_t = ρ_0 ⋯ ρ_t, w_{-1} = 1. Q̂ and V̂ are a model's values
@@ -13,14 +13,14 @@ With n trajectories and u_t = n w_t / ∑_e w_t:
     DR      mean of  v_0,   v_t = V̂(s_t) + ρ_t (r_t + γ v_{t+1} - Q̂(s_t, a_t))     (Jiang & Li 2016)
     WDR     mean of  ∑_t γ^t (u_t r_t + u_{t-1} V̂(s_t) - u_t Q̂(s_t, a_t))  (Thomas & Brunskill 2016)
 
-In ∑_e w_t of WPDIS and WDR a trajectory that has finished stays with its last weight: its return is
-known, and leaving it out would hand its share of the average to longer ones. At a deferred step the
-recursion of DR reads v_t = r_t + γ v_{t+1}: it passes through, and so does DM. Every sum runs
-backwards as returns do, so a policy that never speaks gets the mean return itself, to the last bit,
-from all seven.
+In the sum ∑_e w_t of WPDIS and WDR a finished trajectory keeps its last weight: its return is
+known, and leaving it out would give its share of the average to longer trajectories. At a deferred
+step the recursion of DR is v_t = r_t + γ v_{t+1}, and that of DM is the same. Every sum runs
+backwards, as returns are summed, so for a policy that never speaks all seven estimates are the mean
+return, to the last bit.
 
-Resampling: a draw gives every group a count (groups with replacement), and every mean and sum above
-is taken with these counts. The ratios and the model stay as they are.
+Resampling: a bootstrap draw takes groups with replacement, which gives every group a count, and
+every mean and sum above is taken with these counts. The ratios and the model stay as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from dprl._core.bootstrap import counts
 from dprl._core.compiled import compiled, in_parts
 
-__all__ = ["ESTIMATORS", "Weighted", "weigh"]
+__all__ = ["ESTIMATORS", "Weighted", "importance_weights"]
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ ESTIMATORS = ("IS", "WIS", "PDIS", "WPDIS", "DM", "DR", "WDR")
 IS, WIS, PDIS, WPDIS, DM, DR, WDR, BEHAVIOR = range(8)
 
 LARGEST = 1e100
-"""Weights (and the recursion of DR) end here: their squares must still be numbers."""
+"""Largest weight (and largest value in the recursion of DR): its square must be finite."""
 
 
 @compiled
@@ -58,7 +58,11 @@ def _weigh(
     w: Floats,
     single: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Fill w (N,) and what every trajectory says alone, single (E, 8); the weighted ones stay."""
+    """Fill w (N,) and single (E, 8): the estimates from each trajectory alone.
+
+    The columns of the normalised estimates (WIS, WPDIS, WDR), which need all trajectories, are left
+    as they are.
+    """
     for e in range(len(starts) - 1):
         begin, end = starts[e], starts[e + 1]
         weight = 1.0
@@ -109,7 +113,7 @@ def _resample(
             n += c
             for i in range(begin, end):
                 total[i - begin] += c * w[i]
-            left[end - begin] += c * w[end - 1]  # finished: its weight stays from here on
+            left[end - begin] += c * w[end - 1]  # a finished trajectory keeps its weight
         gone = 0.0
         for t in range(longest):
             gone += left[t]
@@ -137,23 +141,24 @@ def _resample(
                 sums[k] += c * single[e, k]
         for k in range(8):
             out[b, k] = sums[k] / (total[longest - 1] if k == WIS else n)
-        if total[longest - 1] == 0.0:  # nobody's weight is left: there is nothing to average
+        if total[longest - 1] == 0.0:  # all weights are 0: there is nothing to average
             out[b, WIS], out[b, WPDIS], out[b, WDR] = np.nan, np.nan, np.nan
 
 
 @dataclass(frozen=True, eq=False)
 class Weighted:
-    """Trajectories with their weights, ready to be averaged; made by `weigh`.
+    """Trajectories with their importance weights; made by `importance_weights`.
 
     Attributes:
-        starts: int64 (E + 1,).
-        group: int32 (E,), codes 0..G-1.
-        reward: float64 (N,).
-        gamma: Discount.
+        starts: int64 (E + 1,), the first row of each trajectory, and N at the end.
+        group: int32 (E,), group of each trajectory, codes 0..G-1.
+        reward: float64 (N,), reward of each step.
+        gamma: Discount per step.
         Q: float64 (N,), Q̂(s_t, a_t).
         V: float64 (N,), V̂(s_t).
-        w: float64 (N,), cumulative weights.
-        single: float64 (E, 8), what each trajectory says alone.
+        w: float64 (N,), cumulative weights w_t.
+        single: float64 (E, 8), the estimates from each trajectory alone (columns as in
+            `ESTIMATORS`, then the return); 0 for WIS, WPDIS and WDR, which need all trajectories.
     """
 
     starts: NDArray[np.int64]
@@ -167,18 +172,20 @@ class Weighted:
 
     @property
     def n_groups(self) -> int:
-        """G."""
+        """G, the number of groups."""
         return int(self.group.max()) + 1
 
     @property
     def final(self) -> Floats:
-        """float64 (E,): the weight of each whole trajectory."""
+        """float64 (E,): the weight of each whole trajectory, w at its last step."""
         return self.w[self.starts[1:] - 1]
 
     def estimates(self, weights: Floats | None = None) -> Floats:
         """float64 (B, 8): the seven estimates and the behaviour's mean return.
 
-        weights (B, G): how often each group counts; once each by default, and then B is 1.
+        Args:
+            weights: float64 (B, G), how often each group counts in each of B draws. Default None:
+                one draw (B = 1) in which every group counts once.
         """
         weights = np.ones((1, self.n_groups)) if weights is None else weights
         out = np.empty((len(weights), 8))
@@ -194,11 +201,11 @@ class Weighted:
         return out
 
     def draws(self, n: int, seed: int) -> Iterator[Floats]:
-        """n draws of the estimates by group, float64 (some, 8) at a time."""
+        """n bootstrap draws of the estimates, by group; yields parts, float64 (k, 8)."""
         return map(self.estimates, counts(self.n_groups, n, seed))
 
 
-def weigh(
+def importance_weights(
     starts: NDArray[np.int64],
     group: NDArray[np.int32],
     reward: Floats,
@@ -208,17 +215,20 @@ def weigh(
     Q: Floats,
     V: Floats,
 ) -> Weighted:
-    """Weigh trajectories.
+    """Give every trajectory its importance weights.
 
     Args:
-        starts: int64 (E + 1,), the first row of each trajectory, and N.
-        group: int32 (E,), codes 0..G-1 of who is resampled as one.
-        reward: float64 (N,).
-        gamma: Discount.
-        ratio: float64 (N,), π / π_b of what was done; 1 where the policy defers.
-        speaks: bool (N,), where it does not defer.
-        Q: float64 (N,), Q̂ of what was done.
-        V: float64 (N,), V̂; equal to Q where the policy defers.
+        starts: int64 (E + 1,), the first row of each trajectory, and N at the end.
+        group: int32 (E,), codes 0..G-1; the trajectories of a group are resampled together.
+        reward: float64 (N,), reward of each step.
+        gamma: Discount per step, in (0, 1].
+        ratio: float64 (N,), π / π_b of the action that was taken; 1 where the policy defers.
+        speaks: bool (N,), false where the policy defers.
+        Q: float64 (N,), Q̂ of the state and the action that was taken.
+        V: float64 (N,), V̂ of the state; equal to Q where the policy defers.
+
+    Returns:
+        The trajectories with their weights.
     """
     w, single = np.empty(len(reward)), np.zeros((len(starts) - 1, 8))
     _weigh(starts, reward, float(gamma), ratio, speaks, Q, V, w, single)

@@ -1,18 +1,18 @@
 r"""Off-policy evaluation: is the policy better than what we do, and how sure are we?
 
-Whatever the policy does not say is what the log did: at a deferred step the importance ratio is 1
-by definition, not by estimate, so only decisions the policy speaks about cost any certainty. See
-`dprl.evaluation._estimators` for the seven estimates, `dprl.evaluation._behavior` for π_b,
+Where the policy defers, it does what the log did: the importance ratio is 1 by definition, not by
+estimate, so only the steps at which the policy speaks add uncertainty. See
+`dprl.evaluation._estimators` for the seven estimates, `dprl.evaluation._behavior` for π_b, and
 `dprl.evaluation._values` for Q̂.
 
-The usual effective sample size counts trajectories the policy never touches, and they are many, so
-it is given a second time over those that reach a step at which the policy differs from practice
-(`dprl.evaluation._matters` says what that is), and a third time over those that reach a change.
+The usual effective sample size counts many trajectories that the policy does not change. So it is
+given a second time for those that reach a step at which the policy differs from practice
+(`dprl.evaluation._matters` says what that means), and a third time for those that reach a change.
 
-The intervals are percentiles of a bootstrap over groups; the ratios and Q̂ are not estimated anew in
-each draw. The page *What we found* says how often they cover the truth. DM has none: its error is
-the model's, which resampling trajectories does not show (an interval from it alone held the truth
-in 1 to 68 of 100 logs).
+The intervals are percentiles of a bootstrap over groups; the ratios and Q̂ are not estimated again
+in each draw. The page *What we found* says how often the intervals cover the truth. DM has no
+interval: its error is the model's, which resampling trajectories does not show (an interval from
+resampling alone held the truth in 1 to 68 of 100 logs).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._cautions import wary_of
 from dprl.evaluation._decisions import Spoken, spoken
-from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, weigh
+from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
 from dprl.evaluation._matters import differs, practice, reached, sample_size
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._values import evaluate_q
@@ -74,24 +74,46 @@ def evaluate(
     value_range: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """What a held-out log says a policy is worth, beside what was done in it.
+    """Estimate the value of a policy from a held-out log, beside the value of usual practice.
 
     Args:
-        policy: Any of dprl's, or `dprl.CallablePolicy` around what predicts.
-        log: Decisions the policy has not been made from.
-        gamma: Discount in (0, 1]; by default the policy's own.
-        behavior: How likely each action was: a `dprl.Behavior` of this log, or numbers as in
-            `Behavior.given`; by default estimated from the log.
-        cut: What to do with cut episodes, as for learners; by default as the policy was learned.
-        level: Of the intervals.
-        draws: Of the bootstrap.
-        seed: Of the bootstrap, the folds and the trees. Same seed, same numbers.
-        clip: An estimated probability below this is raised to it; given ones stay as they are.
-        values: Fit Q̂ and give the estimates that need it (DM, DR, WDR).
-        value_range: (lowest, highest) return there can be; by default what the policy's certificate
-            declares, else the returns in the log. An estimate outside of it is marked.
-        allow_seen: Evaluate even on a log the policy was made or chosen from, with a warning.
-        progress: Called with the stage's name and the share of it that is done.
+        policy: Any policy of dprl, or a `dprl.CallablePolicy` around a model that predicts actions.
+        log: A log that the policy was not made from.
+        gamma: Discount per step, in (0, 1]. Default None: the policy's own.
+        behavior: The probability of each action: a `dprl.Behavior` of this log, or numbers as for
+            `Behavior.given`. Default None: estimated from the log.
+        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
+            Default None: as when the policy was learned.
+        level: Coverage of the intervals, in (0, 1). Default 0.95.
+        draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
+        seed: Seed of the bootstrap, the folds and the trees, a whole number from 0. The same seed
+            gives the same numbers. Default 0.
+        clip: An estimated probability below this is raised to it; given ones stay as they are. In
+            [0, 1]. Default 0.01.
+        values: Whether to fit Q̂, which the estimates DM, DR and WDR need. Default True.
+        allow_seen: Whether to evaluate, with a warning, even on a log that the policy was made or
+            chosen from. Default False: such a log is refused.
+        value_range: (lowest, highest) return there can be; an estimate outside of it is marked.
+            Default None: the range in the policy's certificate, else that of the log's returns.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The estimates with their intervals, facts and warnings.
+
+    Raises:
+        ParameterError: An argument is outside its range, or no gamma is known.
+        PolicyError: The policy does not fit the log, or was made or chosen from it.
+        LogError: The log has fewer than two groups.
+
+    Example:
+        >>> import dprl
+        >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+        >>> evaluation = evaluate(policy, test, draws=200)
+        >>> round(evaluation["DR"]["difference"], 3)
+        0.108
+        >>> evaluation["DR"]["difference_low"] > 0
+        True
     """
     check_log(log)
     gamma, cut = _own(policy, gamma, cut)
@@ -102,7 +124,7 @@ def evaluate(
     said_before = (*refuse_seen(policy, log, allow_seen), *check_familiar(policy, log))
     tell = progress or (lambda stage, share: None)
 
-    # The rows that are left keep their old numbers in `time`.
+    # `time` keeps the original row numbers, for finding the rows that are left.
     near = policy.near() if isinstance(policy, NeighborPolicy) else None
     settled = settle(
         replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
@@ -127,7 +149,9 @@ def evaluate(
             trouble = error.what
     zero = np.zeros(settled.n_steps)
     Q, V = (zero, zero) if model is None else (model.Q, model.V)
-    weighted = weigh(settled.starts, settled.group, settled.reward, gamma, ratio, speaks, Q, V)
+    weighted = importance_weights(
+        settled.starts, settled.group, settled.reward, gamma, ratio, speaks, Q, V
+    )
 
     usual = known.table.argmax(axis=1)[known.row][rows]
     changed = said.changes(usual)
@@ -182,7 +206,7 @@ def evaluate(
 
 
 def _own(policy: Any, gamma: float | None, cut: Cut | None) -> tuple[float, Cut | None]:
-    """gamma and cut as asked, else the policy's own."""
+    """gamma and cut as given, or else the policy's own."""
     settings: Mapping[str, Any] = getattr(policy, "parameters", {})
     if gamma is None:
         gamma = settings.get("gamma")
@@ -197,7 +221,7 @@ def _own(policy: Any, gamma: float | None, cut: Cut | None) -> tuple[float, Cut 
 
 
 def _declared(policy: Any, gamma: float, given: Any) -> tuple[float, float] | None:
-    """The range of returns as declared: now, or when the policy was certified."""
+    """The range of returns as declared: in this call, or when the policy was certified."""
     if given is not None:
         return check_range(given)
     proved = getattr(policy, "certificate", None)
@@ -205,7 +229,7 @@ def _declared(policy: Any, gamma: float, given: Any) -> tuple[float, float] | No
 
 
 def _range(weighted: Weighted, declared: tuple[float, float] | None) -> dict[str, Any]:
-    """Where returns can lie: as declared, else where they do in the log."""
+    """The range of returns: as declared, or else from the smallest to the largest in the log."""
     G = weighted.single[:, BEHAVIOR]
     low, high = declared or (float(G.min()), float(G.max()))
     return {"lowest": low, "highest": high, "range": "declared" if declared else "log"}
@@ -226,7 +250,7 @@ def _behavior(given: Any, log: Log, seed: int) -> Behavior:
 def _digest(policy: Any) -> str | None:
     try:
         return str(policy.digest())
-    except (AttributeError, PolicyError):  # it lives in memory only
+    except (AttributeError, PolicyError):  # a policy that cannot be saved has no digest
         return None
 
 
@@ -236,7 +260,10 @@ def _digest(policy: Any) -> str | None:
 def _where_it_matters(
     weighted: Weighted, log: Log, apart: Bools, changed: Bools, never: Bools
 ) -> dict[str, Any]:
-    """Who reaches a step at which the policy differs, or a change; who follows; sample sizes."""
+    """How many groups reach a step at which the policy differs, and a change, and how many follow.
+
+    The effective sample sizes over all groups and over these go with them.
+    """
     here, here_too, ess = reached(weighted, log, apart, never)
     change, change_too, ess_change = reached(weighted, log, changed, never)
     return {
@@ -251,7 +278,7 @@ def _where_it_matters(
 
 
 def _not_offered(said: Spoken, log: Log, speaks: Bools) -> float:
-    """Share of the steps at which the policy speaks whose menu does not hold its suggestion."""
+    """Share of the steps at which the policy speaks and its suggestion was not on offer."""
     if log.available is None or log.menus is None or not speaks.any():
         return 0.0
     suggested = said.suggested[said.row[speaks]]
@@ -263,7 +290,7 @@ def _not_offered(said: Spoken, log: Log, speaks: Bools) -> float:
 def _suggested(
     known: Behavior, said: Spoken, rows: NDArray[np.int64], log: Log, speaks: Bools
 ) -> dict[str, float | None]:
-    """How often what is suggested was expected of the behaviour, and was done."""
+    """How often the suggested action was expected from the behaviour, and how often taken."""
     at = np.flatnonzero(speaks)
     if not len(at):
         return {"suggested_expected": None, "suggested_done": None}
@@ -285,7 +312,7 @@ def _intervals(
     speaks: bool,
     tell: Progress,
 ) -> tuple[dict[str, dict[str, float]], dict[str, float], float]:
-    """The estimates with their intervals, the behaviour's, and the share of undefined draws."""
+    """The estimates with intervals, usual practice with its interval, share of undefined draws."""
     point = weighted.estimates()[0]
     parts, done = [], 0
     tell("bootstrap", 0.0)
@@ -299,7 +326,7 @@ def _intervals(
 
     def ends(values: Floats) -> tuple[float, float]:
         good = values[~np.isnan(values)]
-        if len(values) - len(good) > tail * len(values):  # an end may be anywhere
+        if len(values) - len(good) > tail * len(values):  # too many undefined for an interval
             return np.nan, np.nan
         return percentiles(good, level)
 

@@ -1,23 +1,25 @@
-r"""Where a policy matters: at which steps it differs from practice, who reaches one, who follows.
+r"""Where a policy matters: the steps at which it differs from practice, who reaches and follows.
 
 A policy **differs** from practice at a step where it speaks and its action probabilities are not
 practice's there,
 
     ½ ∑_a | π(a|s) - practice(a|s) |  >  TOLERANCE
 
-or, where π puts everything on one action, where practice does not always take that one. So a
-confirmation differs too, wherever practice does the usual thing often but not always: to do it
-always is a change of what is done. Practice is the behaviour where it is given; else, for labels,
-the shares of actions in the state in this log, and for features what the trees say.
+If π puts all probability on one action, it differs where practice does not always take that action.
+So a confirmation differs too where practice takes the usual action often but not always: taking it
+always changes what is done. Practice is the given behaviour; where none is given, it is for labels
+the share of each action in the state in this log, and for features the estimate of the trees.
 
-A **change** is a step whose most probable action under π is not the usual one. It is counted apart.
+A **change** is a step at which the most probable action under π is not the usual one. Changes are
+also counted on their own.
 
-A **follower** reached a step at which the policy differs, and did nothing at any of them that the
-policy never does: took every suggestion, where it names one action.
+A **follower** reached a step at which the policy differs, and at no such step did anything that the
+policy never does. For a policy that names one action, a follower took every suggestion.
 
     ESS = (∑_g w_g)² / ∑_g w_g²      over all groups, and over those that reach such a step
 
-w_g is the weight of a group's trajectories together (in the second, of those that reach one).
+w_g is the sum of the weights of a group's trajectories (in the second case, of those trajectories
+that reach such a step).
 """
 
 from __future__ import annotations
@@ -40,13 +42,14 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 ROUNDING = 1e-9
-"""What TOLERANCE is where π puts everything on one action."""
+"""The tolerance, instead of TOLERANCE, where π puts all probability on one action."""
 
 
 def practice(known: Behavior, log: Log) -> tuple[Floats, Ints]:
-    """Practice in `log`: distributions (M, A), and the row of them that each step has.
+    """Practice in `log`: distributions (M, A), and the row of them for each step (N,).
 
-    An estimate for labels is smoothed and never 1; here the shares themselves are wanted.
+    For labels these are the plain shares of actions; the estimated behaviour is smoothed and never
+    exactly 1.
     """
     if not known.estimated or log.state is None:
         return known.table, known.row
@@ -56,7 +59,10 @@ def practice(known: Behavior, log: Log) -> tuple[Floats, Ints]:
 
 
 def differs(said: Spoken, table: Floats, row: Ints) -> Bools:
-    """bool (N,): steps at which the policy differs from practice: table (M, A), row (N,)."""
+    """bool (N,): the steps at which the policy differs from practice.
+
+    `table` (M, A) and `row` (N,) describe practice, as `practice` returns it.
+    """
     wide = np.zeros((len(table), len(said.actions)))
     wide[:, : table.shape[1]] = table
     tolerance = np.where(said.pi.max(axis=1, initial=0.0) < 1, TOLERANCE, ROUNDING)
@@ -70,9 +76,13 @@ def differs(said: Spoken, table: Floats, row: Ints) -> Bools:
 
 
 def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[int, int, float]:
-    """Groups that reach one of `steps` (N,), followers among them, and their effective sample size.
+    """Number of groups that reach one of `steps`, number of followers, effective sample size.
 
-    never (N,): steps at which what was done is something the policy never does.
+    Args:
+        weighted: The trajectories with their weights.
+        log: The log they come from.
+        steps: bool (N,), the steps that matter.
+        never: bool (N,), steps at which something was done that the policy never does.
     """
     G = len(log.groups)
     reaches = np.logical_or.reduceat(steps, log.starts[:-1])
@@ -86,7 +96,7 @@ def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[i
 
 
 def sample_size(weighted: Weighted, log: Log, episodes: Bools) -> float:
-    """The effective sample size of these episodes (E,), by group."""
+    """The effective sample size, by group, of the episodes where `episodes` (E,) is true."""
     final: Any = weighted.final
     total = np.bincount(log.group[episodes], weights=final[episodes], minlength=len(log.groups))
     w = total / max(float(total.max()), np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""Evaluation: what a held-out log says a policy is worth, how sure, and what to be wary of."""
+"""Evaluation: the estimated value of a policy, how sure it is, and warnings in words."""
 
 from __future__ import annotations
 
@@ -12,32 +12,43 @@ from dprl._core.table import Table, to_json_value
 __all__ = ["ENOUGH", "TOLERANCE", "Evaluation"]
 
 TOLERANCE = 0.01
-"""Probability that may lie elsewhere before a distribution counts as another than practice's."""
+"""Total variation distance above which a mixed policy counts as different from practice."""
 
 ENOUGH = 30
-"""Effective sample size where it matters below which no estimate should be leaned on."""
+"""With a smaller effective sample size where it matters, no estimate should be relied on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Seven estimates of a policy's value beside the behaviour's; made by `dprl.evaluate`.
+    """Seven estimates of a policy's value, beside that of usual practice; from `dprl.evaluate`.
 
     Attributes:
-        rows: estimator → difference (to usual practice), difference_low, difference_high, value,
-            value_low, value_high; NaN where an estimate does not exist.
-        behavior: What usual practice got: value, low, high.
+        rows: Estimator → its numbers in units of returns: difference (to usual practice),
+            difference_low, difference_high, value, value_low, value_high; NaN where an estimate
+            does not exist.
+        behavior: The value of usual practice, in units of returns: value, low, high.
         facts: Numbers beside the estimates: episodes, groups, steps; the shares of steps at which
-            the policy speaks (`spoken`), suggests another action than the usual one (`changed`) or
-            that one (`confirmed`), and at which its action probabilities differ from practice
-            (`differs`, see `dprl.evaluation._matters`); who reaches a step at which it differs and
-            who follows at all of them (`reached`, `followers`), the same for changes alone
-            (`reached_change`, `followers_change`); the effective sample size over all, over those
-            who reach a step at which it differs, and a change (`ess`, `ess_differs`,
-            `ess_change`); whether it mixes actions (`mixed`); the range of returns (`lowest`,
-            `highest`) and where it is from (`range`: "declared" or "log"); weights, clipping,
-            calibration.
-        warnings: What to be wary of, in words.
+            the policy speaks (`spoken`), suggests an action other than the usual one (`changed`) or
+            the usual one (`confirmed`), and at which its action probabilities differ from practice
+            (`differs`, see `dprl.evaluation._matters`); how many groups reach a step at which it
+            differs and how many of them follow the policy at all such steps (`reached`,
+            `followers`), the same for changes alone (`reached_change`, `followers_change`); the
+            effective sample size over all groups, over those that reach a step at which it differs,
+            and over those that reach a change (`ess`, `ess_differs`, `ess_change`); whether it
+            mixes actions (`mixed`); the range of returns (`lowest`, `highest`) and where it comes
+            from (`range`: "declared" or "log"); weights, clipping, calibration.
+        warnings: What a reader must be careful about, one sentence each.
         settings: gamma, level, draws, seed, cut, clip, and the digests of policy and log.
+
+    Example:
+        >>> import dprl
+        >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+        >>> evaluation = dprl.evaluate(policy, test, draws=200)
+        >>> sorted(evaluation.rows)
+        ['DM', 'DR', 'IS', 'PDIS', 'WDR', 'WIS', 'WPDIS']
+        >>> round(evaluation.behavior["value"], 3)
+        0.854
     """
 
     HOW: ClassVar[Mapping[str, str]] = {
@@ -49,7 +60,7 @@ class Evaluation:
         "DR": "the model, corrected by weights",
         "WDR": "the model, corrected by normalised weights",
     }
-    """The estimators in words."""
+    """Estimator → how it works, in a few words."""
 
     rows: Mapping[str, Mapping[str, float]]
     behavior: Mapping[str, float]
@@ -58,11 +69,24 @@ class Evaluation:
     settings: Mapping[str, Any]
 
     def __getitem__(self, estimator: str) -> Mapping[str, float]:
-        """One estimator's numbers: evaluation["DR"]["difference"]."""
+        """The numbers of one estimator, for example evaluation["DR"]["difference"]."""
         return self.rows[estimator]
 
     def table(self) -> Table:
-        """The estimates, one a row; the difference to usual practice is the headline."""
+        """The estimates, one row per estimator.
+
+        Returns:
+            A table with the columns estimator, difference (to usual practice), its interval, value,
+            its interval, behavior (the value of usual practice) and outside (see `outside`).
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.table()["estimator"]
+            ['IS', 'WIS', 'PDIS', 'WPDIS', 'DM', 'DR', 'WDR']
+        """
         names = list(self.rows)
         first = self.rows[names[0]]
         columns: dict[str, Any] = {"estimator": names}
@@ -86,9 +110,19 @@ class Evaluation:
 
     @property
     def outside(self) -> dict[str, str]:
-        """Estimator → what of its value lies outside the range of returns.
+        """Whether estimates lie outside the range of returns, where no true value can lie.
 
-        "value": the estimate itself; "interval": an end of its interval only; "": nothing.
+        Returns:
+            Estimator → "value" (the estimate itself lies outside), "interval" (only an end of its
+            interval does) or "" (nothing does).
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.outside["IS"], evaluation.outside["DR"]
+            ('interval', '')
         """
         low, high = self.facts["lowest"], self.facts["highest"]
         slack = 1e-9 * max(abs(low), abs(high), high - low)
@@ -111,27 +145,64 @@ class Evaluation:
         return f"the returns there can be ({f['lowest']:.4g} to {f['highest']:.4g}, {where})"
 
     def impossible(self) -> list[str]:
-        """What to say about estimates that lie outside the range of returns, if any does."""
+        """A warning about estimates that lie outside the range of returns.
+
+        Returns:
+            One sentence, or an empty list where no estimate lies outside.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.impossible()
+            []
+        """
         names = [name for name, what in self.outside.items() if what == "value"]
         if not names:
             return []
-        told = ", ".join(f"{name} ({self.rows[name]['value']:.3g})" for name in names)
+        listed = ", ".join(f"{name} ({self.rows[name]['value']:.3g})" for name in names)
         return [
-            f"outside {self._range}: {told}. No mean of returns lies there: the weights, or the "
+            f"outside {self._range}: {listed}. No mean of returns lies there: the weights, or the "
             "model, do not fit this log. Do not read them as values."
         ]
 
     @property
     def unit(self) -> str:
-        """What is resampled and counted as one: "episodes" or "groups"."""
+        """What is resampled and counted as one.
+
+        Returns:
+            "episodes", or "groups" where the log has groups of several episodes.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.unit
+            'episodes'
+        """
         return str(self.facts["unit"])
 
     def lines(self) -> list[str]:
-        """What stands beside the estimates, in sentences."""
+        """The facts beside the estimates, in sentences.
+
+        Returns:
+            Sentences on how often the policy speaks, how many follow it, the effective sample
+            sizes, the weights and the behaviour; an empty list for a policy that never speaks.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> print(evaluation.lines()[2])  # doctest: +ELLIPSIS
+            Effective sample size: 78.3 of 500 episodes overall, 27.0 of 289 where it matters ...
+        """
         f, unit = self.facts, self.unit
         if not f["spoken"]:
             return []
-        some = bool(f["reached_change"]) and f["differs"] > f["changed"]
+        show_changes = bool(f["reached_change"]) and f["differs"] > f["changed"]
         change = f" A change: {f['reached_change']:,} reach one, {f['followers_change']:,} of them "
         change += f"{self._followed}."
         size = f"; {f['ess_change']:.1f} of {f['reached_change']:,} that reach a change"
@@ -139,10 +210,10 @@ class Evaluation:
             self._speaks(),
             f"{f['reached']:,} of {f[unit]:,} {unit} reach a step at which it differs; "
             f"{f['followers']:,} of them {self._followed}."
-            f"{change if some else ''}",
+            f"{change if show_changes else ''}",
             f"Effective sample size: {f['ess']:.1f} of {f[unit]:,} {unit} overall, "
             f"{f['ess_differs']:.1f} of {f['reached']:,} where it matters (those that reach a step "
-            f"at which it differs){size if some else ''}.",
+            f"at which it differs){size if show_changes else ''}.",
             f"Weights: mean {f['mean_weight']:.3f} (1 is expected), largest "
             f"{f['largest_weight']:.3g}; {100 * f['clipped']:.1f} % of the probabilities behind "
             f"them were raised to {self.settings['clip']:g}.",
@@ -153,29 +224,29 @@ class Evaluation:
         ]
 
     def _speaks(self) -> str:
-        """How much it says, and how much of that is not what practice does already."""
+        """How often the policy speaks, and how often that differs from practice."""
         f = self.facts
-        said = (
+        sentence = (
             f"It speaks at {100 * f['spoken']:.1f} % of steps: at {100 * f['changed']:.1f} % it "
             f"changes the usual action, at {100 * f['confirmed']:.1f} % it confirms it. Its action "
             f"probabilities differ from practice at {100 * f['differs']:.1f} % of steps"
         )
         if f["mixed"]:
-            said += f" (by more than {TOLERANCE:g} in all)"
+            sentence += f" (by more than {TOLERANCE:g} in all)"
         if f["differs"] > f["changed"]:
-            said += ": doing the usual action always is a change of what is done"
-        return f"{said}."
+            sentence += ": doing the usual action always is a change of what is done"
+        return f"{sentence}."
 
     @property
     def _followed(self) -> str:
-        """What a follower did at the steps that count."""
+        """What a follower did at the steps at which the policy differs."""
         if self.facts["mixed"]:
             return "did nothing there that the policy never does"
         return "took the suggestion at every one they reached"
 
     def __str__(self) -> str:
-        said = [f"warning: {line}" for line in self.warnings]
-        parts = ["\n".join(lines) for lines in (self.lines(), said) if lines]
+        warned = [f"warning: {line}" for line in self.warnings]
+        parts = ["\n".join(lines) for lines in (self.lines(), warned) if lines]
         return "\n\n".join([str(self.table()), *parts])
 
     def _repr_html_(self) -> str:
@@ -184,7 +255,19 @@ class Evaluation:
         return pages.snippet("evaluation", evaluation=self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain data; None where an estimate does not exist."""
+        """All attributes as values that JSON can carry; None where an estimate does not exist.
+
+        Returns:
+            The keys estimates (one dict per estimator), behavior, facts, warnings and settings.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> list(evaluation.to_dict())
+            ['estimates', 'behavior', 'facts', 'warnings', 'settings']
+        """
         return {
             "estimates": to_json_value(self.table().to_dicts()),
             "behavior": to_json_value(dict(self.behavior)),
@@ -194,9 +277,40 @@ class Evaluation:
         }
 
     def to_json(self) -> str:
-        """Everything, as a JSON object."""
+        """The same as `to_dict`, as a JSON object.
+
+        Returns:
+            JSON text.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.to_json().startswith('{"estimates": [{"estimator": "IS"')
+            True
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def to_frame(self, backend: str = "pandas") -> Any:
-        """The estimates as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
+        """The table of estimates as a dataframe.
+
+        Args:
+            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe (pyarrow: a table) with one row per estimator.
+
+        Raises:
+            ParameterError: There is no such backend.
+            PackageError: The library is not installed.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> evaluation = dprl.evaluate(policy, test, draws=200)
+            >>> evaluation.to_frame("pyarrow").num_rows
+            7
+        """
         return self.table().to_frame(backend)

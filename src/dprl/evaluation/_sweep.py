@@ -1,15 +1,16 @@
-r"""Which n_min, which radius? Every setting fitted once, judged on the same held-out log.
+r"""Which n_min, which radius? Every setting is fitted once and judged on the same held-out log.
 
 A sweep fits the learner to `train` with each setting, evaluates each policy on `valid`, and shows
 what each would change, what that seems to be worth, and on how many followers the estimate rests.
-It chooses nothing by itself: `pick` takes a rule with a name and a sentence, which goes with the
-policy.
+It chooses nothing by itself: `pick` takes a rule with a name and a description, which are stored in
+the policy.
 
-The winner of a sweep is lucky. Its estimate on `valid` is the best of several noisy ones, and says
-too much by about as much as they are noisy. So a picked policy remembers both logs, and
-`dprl.evaluate` refuses them: judge it on episodes the sweep never saw.
+The winner of a sweep is lucky. Its estimate on `valid` is the best of several noisy ones, so it is
+too high by about as much as they vary. So a picked policy remembers both logs, and `dprl.evaluate`
+refuses them: judge it on episodes that the sweep never saw.
 
-What settings share is done once: evidence, neighbours within a radius, the behaviour of `valid`.
+Work that settings share is done once: evidence, neighbours within a radius, and the behaviour of
+`valid`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dprl._core.checks import check_choice, check_delta, check_range
 from dprl._core.table import Table, to_json_value
 from dprl.certificate._gate import gate
@@ -29,7 +28,8 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._evaluate import MODEL, evaluate
-from dprl.evaluation._result import ENOUGH, Evaluation
+from dprl.evaluation._result import Evaluation
+from dprl.evaluation._sweep_rules import RULES, or_lowest, row_of, setting_words
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
@@ -40,50 +40,33 @@ __all__ = ["RULES", "Sweep", "sweep"]
 Progress = Callable[[str, float], None]
 
 
-def _cautious(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["n_min"], -(row.get("radius") or 0.0)) if good else None
-
-
-def _lower_end(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["difference_low"],) if good else None
-
-
-def _bold(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["differs"],) if good else None
-
-
-_PASSES = (
-    f"whose interval of the difference lies above 0 and whose effective sample size where it "
-    f"matters is at least {ENOUGH}"
-)
-RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
-    "cautious": (f"the largest n_min (then the smallest radius) {_PASSES}", _cautious),
-    "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),
-    "bold": (f"the most steps at which it differs from practice, among settings {_PASSES}", _bold),
-}
-"""Name → the rule in words, and the rank of a row: None where it does not pass, largest first."""
-
-
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """What each setting would change, and what that seems to be worth; made by `dprl.sweep`.
 
     Attributes:
-        rows: One a setting: the setting, changes, confirmations, the shares of `valid`'s steps
-            deferred, changed and where the policy differs from practice, who reached such a step
-            and who followed, the effective sample size over all and where it matters, the
-            estimate, its interval, and what of its value lies outside the range of returns (see
-            `Evaluation.outside`); and, where asked for, how many suggestions are certified and the
-            gain certified for them.
+        rows: One row per setting: n_min (and radius), changes and confirmations (numbers of
+            states), the shares of `valid`'s steps that are deferred, changed, and at which the
+            policy differs from practice (`differs`), how many groups reached such a step and how
+            many followed, the effective sample size over all and where it matters, the estimated
+            difference with its interval in units of returns, and what lies outside the range of
+            returns (see `Evaluation.outside`). With `delta`, also the number of certified
+            suggestions and their certified gain.
         policies: The policy of each setting.
-        evaluations: Its evaluation on `valid`.
-        estimator: Which estimate the rows hold.
-        train: Digest of the log the policies were learned from.
-        valid: Digest of the log they were judged on.
-        sample: Of its groups, by which another log is known to share some (`dprl.logs._overlap`).
+        evaluations: The evaluation of each policy on `valid`.
+        estimator: The estimator that the rows show.
+        train: Digest of the log that the policies were learned from.
+        valid: Digest of the log that they were judged on.
+        sample: A sample of the groups of `valid`, by which `dprl.evaluate` recognises another log
+            that shares groups with it (`dprl.logs._overlap`).
+
+    Example:
+        >>> import dprl
+        >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+        >>> len(swept), swept.estimator
+        (2, 'DR')
     """
 
     rows: tuple[Row, ...]
@@ -98,7 +81,19 @@ class Sweep:
         return len(self.rows)
 
     def table(self) -> Table:
-        """One setting a row."""
+        """The rows as a table, one row per setting.
+
+        Returns:
+            A table; its columns are the keys of `rows`.
+
+        Example:
+            >>> import dprl
+            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+            >>> swept.table()["n_min"], swept.table()["changes"]
+            ([10, 40], [5, 2])
+        """
         first = self.evaluations[0]
         b, level = first.behavior, first.settings["level"]
         marked = any(row["outside"] for row in self.rows)
@@ -119,11 +114,35 @@ class Sweep:
         return self.table()._repr_html_()
 
     def to_json(self) -> str:
-        """The rows, and which logs they come from, as a JSON object."""
+        """The same as `to_dict`, as a JSON object.
+
+        Returns:
+            JSON text.
+
+        Example:
+            >>> import dprl
+            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+            >>> swept.to_json().startswith('{"estimator": "DR"')
+            True
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows, and which logs they come from, as plain data."""
+        """The rows, and the digests of the logs, as values that JSON can carry.
+
+        Returns:
+            The keys estimator, train, valid, behavior and settings (one dict per setting).
+
+        Example:
+            >>> import dprl
+            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+            >>> list(swept.to_dict())
+            ['estimator', 'train', 'valid', 'behavior', 'settings']
+        """
         return {
             "estimator": self.estimator,
             "train": self.train,
@@ -133,17 +152,56 @@ class Sweep:
         }
 
     def to_frame(self, backend: str = "pandas") -> Any:
-        """The rows as a dataframe of the library named: 'pandas', 'polars' or 'pyarrow'."""
+        """The rows as a dataframe.
+
+        Args:
+            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
+
+        Returns:
+            A dataframe (pyarrow: a table) with one row per setting.
+
+        Raises:
+            ParameterError: There is no such backend.
+            PackageError: The library is not installed.
+
+        Example:
+            >>> import dprl
+            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+            >>> swept.to_frame("pyarrow").num_rows
+            2
+        """
         return self.table().to_frame(backend)
 
     # -- choosing ----------------------------------------------------------------------------
 
     def pick(self, rule: str | Callable[[Sequence[Row]], int | None]) -> Any:
-        """The policy a stated rule chooses; it remembers the rule, and both logs.
+        """The policy that a stated rule chooses; the policy remembers the rule and both logs.
+
+        Settings pass the named rules if the interval of their difference lies above 0 and their
+        effective sample size where it matters is at least 30.
 
         Args:
-            rule: "cautious", "lower-end" or "bold" (`dprl.evaluation._sweep.RULES` says what they
-                mean), or a function of the rows that gives the place of one of them, or None.
+            rule: "cautious" (among settings that pass: the largest n_min, then the smallest
+                radius), "lower-end" (the largest lower end of the interval), "bold" (the most steps
+                at which it differs from practice); or a function that takes the rows and returns
+                the place of one of them, or None.
+
+        Returns:
+            The policy of the chosen setting.
+
+        Raises:
+            ParameterError: There is no such rule, or a function chose a row that does not exist.
+            PolicyError: No setting passes the rule, or the policy cannot store where it came from.
+
+        Example:
+            >>> import dprl
+            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+            >>> swept.pick("cautious").parameters["n_min"]
+            40
         """
         if isinstance(rule, str):
             if rule not in RULES:
@@ -158,10 +216,10 @@ class Sweep:
             name = getattr(rule, "__name__", "a function")
             words, chosen = (rule.__doc__ or "a rule of your own").strip(), rule(self.rows)
         if chosen is None:
-            best = max(self.rows, key=lambda row: _number(row["difference_low"]))
+            best = max(self.rows, key=lambda row: or_lowest(row["difference_low"]))
             raise PolicyError(
                 f"no setting passes the rule {name!r}: {words}.",
-                f"{_words(best)} comes closest, {best['difference']:+.3f} "
+                f"{setting_words(best)} comes closest, {best['difference']:+.3f} "
                 f"({best['difference_low']:+.3f} to {best['difference_high']:+.3f}), effective "
                 f"sample size {best['ess_differs']:.1f}",
                 "Keep to usual practice, or get more data.",
@@ -172,7 +230,7 @@ class Sweep:
         if not (is_dataclass(type(policy)) and hasattr(policy, "provenance")):
             raise PolicyError(
                 f"a {type(policy).__name__} cannot remember which logs it was chosen by.",
-                _words(self.rows[chosen]),
+                setting_words(self.rows[chosen]),
                 "Let fit(log) return one of dprl's policies, such as dprl.CallablePolicy(model, "
                 f"actions=log.actions); or take policies[{chosen}] of the sweep, and judge it on "
                 "episodes the sweep never saw.",
@@ -186,15 +244,34 @@ class Sweep:
     # -- the picture -------------------------------------------------------------------------
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """The trade-off as a matplotlib figure: gain, how much is said, on how many it rests.
+        """The settings as a matplotlib figure with three panels (needs the extra `plot`).
+
+        The panels: the difference to usual practice, the share of steps deferred, and the effective
+        sample size where it matters.
 
         Args:
-            path: Where to write it, .png, .svg or .pdf; its rows go beside it as .parquet.
+            path: File to write the figure to, .png, .svg or .pdf; the rows are written beside it as
+                .parquet. Default None: nothing is written.
+
+        Returns:
+            The figure.
+
+        Raises:
+            PackageError: matplotlib is not installed.
+
+        Example:
+            >>> import dprl
+            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
+            >>> len(swept.plot().axes)
+            3
         """
         from dprl._core import plot
+        from dprl.evaluation._sweep_figure import figure_of
 
         with plot.look():
-            figure = _figure(self)
+            figure = figure_of(self)
             if path is not None:
                 plot.save(figure, Path(path))
                 write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
@@ -225,22 +302,39 @@ def sweep(
         learner: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous`, a rival with these settings, or one of
             your own: anything with `fit(log)` that returns a policy and is a dataclass with these
             settings, or has a method `with_settings(n_min=...)` that returns such a learner.
-            Everything else about it stays.
-        train: What the policies are learned from.
-        valid: What they are judged on; no episode of `train`.
-        n_min: Values to try.
-        radius: Values to try, where states are features.
-        estimator: Which estimate the rows hold; DR by default, WPDIS without `values`.
-        behavior: Of `valid`, as in `dprl.evaluate`; estimated once by default.
-        level: Of the intervals.
-        draws: Of the bootstrap.
-        seed: Of the bootstrap, the folds and the trees.
-        clip: As in `dprl.evaluate`.
-        values: Fit Q̂ for every setting, which DM, DR and WDR need.
-        delta: Certify each policy on `train` too (`dprl.gate`), so that with probability 1 - delta
-            every claim of the sweep holds: it is shared among the settings.
-        value_range: Range of returns, which that needs.
-        progress: Called with the stage's name and the share of it that is done.
+            Its other settings stay as they are.
+        train: The log that the policies are learned from.
+        valid: The log that they are judged on; it must share no group with `train`.
+        n_min: Values of n_min to try.
+        radius: Values of the radius to try, for features. Default None: the learner's own.
+        estimator: The estimator that the rows show. Default None: "DR", or "WPDIS" where `values`
+            is False.
+        behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: estimated once.
+        level: Coverage of the intervals, in (0, 1). Default 0.95.
+        draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
+        seed: Seed of the bootstrap, the folds and the trees. Default 0.
+        clip: Least value of an estimated probability, as in `dprl.evaluate`. Default 0.01.
+        values: Whether to fit Q̂ for every setting, which DM, DR and WDR need. Default True.
+        delta: Certify each policy on `train` as well (`dprl.gate`); with probability 1 - delta all
+            certificates of the sweep hold, since delta is divided among the settings. Default None:
+            no certificates.
+        value_range: (lowest, highest) return there can be; required with `delta`. Default None.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The rows, policies and evaluations of all settings.
+
+    Raises:
+        ParameterError: An argument is outside its range, the learner lacks a setting, or `train`
+            and `valid` have too much in common.
+
+    Example:
+        >>> import dprl
+        >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        >>> swept = sweep(learner, train, valid, n_min=[10, 40], draws=100)
+        >>> [round(row["difference"], 2) for row in swept.rows]
+        [0.37, 0.08]
     """
     estimator = estimator or ("DR" if values else "WPDIS")
     usable = [e for e in ESTIMATORS if values or e not in MODEL]
@@ -276,7 +370,7 @@ def sweep(
             policy, valid, gamma=_gamma(learner, policy), behavior=behavior, level=level,
             draws=draws, seed=seed, clip=clip, values=values,
         )  # fmt: skip
-        row = {**setting, **_row(policy, found, estimator)}
+        row = {**setting, **row_of(policy, found, estimator)}
         if delta is not None:
             proved = gate(
                 policy, train, delta=delta / len(settings), value_range=value_range, seed=seed
@@ -302,82 +396,3 @@ def _gamma(learner: Any, policy: Any) -> float | None:
             do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
         )
     return own
-
-
-def _row(policy: Any, found: Evaluation, estimator: str) -> Row:
-    facts, estimate = found.facts, found[estimator]
-    summary = policy.summary() if hasattr(policy, "summary") else {}
-    summary = summary if isinstance(summary, Mapping) else {}
-    return {
-        "changes": summary.get("changes"),
-        "confirmations": summary.get("confirmations"),
-        "deferred": 1 - facts["spoken"],
-        "changed": facts["changed"],
-        "differs": facts["differs"],
-        "reached": facts["reached"],
-        "followers": facts["followers"],
-        "ess": facts["ess"],
-        "ess_differs": facts["ess_differs"],
-        "difference": estimate["difference"],
-        "difference_low": estimate["difference_low"],
-        "difference_high": estimate["difference_high"],
-        "outside": found.outside[estimator],
-    }
-
-
-def _number(value: float) -> float:
-    return -np.inf if np.isnan(value) else value
-
-
-def _words(row: Row) -> str:
-    radius = f", radius {row['radius']:g}" if "radius" in row else ""
-    return f"n_min {row['n_min']:g}{radius}"
-
-
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#777777")
-
-
-def _figure(found: Sweep) -> Any:
-    """Three panels over one setting, a line for each value of the other."""
-    from dprl._core import plot
-
-    radii = list(dict.fromkeys(row.get("radius") for row in found.rows))
-    n_mins = list(dict.fromkeys(row["n_min"] for row in found.rows))
-    x_name, lines_name = ("n_min", "radius") if len(n_mins) >= len(radii) else ("radius", "n_min")
-    ticks = sorted({row[x_name] for row in found.rows})
-    figure, axes = plot.grid(1, 3, width=3.6, height=3.2)
-    lines = [None] if radii == [None] else (radii if lines_name == "radius" else n_mins)
-    for k, value in enumerate(lines):
-        rows = [r for r in found.rows if value is None or r[lines_name] == value]
-        rows.sort(key=lambda r: r[x_name])
-        x = np.array([ticks.index(r[x_name]) for r in rows])
-        aside = x + 0.12 * (k - (len(lines) - 1) / 2)
-        y, low, high = (
-            np.array([r[key] for r in rows], float)
-            for key in ("difference", "difference_low", "difference_high")
-        )
-        look = {"color": COLORS[k % len(COLORS)], "marker": plot.MARKERS[k % 8], "ms": 4, "lw": 1.2}
-        label = None if value is None else f"{lines_name} {value:g}"
-        axes[0, 0].errorbar(
-            aside, y, yerr=np.abs([y - low, high - y]), capsize=2, label=label, **look
-        )
-        few = np.array([r["reached"] > 0 and r["ess_differs"] < ENOUGH for r in rows])
-        hollow = {**look, "mfc": "white", "lw": 0, "zorder": 3}
-        axes[0, 0].plot(aside[few], y[few], **hollow)
-        axes[0, 1].plot(x, [100 * r["deferred"] for r in rows], **look)
-        reached = np.array([r["reached"] > 0 for r in rows])
-        axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)
-    for axis in axes[0]:
-        axis.set_xticks(range(len(ticks)), [f"{t:g}" for t in ticks])
-        axis.set_xlabel(x_name)
-    plot.reference(axes[0, 0], 0.0, "usual practice")
-    plot.reference(axes[0, 2], ENOUGH, f"{ENOUGH}: less is too few")
-    axes[0, 0].set_title(f"difference to usual practice ({found.estimator})")
-    axes[0, 0].set_ylabel(f"hollow: rests on fewer than {ENOUGH}")
-    axes[0, 1].set_title("steps deferred, %")
-    axes[0, 1].set_ylim(-3, 103)
-    axes[0, 2].set_title("effective sample size where it matters")
-    axes[0, 2].set_ylim(bottom=0)
-    if len(lines) > 1:
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
-    return figure

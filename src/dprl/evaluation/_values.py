@@ -1,16 +1,17 @@
-r"""Fitted Q evaluation: what a policy is worth after a step, from the steps of another one.
+r"""Fitted Q evaluation: a model of the policy's values, learned from steps of usual practice.
 
     Q(s_t, a_t) = r_t + γ Q(s_{t+1}, a'),   a' = π(s_{t+1}), or what was done where π defers
 
-and 0 after an end. A policy that defers does what the log did, so there the observed next action
-is a draw of its own: no behaviour policy is needed.
+and 0 after an end. Where a policy defers it does what the log did, so the observed next action is a
+draw from the policy itself: no behaviour policy is needed.
 
 * Labels: the empirical semi-chain over the pairs that were seen, solved exactly (sparse). Where π
-  names a pair that was never seen, the observed next action stands in, and the pair's own value is
-  that of usual practice in its state (of the whole log, in a state never seen): a guess, counted.
+  names a pair that was never seen, the observed next action is used instead, and the pair gets the
+  value of usual practice in its state (for a state never seen, of the whole log). Such guesses are
+  counted.
 * Features: fitted Q-iteration on extremely randomised trees (see `dprl.learners.baselines.fitted`).
 
-Values are cross-fitted: what is said of a step comes from the groups of the other folds, so that a
+Values are cross-fitted: the values at a step come from the groups of the other folds, so that a
 step's own luck is in its reward and not in its Q̂ as well.
 """
 
@@ -38,17 +39,18 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 BACKUPS = 50
-"""At least so many, and as many as the longest episode has steps: fewer would cut values off."""
+"""Least number of iterations; as many as the longest episode has steps where that is more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """What a model says of every step.
+    """The model's values at every step.
 
     Attributes:
-        Q: float64 (N,), Q̂ of what was done.
+        Q: float64 (N,), Q̂ of the state and the action that was taken.
         V: float64 (N,), V̂ of the state; equal to Q where the policy defers.
-        guessed: bool (N,), where the policy names an action that the other folds never took there.
+        guessed: bool (N,), true where the policy names an action that the other folds never took
+            in that state (for features: never took at all).
     """
 
     Q: Floats
@@ -66,9 +68,20 @@ def evaluate_q(
     trees: int = 20,
     progress: Callable[[str, float], None] | None = None,
 ) -> Values:
-    """Cross-fitted values of the policy that says `said` at the steps of a settled log.
+    """Cross-fitted values of a policy at the steps of a settled log.
 
-    By default 5 folds for labels, and 2 for features, where every fold is some seconds' work.
+    Args:
+        log: A settled log.
+        said: The policy's decisions at the steps of the log.
+        gamma: Discount per step, in (0, 1].
+        folds: Number of folds. Default: 5 for labels, 2 for features (where a fold takes some
+            seconds).
+        seed: Seed of the folds and the trees. Default 0.
+        trees: Number of trees in each forest; for features only. Default 20.
+        progress: Called with "values" and the share of the folds that is done. Default None.
+
+    Returns:
+        The values at every step.
     """
     fold = folds_of(log, folds or (2 if log.state is None else 5), seed)
     rows = np.repeat(fold, log.lengths)
@@ -79,12 +92,12 @@ def evaluate_q(
         if progress is not None:
             progress("values", k / K)
         if log.state is not None:
-            found = tables(log, said, gamma, rows != k)
+            others = tables(log, said, gamma, rows != k)
         else:
-            found = forests(log, said, gamma, fold != k, trees=trees, seed=seed)
+            others = forests(log, said, gamma, fold != k, trees=trees, seed=seed)
         mine = rows == k
-        values.Q[mine], values.V[mine] = found.Q[mine], found.V[mine]
-        values.guessed[mine] = found.guessed[mine]
+        values.Q[mine], values.V[mine] = others.Q[mine], others.V[mine]
+        values.guessed[mine] = others.guessed[mine]
     return values
 
 
@@ -107,7 +120,7 @@ def tables(log: Log, said: Spoken, gamma: float, use: Bools) -> Values:
     to = place[state[before + 1][after] * A + action]
     weight = said.pi[said.row[before + 1][after], action]
     observed = place[pair[before + 1]]
-    to = np.where(to >= 0, to, observed[after])  # never seen: what was done stands in
+    to = np.where(to >= 0, to, observed[after])  # never seen: what was done is used instead
     silent = np.flatnonzero(~said.speaks[said.row[before + 1]])
     source = place[pair[before]]
     P = sparse.csr_array(
@@ -125,7 +138,7 @@ def tables(log: Log, said: Spoken, gamma: float, use: Bools) -> Values:
 
 
 def _ahead(said: Spoken, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs the policy may go on with at these steps: (which of the steps, action)."""
+    """The actions that the policy may take at these steps: (place in `rows`, action) pairs."""
     which, action = np.nonzero(said.pi[said.row[rows]])
     return which, action
 
@@ -138,12 +151,12 @@ def _spread(
     place: NDArray[np.int64],
     Q: Floats,
 ) -> Values:
-    """Q of the pairs seen → Q̂ and V̂ at every step, usual practice where a pair was not seen."""
+    """Q̂ and V̂ at every step from Q of the pairs seen; usual practice for a pair never seen."""
     state, A = log.codes(), len(said.actions)
-    here = Q[place[pair[use]]]
+    practised = Q[place[pair[use]]]
     visits = np.bincount(state[use], minlength=log.n_states)
-    usual = np.bincount(state[use], weights=here, minlength=log.n_states)
-    usual = np.where(visits > 0, usual / np.maximum(visits, 1), here.mean())
+    usual = np.bincount(state[use], weights=practised, minlength=log.n_states)
+    usual = np.where(visits > 0, usual / np.maximum(visits, 1), practised.mean())
     table = np.where(place >= 0, Q[place], np.repeat(usual, A)).reshape(-1, A)
     took = table[state, pair - state * A]
     pi = said.pi[said.row]
@@ -184,7 +197,7 @@ def forests(log: Log, said: Spoken, gamma: float, use: Bools, *, trees: int, see
 
 
 def _followed(log: Log, said: Spoken) -> Floats:
-    """π (N, A) with what was done where the policy defers."""
+    """π (N, A), with all probability on what was done where the policy defers."""
     pi = said.pi[said.row]
     silent = np.flatnonzero(~said.speaks[said.row])
     pi[silent, log.action[silent]] = 1.0

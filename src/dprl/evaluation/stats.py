@@ -1,10 +1,10 @@
-r"""Summaries of many values of one thing: mean, CVaR, IQM, and how sure they are.
+r"""Summaries of repeated measurements: mean, CVaR, IQM, and bootstrap intervals of them.
 
     CVaR_q = mean of the lowest ceil(q N) values        (what the unlucky datasets get)
     IQM    = mean of the middle half                    (Agarwal et al., NeurIPS 2021)
 
-Bootstrap errors resample whole values, within strata where strata are given, and depend on the seed
-alone. Everything works along the last axis of arrays of any shape.
+The bootstrap resamples whole values, within strata where strata are given; its result depends on
+the seed alone. Mean, CVaR and IQM work along the last axis of arrays of any shape.
 """
 
 from __future__ import annotations
@@ -38,12 +38,41 @@ def _values(values: ArrayLike) -> Floats:
 
 
 def mean(values: ArrayLike) -> Floats:
-    """Mean along the last axis."""
+    """Mean along the last axis.
+
+    Args:
+        values: Array of any shape with at least one value along the last axis, none missing.
+
+    Returns:
+        float64, the shape of `values` without the last axis.
+
+    Raises:
+        ParameterError: There is no value, or a value is missing (NaN).
+
+    Example:
+        >>> float(mean([1.0, 2.0, 6.0]))
+        3.0
+    """
     return np.asarray(_values(values).mean(axis=-1))
 
 
 def cvar(values: ArrayLike, share: float = 0.05) -> Floats:
-    """Mean of the lowest ceil(share · N) values along the last axis."""
+    """CVaR: the mean of the lowest ceil(share · N) values along the last axis.
+
+    Args:
+        values: Array of any shape with N values along the last axis, none missing.
+        share: Share of the values to average, in (0, 1]. Default 0.05.
+
+    Returns:
+        float64, the shape of `values` without the last axis.
+
+    Raises:
+        ParameterError: `share` is outside (0, 1], there is no value, or a value is missing.
+
+    Example:
+        >>> float(cvar([5.0, 1.0, 3.0, 9.0], share=0.5))
+        2.0
+    """
     check_number("share", share, "(0, 1]")
     array = _values(values)
     n = array.shape[-1]
@@ -52,7 +81,23 @@ def cvar(values: ArrayLike, share: float = 0.05) -> Floats:
 
 
 def iqm(values: ArrayLike) -> Floats:
-    """Mean of the middle half along the last axis: a quarter, rounded down, goes off each end."""
+    """Interquartile mean: the mean of the middle half along the last axis.
+
+    A quarter of the values (the number is rounded down) is left out at each end.
+
+    Args:
+        values: Array of any shape with at least one value along the last axis, none missing.
+
+    Returns:
+        float64, the shape of `values` without the last axis.
+
+    Raises:
+        ParameterError: There is no value, or a value is missing.
+
+    Example:
+        >>> float(iqm([100.0, 2.0, 4.0, -100.0]))
+        3.0
+    """
     array = np.sort(_values(values), axis=-1)
     off = array.shape[-1] // 4
     return np.asarray(array[..., off : array.shape[-1] - off].mean(axis=-1))
@@ -66,9 +111,27 @@ def bootstrap(
     repeats: int = 1_000,
     strata: ArrayLike | None = None,
 ) -> Floats:
-    """The statistic of `repeats` resamples of values (N,), float64 (repeats,).
+    """A statistic of many resamples of the values, drawn with replacement.
 
-    Values of one stratum are replaced by values of the same stratum.
+    Args:
+        values: float64 (N,), none missing.
+        statistic: A function that takes an array (repeats, N) and returns (repeats,), such as
+            `mean`, `cvar` or `iqm`.
+        seed: Seed of the resamples.
+        repeats: Number of resamples, at least 1. Default 1,000.
+        strata: Labels (N,); a value is replaced only by values with the same label. Default None:
+            one stratum.
+
+    Returns:
+        float64 (repeats,), the statistic of each resample.
+
+    Raises:
+        ParameterError: The values are not one-dimensional or some are missing, `repeats` is below
+            1, or the strata do not fit the values.
+
+    Example:
+        >>> bootstrap([1.0, 2.0, 6.0], mean, seed=0, repeats=4).shape
+        (4,)
     """
     array = _values(values)
     if array.ndim != 1:
@@ -95,7 +158,27 @@ def interval(
     repeats: int = 1_000,
     strata: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the statistic of values (N,)."""
+    """Percentile bootstrap interval of a statistic.
+
+    Args:
+        values: float64 (N,), none missing.
+        statistic: A function as in `bootstrap`.
+        seed: Seed of the resamples.
+        level: Coverage that the interval aims at, in (0, 1). Default 0.95.
+        repeats: Number of resamples, at least 1. Default 1,000.
+        strata: Labels (N,) as in `bootstrap`. Default None.
+
+    Returns:
+        The lower and the upper end.
+
+    Raises:
+        ParameterError: `level` is outside (0, 1), or `bootstrap` refuses the values.
+
+    Example:
+        >>> low, high = interval([1.0, 2.0, 3.0, 4.0], mean, seed=0)
+        >>> 1.0 <= low < 2.5 < high <= 4.0
+        True
+    """
     check_level(level)
     draws = bootstrap(values, statistic, seed=seed, repeats=repeats, strata=strata)
     return percentiles(draws, level)

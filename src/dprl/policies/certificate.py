@@ -5,37 +5,65 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
+from dprl.policies._certificate_parts import (
+    KINDS,
+    LOWER,
+    NOTE,
+    ORDER,
+    are_cells,
+    are_numbers,
+    cell_lines,
+    down,
+    is_row,
+)
 
 __all__ = ["KINDS", "Certificate", "down"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A claim about every suggestion of a policy, what it rests on, and what it is worth.
+    """A claim about every suggestion of a policy, its assumptions, and what the policy gains.
+
+    `dprl.gate` makes it, and it is saved with the policy.
 
     Attributes:
-        mode: "swap-split", "split" or "in-sample": which returns proposed and which certified.
-        delta: The claim may fail with at most this probability.
-        margin: What an advantage had to exceed, in units of returns.
-        value_range: Lowest and highest return there can be, stated beforehand.
-        gamma: Discount of the returns.
-        groups: Independent groups (episodes, where no group was given) in the log.
-        tested: Pairs the level was shared among (in each half, for a split).
-        rows: One an issued suggestion: state, kind, usual, suggested, n, others (trajectories of
-            the certifying part at first visits), difference (E x - E y, estimated there), low (its
-            lower bound), advantage_low (lower bound of the advantage), log10_e (of the e-value of
-            "no benefit").
-        gain: Certified lower bound on ρ(π) - ρ(b); None where it was not computed.
+        mode: "swap-split", "split" or "in-sample": which part of the log proposed suggestions and
+            which part certified them.
+        delta: Probability with which the claim may fail, in (0, 1).
+        margin: The advantage that each suggestion had to exceed, in units of returns.
+        value_range: (lowest, highest) return there can be, stated beforehand.
+        gamma: Discount of the returns, per step.
+        groups: Number of independent groups (episodes, where no group was given) in the log.
+        tested: Number of pairs that the level was divided among, for each part that certified.
+        rows: One row per issued suggestion, with the keys state, kind ("change" or
+            "confirmation"), usual, suggested, n and others (trajectories of the certifying part
+            that took the suggestion at their first visit, and that did not), difference (E x - E y
+            as estimated there), low (its lower bound), advantage_low (lower bound of the
+            advantage) and log10_e (logarithm, base 10, of the e-value of "no benefit").
+        gain: Certified lower bound on ρ(π) - ρ(b), in units of returns; None where it was not
+            computed.
         bounds: What other bounds would say: name → lower bound (None: minus infinity).
-        assumptions: What the claim rests on.
+        assumptions: The assumptions of the claim, one sentence each.
         log: Digest of the log.
-        notes: What a reader must know besides.
-        cells: For numeric features: radius, eps_star, refuted, sensitivity; empty for labels.
+        notes: Further sentences that a reader must know.
+        cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; empty for
+            labelled states.
+
+    Raises:
+        PolicyError: The parts do not make a certificate.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+        >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+        >>> certificate = dprl.gate(learner, log, delta=0.05, value_range=(0, 1)).certificate
+        >>> certificate.issued
+        {'fever': 'antibiotics', 'worse': 'fluids'}
     """
 
     mode: str
@@ -59,21 +87,21 @@ class Certificate:
 
         ok = (
             self.mode in ("swap-split", "split", "in-sample")
-            and _numbers(self.delta, self.margin, self.gamma, *self.value_range)
+            and are_numbers(self.delta, self.margin, self.gamma, *self.value_range)
             and 0 < self.delta < 1
             and self.margin >= 0
             and 0 < self.gamma <= 1
             and len(self.value_range) == 2
             and self.value_range[0] < self.value_range[1]
-            and _numbers(self.groups, *self.tested)
-            and all(_is_row(row) for row in self.rows)
+            and are_numbers(self.groups, *self.tested)
+            and all(is_row(row) for row in self.rows)
             and len({row["state"] for row in self.rows}) == len(self.rows)
-            and (self.gain is None or (_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
-            and all(v is None or _numbers(v) for v in self.bounds.values())
+            and (self.gain is None or (are_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
+            and all(v is None or are_numbers(v) for v in self.bounds.values())
             and all(isinstance(x, tuple) for x in (self.rows, self.assumptions, self.notes))
             and bool(self.assumptions)
             and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
-            and _are_cells(self.cells)
+            and are_cells(self.cells)
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
@@ -83,22 +111,70 @@ class Certificate:
 
     @property
     def trivial(self) -> float:
-        """The bound that needs no data: no policy is worse than another by more."""
+        """The bound that needs no data: no policy is worse than another by more than this.
+
+        Returns:
+            lowest - highest return, a number below 0.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.trivial
+            -1.0
+        """
         return self.value_range[0] - self.value_range[1]
 
     @property
     def vacuous(self) -> bool:
-        """Whether nothing is claimed: no suggestion could be certified."""
+        """Whether nothing is claimed, because no suggestion could be certified.
+
+        Returns:
+            True where the certificate has no rows.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.vacuous
+            False
+        """
         return not self.rows
 
     @property
     def issued(self) -> dict[Label, Label]:
-        """State → suggested action, of everything it covers."""
+        """The certified suggestions.
+
+        Returns:
+            State → suggested action.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.issued["fever"]
+            'antibiotics'
+        """
         return {row["state"]: row["suggested"] for row in self.rows}
 
     @property
     def claim(self) -> str:
-        """The claim in one or two sentences."""
+        """The claim in one or two sentences.
+
+        Returns:
+            English text; it begins with VACUOUS where nothing is claimed.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> print(certificate.claim)  # doctest: +ELLIPSIS
+            With probability at least 95 %, all 2 suggestions below are true improvements on ...
+        """
         if self.vacuous:
             return (
                 "VACUOUS: no suggestion is certified, so none is made. The policy is usual "
@@ -117,7 +193,19 @@ class Certificate:
 
     @property
     def sure(self) -> str:
-        """1 - δ in words, never more than it is."""
+        """The probability 1 - δ as text, rounded down.
+
+        Returns:
+            A percentage such as "95 %", or "1 - δ" for a very small δ.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.sure
+            '95 %'
+        """
         if self.delta < 1e-4:
             return f"1 - {self.delta:g}"
         return f"{math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4:g} %"
@@ -125,14 +213,28 @@ class Certificate:
     def restricted(self, states: Iterable[Label]) -> Certificate:
         """The certificate of the policy that keeps only its suggestions in these states.
 
-        The claim holds for all suggestions at once, so it holds for fewer. The gain was certified
-        for all of them together; for fewer it is only known to be at least 0.
+        The claim holds for all suggestions at once, so it holds for fewer of them. The gain was
+        certified for all of them together; for fewer it is only known to be at least 0.
+
+        Args:
+            states: The state labels (or cell numbers) to keep; others that it has are left out.
+
+        Returns:
+            The restricted certificate; the same object where nothing is left out.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.restricted(["fever"]).issued
+            {'fever': 'antibiotics'}
         """
         keep = set(states)
         rows = tuple(row for row in self.rows if row["state"] in keep)
         if len(rows) == len(self.rows):
             return self
-        said = (
+        note = (
             f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions; the gain of "
             "fewer is at least 0, and was not bounded again."
         )
@@ -141,15 +243,27 @@ class Certificate:
             self,
             rows=rows,
             gain=0.0 if rows else None,
-            notes=(*self.notes, said),
-            bounds={},  # they were about all of them
+            notes=(*self.notes, note),
+            bounds={},  # they were about all suggestions together
             cells={k: v for k, v in self.cells.items() if k not in gone},
         )
 
     # -- for people and files ------------------------------------------------------------------
 
     def table(self) -> Table:
-        """The certified suggestions, the largest bound first."""
+        """The certified suggestions, those with the largest lower bound first.
+
+        Returns:
+            A table with one row per suggestion; its columns are the keys of `rows`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.table()["suggested"]
+            ['antibiotics', 'fluids']
+        """
         rows = sorted(self.rows, key=lambda r: -r["low"])
         return Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in ORDER},
@@ -159,7 +273,19 @@ class Certificate:
         )
 
     def comparison(self) -> Table:
-        """The certified gain beside what other bounds would say."""
+        """The certified gain beside the values of other bounds.
+
+        Returns:
+            A table with the columns bound, value (in units of returns) and vacuous.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.comparison()["bound"]
+            ['this certificate', 'Theorem 1, as published', 'Theorem 1, sound']
+        """
         names, values = list(self.bounds), list(self.bounds.values())
         if self.gain is not None:
             names, values = ["this certificate", *names], [self.gain, *values]
@@ -174,14 +300,44 @@ class Certificate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values; `from_dict` reads it back."""
+        """All attributes as values that JSON can carry; `from_dict` reads them back.
+
+        Returns:
+            Attribute name → value, and the claim, vacuous and trivial.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> Certificate.from_dict(certificate.to_dict()).issued == certificate.issued
+            True
+        """
         facts = {f.name: getattr(self, f.name) for f in fields(self)}
         result: dict[str, Any] = to_json_value(facts)
         return {**result, "claim": self.claim, "vacuous": self.vacuous, "trivial": self.trivial}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """A certificate from its plain values; anything odd is a PolicyError."""
+        """A certificate from the result of `to_dict`.
+
+        Args:
+            facts: Attribute name → value; other names are ignored.
+
+        Returns:
+            The certificate.
+
+        Raises:
+            PolicyError: The values do not make a certificate.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> Certificate.from_dict(certificate.to_dict()).delta
+            0.05
+        """
         names = {f.name for f in fields(cls)}
         given: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in facts.items() if k in names
@@ -192,8 +348,20 @@ class Certificate:
             raise PolicyError("a certificate cannot be made of these parts.") from None
 
     def cell_lines(self) -> list[str]:
-        """What a certificate over cells of features says besides; nothing for labels."""
-        return _cell_lines(self.cells) if self.cells else []
+        """Sentences that only a certificate over cells of numeric features has.
+
+        Returns:
+            The sentences; an empty list for labelled states.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.cell_lines()
+            []
+        """
+        return cell_lines(self.cells) if self.cells else []
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
@@ -213,89 +381,3 @@ class Certificate:
 
     def __repr__(self) -> str:
         return f"<Certificate: {len(self.rows):,} suggestions, δ = {self.delta:g}>"
-
-
-KINDS: Final = ("defer", "confirmation", "change")
-ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
-         "advantage_low", "log10_e")  # fmt: skip
-ROW = set(ORDER)
-LOWER = ("low", "advantage_low")
-NOTE = (
-    "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
-    "did not, on the\npart of the log that certified it; low: its lower bound, for all rows at "
-    "once. log10_e: the evidence against\n'no benefit', in powers of ten."
-)
-
-
-def down(value: float) -> float:
-    """A lower bound as it is printed: rounded down, to thousandths or to four digits."""
-    if not value:
-        return 0.0
-    digits: int = 3 if abs(value) >= 1e-3 else 3 - math.floor(math.log10(abs(value)))
-    return float(math.floor(value * 10.0**digits + 1e-9) / 10.0**digits)
-
-
-def _numbers(*values: Any) -> bool:
-    """Whether all are finite numbers."""
-    return all(
-        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
-    )
-
-
-def _is_row(row: Any) -> bool:
-    """Whether this is one certified suggestion."""
-    if not (isinstance(row, Mapping) and set(row) >= ROW and row["kind"] in KINDS):
-        return False
-    labels = (row["state"], row["usual"], row["suggested"])
-    counts = (row["n"], row["others"])
-    return (
-        all(isinstance(label, str | int) for label in labels)
-        and all(isinstance(n, int) and n >= 0 for n in counts)
-        and _numbers(*(row[name] for name in ("difference", "low", "advantage_low", "log10_e")))
-    )
-
-
-def _are_cells(cells: Any) -> bool:
-    """Whether these are facts about cells, or none."""
-    if not isinstance(cells, Mapping):
-        return False
-    if not cells:
-        return True
-    more = cells.get("sensitivity", ())
-    return (
-        _numbers(*(cells.get(k, -1) for k in ("radius", "centres", "eps_star", "refuted")))
-        and isinstance(more, list | tuple)
-        and all(
-            isinstance(m, Mapping)
-            and _numbers(m.get("radius"), m.get("suggestions"))
-            and (m.get("gain") is None or _numbers(m.get("gain")))
-            for m in more
-        )
-    )
-
-
-def _cell_lines(cells: Mapping[str, Any]) -> list[str]:
-    """What a certificate over cells of features says besides."""
-    lines = [
-        f"States are cells of radius {cells['radius']:g} around {cells['centres']:,} centres; "
-        "farther from all of them it defers.",
-    ]
-    if cells.get("eps_star") is not None:
-        shown = (
-            f"the data prove differences of {down(cells['refuted']):.4g} (at a level δ of its own)"
-            if cells.get("refuted")
-            else "the data prove no difference there"
-        )
-        lines.append(
-            "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
-            f"by less than eps* = {down(cells['eps_star']):.4g}; {shown}. The gain is for no "
-            "difference at all."
-        )
-    for row in cells.get("sensitivity", ()):
-        gain = "–" if row["gain"] is None else f"{down(row['gain']):.4g}"
-        lines.append(
-            f"  with radius {row['radius']:g}: {row['suggestions']:,} suggestions, gain >= {gain}"
-        )
-    if cells.get("sensitivity"):
-        lines.append("  (each at its own δ: not to choose the radius by)")
-    return lines

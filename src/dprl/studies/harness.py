@@ -1,9 +1,9 @@
-"""Running an experiment: tasks in processes, resumable, the same rows whatever the workers.
+"""Running an experiment: tasks in processes, resumable, with the same rows for any worker count.
 
-An experiment is its settings (data), `run(setting)` → rows, a summary and a figure. Each task's
-rows go to a file of their own, named by the task's content, as soon as they exist: a run that was
-killed goes on where it was (with the same code; with other code it starts anew). At the end all
-rows are put together in the order of the settings.
+An experiment has settings (data), `run(setting)` → rows, a summary and a figure. The rows of each
+task go to a file of its own, named by the content of the task, as soon as they exist. So a run that
+was killed continues where it was (with the same code; with other code it starts again). At the end
+all rows are put together in the order of the settings.
 
     OUT/rows.parquet      every row, with settings and seeds
     OUT/summary.csv, .md  the table
@@ -48,16 +48,16 @@ def _whole(table: Table) -> Table:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What `dprl reproduce NAME` does.
+    """An experiment that `dprl reproduce NAME` runs.
 
     Attributes:
-        name: Its name.
-        question: What it asks, in one sentence.
-        settings: (quick, seed) → the tasks, each plain JSON-able data with its seeds.
-        run: A task → its rows. A function of the task alone.
-        summary: Rows → the table people read.
+        name: Its name on the command line.
+        question: The question it answers, in one sentence.
+        settings: (quick, seed) → the tasks; each is data that JSON can carry, with its seeds.
+        run: A task → its rows; the rows depend on the task alone.
+        summary: Rows → the table that people read.
         figure: Rows → a matplotlib figure.
-        brief: The summary → what fits a screen; the summary itself by default.
+        brief: Summary → a table that fits on a screen. Default: the summary itself.
     """
 
     name: str
@@ -83,12 +83,12 @@ class Result:
 RESULTS = (
     "rows.parquet", "summary.csv", "summary.md", "settings.json", "figure.png", "figure.svg",
 )  # fmt: skip
-"""The files an experiment leaves in its folder."""
+"""The files that an experiment writes into its folder."""
 
 
 @functools.cache
 def _code() -> str:
-    """A digest of this package's own source: rows of other code are not gone on with."""
+    """A digest of this package's source: a run is not continued with other code."""
     home = Path(__file__).parent.parent
     total = hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
@@ -104,7 +104,7 @@ def _task_name(experiment: Experiment, setting: Setting) -> str:
 
 
 def _readable(path: Path) -> bool:
-    """Whether a task's rows are there and whole."""
+    """Whether the file of a task's rows exists and is complete."""
     import duckdb
 
     if not path.exists():
@@ -117,7 +117,7 @@ def _readable(path: Path) -> bool:
 
 
 def _work(experiment: Experiment, setting: Setting, path: Path) -> None:
-    """One task, in a process of its own kind."""
+    """Run one task, in a worker process."""
     write_rows(experiment.run(setting), path)
 
 
@@ -130,21 +130,21 @@ def reproduce(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Run what is missing of an experiment, then write its rows, table and figure.
+    """Run the missing tasks of an experiment, then write its rows, table and figure.
 
     Args:
-        experiment: What to run.
-        folder: Where its files go; tasks finished there before are not run again.
-        quick: A small version of it, in about a minute.
-        seed: Everything random follows from it.
-        workers: Processes; by default the cores at hand. The rows do not depend on it.
-        progress: Called with the stage's name and the share of it that is done.
+        experiment: The experiment.
+        folder: Folder for its files; tasks that were finished there before are not run again.
+        quick: Whether to run a small version, which takes about a minute.
+        seed: Seed of everything random.
+        workers: Number of processes. Default: the number of cores. The rows do not depend on it.
+        progress: Called with the name of the stage and the share of it that is done.
     """
     if workers is not None:
         check_whole("workers", workers, 1)
     check_seed(seed)
     check_target(*(folder / name for name in RESULTS))
-    plot.ready()  # before hours of rows, not after
+    plot.ready()  # checked before hours of work, not after
     settings = list(experiment.settings(quick, seed))
     parts = folder / "parts"
     parts.mkdir(parents=True, exist_ok=True)
@@ -161,9 +161,9 @@ def reproduce(
 
 
 def _go_with_parent() -> None:
-    """A worker whose parent was killed ends at once; by itself it would wait for work for ever.
+    """End this worker at once when its parent is killed; else it would wait for work for ever.
 
-    Ctrl-C reaches all processes of a terminal: it is the parent who hears it, and ends the workers.
+    Ctrl-C reaches all processes of a terminal: the workers ignore it, and the parent ends them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -204,7 +204,7 @@ def _run_all(
                 say(experiment.name, done / total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            # Tasks under way may take minutes, and what they leave is whole: no need to wait.
+            # Running tasks may take minutes; their files are complete or absent: no need to wait.
             for worker in set(multiprocessing.active_children()) - others:
                 worker.kill()
             raise

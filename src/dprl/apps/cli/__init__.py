@@ -1,1 +1,1 @@
-"""The command line: one module a command, put together in `main`."""
+"""The command line: one module per command or group of commands; `main` puts them together."""

@@ -1,4 +1,4 @@
-"""A file of states in, the same file with a suggestion on every row out."""
+"""`dprl act`: reads a file of states and writes it again with a suggestion on every row."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ __all__ = ["Answered", "answer"]
 
 
 class Answered:
-    """States read, answered, and ready to be written in the order they came.
+    """States with their answers, ready to be written in the order they came.
 
-    `guessed` names the lone column that was taken for the states under another name than theirs.
+    `guessed` names the only column of the file, where it was taken for the states although it has
+    another name.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ def answer(
 ) -> Answered:
     """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
 
-    `column` holds the states (by default the one the policy was fitted on); `added` is what the
-    column of answers will be called. With `partitions` the file's folders give columns too.
+    `column` names the column of states (by default the one that the policy was fitted on); `added`
+    is the name of the new column of answers. With `partitions`, folders named NAME=VALUE are read
+    as columns too.
     """
     if source != "-":
         return _answer(policy, TableFile(source, partitions=partitions), column, added)
     with tempfile.TemporaryDirectory() as folder:
-        name = Path(folder) / "standard input.csv"  # as messages will call it
+        name = Path(folder) / "standard input.csv"  # the name used in messages
         with name.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
         return _answer(policy, TableFile(str(name)), column, added)

@@ -1,4 +1,4 @@
-"""What a command says: results on one stream, the rest on the other, progress on a terminal."""
+"""What a command prints: results to standard output, everything else to the error stream."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def complain(line: str) -> None:
 
 
 def caution(said: Iterable[str]) -> None:
-    """Print what was warned about to the error stream."""
+    """Print warnings to the error stream."""
     for line in said:
         complain(f"warning: {line}")
 
@@ -48,7 +48,7 @@ def head(table: Table, rows: int = 20) -> str:
 
 @contextlib.contextmanager
 def warned() -> Iterator[list[str]]:
-    """Collect what would be warned about, as plain lines."""
+    """Collect warnings as plain lines instead of printing them."""
     said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -58,7 +58,7 @@ def warned() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
-    """A bar on the error stream, where that is a terminal."""
+    """A progress bar on the error stream, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda stage, share: None
         return
@@ -82,7 +82,7 @@ def progress() -> Iterator[Progress]:
 
 
 def refuse(error: Exception, kind: str, as_json: bool, code: int, shown: bool = False) -> int:
-    """Say what went wrong: to people on the error stream, to machines on the other."""
+    """Say what went wrong: as text on the error stream, or as JSON on standard output."""
     if as_json:
         parts = {k: str(getattr(error, k, "")) for k in ("what", "where", "do")}
         what = parts["what"] or str(error)

@@ -1,4 +1,4 @@
-"""The main job from end to end, on data the package makes itself."""
+"""`dprl demo`: the main job from end to end, on data that the package makes itself."""
 
 from __future__ import annotations
 

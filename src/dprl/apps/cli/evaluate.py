@@ -23,9 +23,9 @@ from dprl.errors import ParameterError
 
 __all__ = ["evaluate", "gate", "report", "split", "sweep"]
 
-Level = Annotated[float, Parameter(help="Of the intervals, between 0 and 1.")]
-Draws = Annotated[Whole, Parameter(help="Of the bootstrap.")]
-Seed = Annotated[Whole, Parameter(help="Everything random follows from it.")]
+Level = Annotated[float, Parameter(help="Coverage of the intervals, between 0 and 1.")]
+Draws = Annotated[Whole, Parameter(help="Number of bootstrap draws.")]
+Seed = Annotated[Whole, Parameter(help="Seed of everything random.")]
 Values = Annotated[
     bool, Parameter(help="Fit a model of values too (DM, DR, WDR); slow where states are features.")
 ]
@@ -39,10 +39,11 @@ def gate(
     *,
     lowest: Annotated[float, Parameter(help="The lowest return there can be.")],
     highest: Annotated[float, Parameter(help="The highest return there can be.")],
-    delta: Annotated[float, Parameter(help="The claim may fail with this probability.")] = 0.05,
-    margin: Annotated[float, Parameter(help="What an advantage must exceed.")] = 0.0,
+    delta: Annotated[float, Parameter(help="Probability with which the claim may fail.")] = 0.05,
+    margin: Annotated[float, Parameter(help="Advantage that a suggestion must exceed.")] = 0.0,
     mode: Annotated[
-        Literal["swap-split", "in-sample"], Parameter(help="Which returns propose and certify.")
+        Literal["swap-split", "in-sample"],
+        Parameter(help="Which part of the log proposes and certifies."),
     ] = "swap-split",
     states_fixed: Annotated[
         bool,
@@ -53,9 +54,9 @@ def gate(
         ),
     ] = False,
     horizon: Annotated[
-        Whole | None, Parameter(help="No episode (or group) is longer; sharpens in-sample.")
+        Whole | None, Parameter(help="Most steps of an episode (group); for in-sample.")
     ] = None,
-    seed: Annotated[Whole, Parameter(help="Of the split.")] = 0,
+    seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     json: Json = False,
 ) -> int:
@@ -68,7 +69,7 @@ def gate(
     Args:
         policy: A policy file; usually with the log it was fitted to.
         files: CSV or Parquet files, or patterns in quotes.
-        columns: Where columns are not called as they were for the policy.
+        columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
     from dprl.policies._load import deferring, read_like
@@ -105,7 +106,7 @@ def evaluate(
     ] = None,
     cut: Annotated[
         Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="What to do with cut episodes; by default as the policy was learned."),
+        Parameter(help="How to treat cut episodes; by default as in the policy's training."),
     ] = None,
     level: Level = 0.95,
     draws: Draws = 2_000,
@@ -114,20 +115,22 @@ def evaluate(
     lowest: Annotated[
         float | None, Parameter(help="The lowest return there can be; estimates below are marked.")
     ] = None,
-    highest: Annotated[float | None, Parameter(help="And the highest, both or neither.")] = None,
+    highest: Annotated[
+        float | None, Parameter(help="The highest return; give both or neither.")
+    ] = None,
     allow_seen: Annotated[
-        bool, Parameter(help="Go on though the policy was made from this log.", negative="")
+        bool, Parameter(help="Evaluate even on a log the policy was made from.", negative="")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Say what held-out episodes think a policy is worth, beside what was done in them.
+    """Estimate from held-out episodes what a policy is worth, beside usual practice.
 
     Example: `dprl evaluate policy.dprl held-out.parquet`
 
     Args:
         policy: A policy file.
         files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
-        columns: Where columns are not called as they were for the policy.
+        columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
     from dprl.policies._load import read_like
@@ -156,11 +159,11 @@ def split(
     files: list[str],
     /,
     *,
-    by: Annotated[
-        str, Parameter(help="Column whose values stay together: the patient, else the episode.")
-    ],
+    by: Annotated[str, Parameter(help="Column whose rows stay together: patient or episode.")],
     out: Annotated[Path, Parameter(help="A folder for train and test.")],
-    fraction: Annotated[float, Parameter(help="Share of them to learn from.")] = 0.5,
+    fraction: Annotated[
+        float, Parameter(help="Share of the patients or episodes to learn from.")
+    ] = 0.5,
     seed: Seed = 0,
     partitions: Partitions = False,
     json: Json = False,
@@ -209,7 +212,7 @@ def sweep(
     valid: Annotated[
         list[str] | None,
         Parameter(
-            help="Files of held-out episodes to judge on; else the files are split.",
+            help="Files of held-out episodes to judge on; by default the files are split.",
             consume_multiple=True,
             negative="",
         ),
@@ -218,21 +221,21 @@ def sweep(
         float, Parameter(help="Without --valid: share of the groups to learn from.")
     ] = 0.5,
     estimator: Annotated[
-        str | None, Parameter(help="Which estimate to show; DR, or WPDIS without values.")
+        str | None, Parameter(help="Estimator to show; default DR, or WPDIS without values.")
     ] = None,
     rule: Annotated[
         Literal["cautious", "lower-end", "bold"] | None,
         Parameter(help="Pick a setting by this rule, and save its policy."),
     ] = None,
-    out: Annotated[Path, Parameter(help="Where to save the policy picked.")] = Path("policy.dprl"),
+    out: Annotated[Path, Parameter(help="File for the picked policy.")] = Path("policy.dprl"),
     delta: Annotated[
         float | None,
-        Parameter(help="Certify every setting too, all claims together failing with this chance."),
+        Parameter(help="Also certify every setting; all claims together may fail so often."),
     ] = None,
     lowest: Annotated[float | None, Parameter(help="With --delta: the lowest return.")] = None,
     highest: Annotated[float | None, Parameter(help="With --delta: the highest return.")] = None,
     figure: Annotated[
-        Path | None, Parameter(help="Draw the trade-off: .png, .svg or .pdf; rows beside it.")
+        Path | None, Parameter(help="Figure of the settings: .png, .svg or .pdf.")
     ] = None,
     level: Level = 0.95,
     draws: Draws = 2_000,
@@ -302,27 +305,29 @@ def report(
     /,
     columns: OtherColumns | None = None,
     *,
-    out: Annotated[Path, Parameter(help="Where the report goes.")] = Path("review.html"),
-    title: Annotated[str, Parameter(help="Its heading.")] = "What this policy would change",
+    out: Annotated[Path, Parameter(help="File for the report.")] = Path("review.html"),
+    title: Annotated[
+        str, Parameter(help="Heading of the report.")
+    ] = "What this policy would change",
     cases: Annotated[
-        Whole, Parameter(help="Past cases of the log a side of each change, with their labels.")
+        Whole, Parameter(help="Past cases shown on each side of a change, with labels.")
     ] = 0,
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
     json: Json = False,
 ) -> int:
-    """Write a report for people on a policy: one HTML file that needs nothing else and prints.
+    """Write a report on a policy for people: one self-contained HTML file that can be printed.
 
-    What would change and what held-out episodes say about it, where it stays silent and why, how
-    sure that is, what it cannot know, and where it comes from.
+    It says what would change, what held-out episodes say about it, where the policy defers and why,
+    how sure that is, what nobody can know from a log, and where the policy comes from.
 
     Example: `dprl report policy.dprl held-out.parquet --out review.html`
 
     Args:
         policy: A policy file.
-        files: CSV or Parquet files, best of episodes the policy was not learned from.
-        columns: Where columns are not called as they were for the policy.
+        files: CSV or Parquet files, best of episodes that the policy was not learned from.
+        columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
     from dprl.policies._load import deferring, read_like

@@ -18,25 +18,25 @@ def export(
     policy: str,
     /,
     *,
-    out: Annotated[Path, Parameter(help="Where the copy goes.")],
+    out: Annotated[Path, Parameter(help="File for the copy.")],
     public: Annotated[
-        bool, Parameter(help="Leave out whatever names or finds people.", negative="")
+        bool, Parameter(help="Leave out whatever names or identifies people.", negative="")
     ] = False,
     points: Annotated[
         bool,
         Parameter(
-            help="With --public: let training points or cell centres go along; they are "
-            "measurements of single people.",
+            help="With --public: keep training points or cell centres, which are measurements "
+            "of single people.",
             negative="",
         ),
     ] = False,
     json: Json = False,
 ) -> int:
-    """Write a copy of a policy: with --public one that names nobody and answers the same.
+    """Write a copy of a policy; with --public a copy that names nobody and answers the same.
 
     A public copy holds no labels of episodes, no sample of the training log and no digest of a
-    log. It cannot tell which logs it has seen. Without --public the copy holds what the policy
-    holds, in the form this version writes.
+    log, so it cannot tell which logs it has seen. Without --public the copy holds everything that
+    the policy holds, in the file format of this version.
 
     Example: `dprl export policy.dprl --public --out public.dprl`
 

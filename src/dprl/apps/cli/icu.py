@@ -1,4 +1,4 @@
-"""`dprl icu`: from MIMIC tables to logs, and invented tables for those who have none."""
+"""`dprl icu`: from MIMIC tables to logs; and simulated tables, for people without MIMIC."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ Without access to MIMIC: `dprl icu simulate --out tables` makes tables of the sa
 """,
 )
 
-Threads = Annotated[Whole | None, Parameter(help="Threads; the result does not depend on them.")]
+Threads = Annotated[
+    Whole | None, Parameter(help="Number of threads; the result does not depend on it.")
+]
 Temp = Annotated[Path | None, Parameter(help="A folder with room for temporary files.")]
 
 
@@ -42,12 +44,14 @@ def build(
     items: Annotated[
         Path | None, Parameter(help="A CSV file of item codes in place of MIMIC's.")
     ] = None,
-    horizon: Annotated[Whole, Parameter(help="Hours of each stay that are looked at.")] = 72,
+    horizon: Annotated[Whole, Parameter(help="Hours of each stay that are used.")] = 72,
     low_map: Annotated[float, Parameter(help="A mean pressure below this is low, mmHg.")] = 65.0,
-    low_n: Annotated[Whole, Parameter(help="So many low pressures put a stay in the cohort.")] = 7,
+    low_n: Annotated[
+        Whole, Parameter(help="Low pressures that a stay must have to be included.")
+    ] = 7,
     json: Json = False,
 ) -> int:
-    """Build the hypotension cohort: one hourly treatment decision a row.
+    """Build the hypotension cohort: one hourly treatment decision per row.
 
     Prints the flow of counts and the data dictionary, and writes both beside the table. Values
     never charted stay missing: `dprl icu split` fills them from the training patients.
@@ -76,17 +80,18 @@ def split(
     /,
     *,
     out: Annotated[Path, Parameter(help="A folder for train, valid and test.")],
-    seed: Annotated[Whole, Parameter(help="Of the split.")] = 0,
+    seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
     shares: Annotated[
-        tuple[float, float, float], Parameter(help="Patients in training, validation, test.")
+        tuple[float, float, float],
+        Parameter(help="Shares of the patients: training, validation, test."),
     ] = (0.25, 0.25, 0.5),
     edges: Annotated[
         Literal["published", "terciles"],
-        Parameter(help="Vasopressor levels: the published edges, or terciles of the training."),
+        Parameter(help="Vasopressor levels: the published edges, or terciles in training."),
     ] = "published",
     reward: Annotated[
         Literal["published", "shortfall"],
-        Parameter(help="In [0, 1]; or less 1, so that a good hour costs nothing."),
+        Parameter(help="published: 0 to 1; shortfall: the same minus 1."),
     ] = "published",
     json: Json = False,
 ) -> int:
@@ -117,11 +122,11 @@ def split(
 def simulate(
     *,
     out: Annotated[Path, Parameter(help="A folder; it gets icu/ and hosp/.")],
-    stays: Annotated[Whole, Parameter(help="How many stays, of about as many patients.")] = 2000,
-    seed: Annotated[Whole, Parameter(help="Everything random follows from it.")] = 0,
+    stays: Annotated[Whole, Parameter(help="Number of stays, of about as many patients.")] = 2000,
+    seed: Annotated[Whole, Parameter(help="Seed of everything random.")] = 0,
     json: Json = False,
 ) -> int:
-    """Make tables like MIMIC-IV's of invented patients whose best treatment is known.
+    """Write tables in the layout of MIMIC-IV, of invented patients whose best treatment is known.
 
     Example: `dprl icu simulate --stays 2000 --out tables --seed 0`
     """

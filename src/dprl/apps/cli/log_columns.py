@@ -1,7 +1,8 @@
-"""Which columns a command reads for a policy: those asked for, else the policy's own.
+"""Which columns a command reads for a policy: those given as options, or else the policy's own.
 
-Names in dprl.toml are for learning. For a policy that says what it was fitted on they are not used,
-and where they differ one line says so; a policy that says nothing gets them.
+Column names in dprl.toml are for learning. For a policy that stores the columns it was fitted on,
+those are used instead, and one line says so where they differ; for a policy that stores none, the
+names in dprl.toml are used.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _shown(name: Any) -> str:
 
 
 def _same(own: Any, kept: Any) -> bool:
-    """Whether names, which may be patterns such as 'x_*', stand for these columns."""
+    """Whether the names, which may be patterns such as 'x_*', mean these columns."""
     ours, patterns = _names(own), _names(kept)
     return all(any(fnmatch.fnmatchcase(n, p) for p in patterns) for n in ours) and all(
         any(fnmatch.fnmatchcase(n, p) for n in ours) for p in patterns

@@ -1,7 +1,7 @@
 """The command line.
 
-Exit codes: 0 done · 1 the data, a file or a setting was refused, and why was said · 2 the command
-was not understood · 130 stopped by hand.
+Exit codes: 0 done · 1 the data, a file or a setting was refused (the message says why) · 2 the
+command was not understood · 130 stopped by hand.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ app = App(
     suppress_keyboard_interrupt=False,
     help="""Safe policy improvement from logged decisions.
 
-A log is a table with one decision a row. Look at it, fit a policy, read what it would change:
+A log is a table with one decision per row. Look at it, fit a policy, read what it would change:
 
     dprl check visits.csv --episode patient --state stage --action drug --reward score
     dprl fit   visits.csv --episode patient --state stage --action drug --reward score
@@ -55,9 +55,9 @@ A log is a table with one decision a row. Look at it, fit a policy, read what it
 
 Never seen it work? `dprl demo` shows the whole job on data it makes itself.
 Column names and settings can be kept in `dprl.toml`: a table [log] for the columns, and one
-table a command, such as [fit]. Commands that take a policy read the columns it was fitted on.
+table per command, such as [fit]. Commands that take a policy read the columns it was fitted on.
 """,
-    help_epilogue="Exit codes: 0 done · 1 refused, and why was said · 2 not understood.",
+    help_epilogue="Exit codes: 0 done · 1 refused (the message says why) · 2 not understood.",
 )
 
 
@@ -91,7 +91,8 @@ def fit(
     *,
     n_min: Annotated[Whole, Parameter(help="Episodes an action needs before it may be suggested.")],
     radius: Annotated[
-        float | None, Parameter(help="For features: how far similar states may be, after scaling.")
+        float | None,
+        Parameter(help="For features: largest distance of similar states, after scaling."),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
     json: Json = False,
@@ -135,7 +136,7 @@ def changes(
 
     Args:
         policy: A policy file.
-        confirmations: List instead where it suggests what is usually done already.
+        confirmations: List instead the states where it suggests the usual action.
     """
     from dprl.policies._load import deferring
 
@@ -195,9 +196,11 @@ def act(
     states: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
     /,
     *,
-    state: Annotated[str | None, Parameter(help="Column of states; by default the log's.")] = None,
+    state: Annotated[
+        str | None, Parameter(help="Column of states; by default as in the log.")
+    ] = None,
     out: Annotated[
-        str | None, Parameter(help="A .csv or .parquet file; else to the screen.")
+        str | None, Parameter(help="A .csv or .parquet file; default: standard output.")
     ] = None,
     column: Annotated[str, Parameter(help="Name of the column that is added.")] = "suggested",
     defer: Annotated[str, Parameter(help="What to write for DEFER; '' for nothing.")] = "DEFER",
@@ -261,7 +264,7 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
     """Show the whole job on invented patients: log → check → fit → changes → the truth.
 
     Args:
-        folder: Where to leave the log and the policy; by default a new temporary folder.
+        folder: Folder for the log and the policy; by default a new temporary folder.
     """
     import tempfile
 
@@ -303,7 +306,7 @@ def _run(tokens: list[str]) -> int:
     as_json = "--json" in tokens
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no '·' still gets words
+            stream.reconfigure(errors="replace")  # a terminal that cannot show '·' still gets text
     try:
         helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
         kept = None if helping else settings(app)
@@ -320,7 +323,7 @@ def _run(tokens: list[str]) -> int:
     except KeyboardInterrupt:
         complain("stopped.")
         return 130
-    except BrokenPipeError:  # whoever read us has gone; there is nobody to tell
+    except BrokenPipeError:  # the reader of our output has gone: nothing more to print
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What commands are told: column names, settings files, NAME=VALUE pairs."""
+"""Options that commands share: column names, defaults from dprl.toml, NAME=VALUE pairs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SETTINGS = "dprl.toml"
 
 
 def whole(word: str) -> int:
-    """The whole number a word stands for; a ValueError for any other word, '1_0' or '１２' too."""
+    """The whole number that the text stands for; a ValueError for others, '1_0' or '１２' too."""
     if not re.fullmatch(r"[+-]?[0-9]+", word):
         raise ValueError(f"{word!r} is not a whole number.")
     return int(word)
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
-    """Whole numbers as they stand: 2.5 is refused, where cyclopts would round it to 2."""
+    """Whole numbers only: 2.5 is refused, where cyclopts would round it to 2."""
     found = []
     for token in tokens:
         word = token.value.removesuffix(".0")
@@ -58,7 +58,7 @@ Wholes = Annotated[list[int], Parameter(converter=_whole)]
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
 Partitions = Annotated[
-    bool, Parameter(help="Make columns of folders named NAME=VALUE, too.", negative="")
+    bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
 Cases = Annotated[
     bool, Parameter(help="Name training episodes, where the policy knows them.", negative="")
@@ -103,7 +103,7 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     def options(self, features: bool = False) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
 
-        Whether a single name with stars or brackets is a pattern is for the columns to say.
+        A single name with stars or brackets is a pattern only if no column has that very name.
         """
         one = len(self.state) == 1 and not features
         return {**vars(self), "state": self.state[0] if one else list(self.state)}
@@ -140,10 +140,10 @@ class LearnerOptions:
     """How to learn."""
 
     gamma: Annotated[float, Parameter(help="Discount per step, in (0, 1].")]
-    contrast: Annotated[
-        bool, Parameter(help="Also require n-min episodes that did otherwise (our rule).")
-    ] = True
-    plan: Annotated[bool, Parameter(help="Plan over many decisions, not one by one.")] = True
+    contrast: Annotated[bool, Parameter(help="Also require n-min episodes that did otherwise.")] = (
+        True
+    )
+    plan: Annotated[bool, Parameter(help="Plan over all decisions of an episode together.")] = True
     visits: Annotated[
         Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
     ] = "first"
@@ -155,7 +155,7 @@ class LearnerOptions:
     ] = None
     cut: Annotated[
         Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="What to do with episodes that were cut; by default warn."),
+        Parameter(help="How to treat cut episodes; by default as ended, with a warning."),
     ] = None
 
     def learner(self, n_min: float, radius: float | None) -> Any:
@@ -202,12 +202,12 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 
 def settings(app: App) -> Dict | None:
-    """Defaults from dprl.toml in the current folder: [log] for the columns, one table a command.
+    """Defaults from dprl.toml in the current folder: [log] for columns, one table per command.
 
-    Columns of commands that take a policy are not among them: see `columns_in_settings`.
+    The columns of commands that take a policy are not among them: see `columns_in_settings`.
 
     Args:
-        app: The command line, which knows its commands.
+        app: The command line, with its commands.
     """
     tables = _tables()
     if not tables:
@@ -231,7 +231,7 @@ def _commands(app: App) -> list[str]:
 
 
 def _check_tables(tables: Any, app: App, besides: list[str], inside: str = "") -> None:
-    """Refuse what is neither a table of a command nor one of those `besides`."""
+    """Refuse a table that belongs to no command and is none of `besides`."""
     known = besides + _commands(app)
     for name, table in tables.items():
         if name not in known or not isinstance(table, dict):
@@ -250,7 +250,7 @@ def _takes(command: Any, kind: type) -> bool:
 
 
 def columns_in_settings(command: str) -> dict[str, Any]:
-    """What dprl.toml calls the columns of a log, for a command that takes a policy."""
+    """The column names in dprl.toml, for a command that takes a policy."""
     tables = _tables()
     merged = {**tables.get("log", {}), **tables.get(command, {})}
     parts = ("state",) if command == "act" else NAMES

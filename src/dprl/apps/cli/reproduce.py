@@ -35,21 +35,25 @@ def reproduce(
     games: Annotated[
         list[str] | None,
         Parameter(
-            help="For atari: by default the paper's five.", consume_multiple=True, negative=""
+            help="For atari: the games to run; by default the paper's five.",
+            consume_multiple=True,
+            negative="",
         ),
     ] = None,
     experts: Annotated[
         Path | None, Parameter(help="For atari: a folder of trained networks.")
     ] = None,
-    seed: Annotated[Whole, Parameter(help="Everything random follows from it.")] = 0,
-    workers: Annotated[Whole | None, Parameter(help="Processes; by default one a core.")] = None,
+    seed: Annotated[Whole, Parameter(help="Seed of everything random.")] = 0,
+    workers: Annotated[
+        Whole | None, Parameter(help="Number of processes; by default one per core.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run the paper's experiments: rows, a table and a figure each.
 
-    A run that was stopped (Ctrl-C) goes on where it was; the rows do not depend on the workers. Of
-    several experiments, one that needs a package that is not installed is skipped: the others run,
-    what was skipped is said at the end, and the exit code is 1.
+    A run that was stopped (Ctrl-C) continues where it was; the rows do not depend on the number of
+    workers. If one of several experiments needs a package that is not installed, it is skipped: the
+    others run, the skipped ones are listed at the end, and the exit code is 1.
 
     Example: `dprl reproduce forest risky-arms --quick`
 
@@ -68,7 +72,7 @@ def reproduce(
 
     @contextlib.contextmanager
     def unless_missing(name: str) -> Iterator[None]:
-        """Go on without an experiment that needs a package, where it is one of several."""
+        """Continue without an experiment whose package is missing, where it is one of several."""
         try:
             yield
         except PackageError as error:
@@ -76,7 +80,7 @@ def reproduce(
                 raise
             skipped[name] = error
 
-    for name in apart:  # what is wrong with their folders is said before hours of work
+    for name in apart:  # check the folders before hours of work
         place = out / (name + ("-quick" if quick else ""))
         with unless_missing(name), progress() as tell:
             if name == "hypotension":

@@ -18,11 +18,11 @@ from dprl.errors import ParameterError
 
 __all__ = ["review", "serve"]
 
-Host = Annotated[str, Parameter(help="Address to listen on; others than loopback are warned of.")]
-Port = Annotated[Whole, Parameter(help="Port to listen on; 0 takes any that is free.")]
+Host = Annotated[str, Parameter(help="Address to listen on; warns unless it is loopback.")]
+Port = Annotated[Whole, Parameter(help="Port to listen on; 0 takes any free port.")]
 Names = Annotated[
     list[str] | None,
-    Parameter(name="--allow-host", help="A further name this server is called by.", negative=""),
+    Parameter(name="--allow-host", help="A further host name of this server.", negative=""),
 ]
 TOKEN = "DPRL_TOKEN"
 SHORTEST = 16
@@ -34,19 +34,19 @@ def review(
     columns: OtherColumns | None = None,
     *,
     log: Annotated[
-        list[str], Parameter(help="The log to look at it by, best held out.", negative="")
+        list[str], Parameter(help="The log to judge it by, best held out.", negative="")
     ],
-    out: Annotated[Path, Parameter(help="Where the approved policy goes.")] = Path("approved.dprl"),
+    out: Annotated[Path, Parameter(help="File for the approved policy.")] = Path("approved.dprl"),
     cases: Annotated[
         bool,
-        Parameter(help="Show similar *training* episodes too; the log's own always.", negative=""),
+        Parameter(help="Also show similar *training* episodes.", negative=""),
     ] = False,
     verdicts: Annotated[
         Path | None, Parameter(help="SQLite file of verdicts; by default beside the policy.")
     ] = None,
-    needs: Annotated[Whole, Parameter(help="Reviewers who must agree on a change.")] = 1,
+    needs: Annotated[Whole, Parameter(help="Number of reviewers who must agree on a change.")] = 1,
     export: Annotated[
-        bool, Parameter(help="Open no page: write what is approved, and end.", negative="")
+        bool, Parameter(help="Open no page: write the approved policy and stop.", negative="")
     ] = False,
     host: Host = "127.0.0.1",
     port: Port = 8765,
@@ -55,15 +55,15 @@ def review(
 ) -> int:
     """Open a local page on which people judge a policy's changes one by one.
 
-    Verdicts are kept beside the policy, in POLICY.review.sqlite; the approved changes alone go
-    into a policy of their own, with the audit trail beside it. The page shows past cases of --log
-    with their labels: it is for people who may read that log.
+    Verdicts are kept beside the policy, in POLICY.review.sqlite. The approved changes are written
+    as a new policy, with the audit trail beside it. The page shows past cases of --log with their
+    labels: it is for people who may read that log.
 
     Example: `dprl review policy.dprl --log test.parquet`
 
     Args:
         policy: A policy file.
-        columns: Where columns are not called as they were for the policy.
+        columns: Columns of the log, where their names differ from those of the policy.
     """
     from dprl.apps.review.command import open_review
     from dprl.policies._load import deferring
@@ -103,13 +103,15 @@ def serve(
     allow_host: Names = None,
     token: Annotated[
         bool,
-        Parameter(negative="--no-token", help="Ask for a token; may be left out on loopback only."),
+        Parameter(
+            negative="--no-token", help="Ask for a token; --no-token works on loopback only."
+        ),
     ] = True,
-    body_limit: Annotated[Whole, Parameter(help="Bytes a request may have.")] = 1 << 20,
+    body_limit: Annotated[Whole, Parameter(help="Largest size of a request, in bytes.")] = 1 << 20,
     cases: Annotated[
         bool,
         Parameter(
-            help="Let /explain name similar training episodes, patients perhaps.", negative=""
+            help="Let /explain name similar training episodes (perhaps patients).", negative=""
         ),
     ] = False,
     json: Json = False,

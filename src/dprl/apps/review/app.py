@@ -56,10 +56,10 @@ def review_app(
     names: tuple[str, ...] = (),
     cases: bool = False,
 ) -> Starlette:
-    """The page as an ASGI application.
+    """The review page as an ASGI application.
 
-    Past cases of the log it is judged by are shown with their labels; `cases` adds the most similar
-    *training* episodes, which the policy file names.
+    Past cases of the log that the policy is judged by are shown with their labels. With `cases`,
+    the most similar *training* episodes are shown too; the policy file names them.
     """
     site = _Site(described, verdicts, out, token, needs, cases)
     routes = [

@@ -26,13 +26,13 @@ __all__ = ["Review", "open_review"]
 
 @dataclass(frozen=True)
 class Review:
-    """A review that can go on: what is judged, what was said, where the outcome goes.
+    """An open review: the changes, the verdicts so far, and where the approved policy goes.
 
     Attributes:
-        described: The changes.
-        verdicts: What reviewers said.
-        out: Where the approved policy goes.
-        needs: Reviewers who must agree on a change.
+        described: The changes of the policy, described with the help of a log.
+        verdicts: The reviewers' verdicts.
+        out: File for the approved policy.
+        needs: Number of reviewers who must agree on a change.
     """
 
     described: Described
@@ -45,7 +45,7 @@ class Review:
         return write_approved(self.described, self.verdicts, self.out, self.needs)
 
     def app(self, token: str, host: str, names: tuple[str, ...], cases: bool = False) -> Any:
-        """The page as an ASGI application; `cases` shows similar training episodes too."""
+        """The review page as an ASGI application; `cases` adds similar training episodes."""
         from dprl.apps.review.app import review_app
 
         return review_app(
@@ -65,7 +65,7 @@ def open_review(
     columns: Mapping[str, Any],
     progress: Progress,
 ) -> Review:
-    """Everything `dprl review` needs, checked before anything is written."""
+    """Open a review; everything is checked before anything is written."""
     check_whole("--needs", needs, 1)
     if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
         raise ParameterError(

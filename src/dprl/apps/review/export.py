@@ -1,8 +1,8 @@
-"""What a review leaves: a policy of the approved changes alone, and the audit trail as CSV.
+"""The outcome of a review: a policy of the approved changes alone, and the audit trail as CSV.
 
-The policy's provenance names the policy it comes from, SHA-256 of the audit trail beside it, and
-how many reviewers each change needed. The trail holds every verdict ever given, also those taken
-back, with the chain of the verdicts' file.
+The policy's provenance names the policy it comes from, the SHA-256 of the audit trail, and how
+many reviewers each change needed. The trail holds every verdict ever given, also those changed
+later, with the chain of hashes of the verdicts' file.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """The files that an export wrote.
 
     Attributes:
         policy: The policy file.
-        audit: The audit trail.
-        approved: The keys of the changes in it.
-        changes: How many changes there were.
-        verdicts: How many verdicts stand behind it.
-        policy_digest: Of the approved policy.
+        audit: The file of the audit trail.
+        approved: The keys of the approved changes, which the policy makes.
+        changes: Number of changes that were reviewed.
+        verdicts: Number of verdicts in the audit trail.
+        policy_digest: Digest of the approved policy.
         audit_digest: SHA-256 of the audit trail's bytes.
     """
 
@@ -56,7 +56,7 @@ class Exported:
     audit_digest: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """All attributes as values that JSON can carry."""
         return {
             **vars(self),
             "policy": str(self.policy),
@@ -72,7 +72,7 @@ class Exported:
 
 
 def cell(value: Any) -> str:
-    """Text a spreadsheet will not take for a formula."""
+    """The text, changed so that a spreadsheet does not take it for a formula."""
     text = str(value).replace("\r\n", "\n").replace("\r", "\n")
     return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
 
@@ -109,9 +109,10 @@ def approved_policy(
 
 
 def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:
-    """Write `out` and the audit trail beside it, from one look at the verdicts.
+    """Write `out` and the audit trail beside it, both from the same verdicts.
 
-    Nobody can add one meanwhile, and exports wait for each other: the last one holds the most.
+    No verdict can be added meanwhile, and exports wait for each other, so the last one written
+    holds the most verdicts.
     """
     check_whole("needs", needs, 1)
     with verdicts.held() as said:

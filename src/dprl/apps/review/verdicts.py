@@ -1,10 +1,11 @@
-"""Verdicts: what reviewers said, in SQLite. Rows are added, never changed.
+"""Verdicts: the reviewers' judgements, in an SQLite file. Rows are added, never changed.
 
 Every verdict is on disk (WAL, synchronous=FULL) before `add` returns, so a crash loses none that
-was answered; reviewers, threads and processes take turns by SQLite's own locks. Triggers refuse
-updates and deletes. Each row carries SHA-256 of the chain before it and itself: whoever edits the
-file with other tools breaks the chain, and opening it says so. (A forger may write a new chain; it
-is there for accidents, and for comparing with an audit trail exported earlier.)
+was confirmed; threads and processes take turns by SQLite's own locks. Triggers refuse
+updates and deletes. Each row carries a SHA-256 over the row and the hash of the row before it: an
+edit with other tools breaks this chain, and opening the file then fails. (A forger could compute a
+new chain; it protects against accidents, and allows comparison with an audit trail exported
+earlier.)
 
 A file belongs to one policy and one list of changes; opening it with others is refused.
 """
@@ -29,7 +30,7 @@ __all__ = ["WORDS", "Status", "Verdict", "Verdicts", "statuses"]
 
 WORDS: Final = ("agree", "disagree", "unsure")
 NAME, COMMENT = 100, 4000
-"""Characters a reviewer's name and a comment may have."""
+"""Largest number of characters of a reviewer's name and of a comment."""
 
 APPLICATION = 0x6470726C
 TABLES = (
@@ -49,16 +50,16 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """One reviewer's word on one change, at one time.
+    """One reviewer's verdict on one change, at one time.
 
     Attributes:
-        id: Counts up; the order in which verdicts were given.
-        time: UTC, ISO 8601.
-        reviewer: The name given; nobody checks it.
-        change: The change's key.
+        id: Rising number; the order in which verdicts were given.
+        time: Time of the verdict, UTC, ISO 8601.
+        reviewer: The name that the reviewer gave; it is not checked.
+        change: The key of the change.
         verdict: "agree", "disagree" or "unsure".
-        comment: May be empty.
-        chain: SHA-256 over the chain before and this row.
+        comment: A comment; may be empty.
+        chain: SHA-256 over the chain of the row before and this row.
     """
 
     id: int
@@ -76,7 +77,7 @@ def _chain(before: str, row: Sequence[str | int]) -> str:
 
 
 def tidy_name(name: str) -> str:
-    """A reviewer's name with plain spaces, or a ParameterError."""
+    """A reviewer's name with single spaces; a ParameterError where it is no name."""
     tidy = " ".join(unicodedata.normalize("NFC", name).split())
     odd = any(unicodedata.category(ch) in ("Cc", "Cf", "Cs") for ch in tidy)
     if not tidy or len(tidy) > NAME or odd:
@@ -88,7 +89,7 @@ def tidy_name(name: str) -> str:
 
 
 def who(name: str) -> str:
-    """What makes two names the same reviewer: spelling, not case or width."""
+    """The name by which a reviewer is recognised: case and width of letters do not matter."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 
@@ -96,9 +97,9 @@ class Verdicts:
     """The verdicts on one policy's changes.
 
     Args:
-        path: An SQLite file; made where there is none.
-        policy: The policy's digest.
-        changes: The keys of its changes.
+        path: An SQLite file; it is made where there is none.
+        policy: Digest of the policy.
+        changes: The keys of the policy's changes.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class Verdicts:
         listed = hashlib.sha256("\n".join(sorted(changes)).encode()).hexdigest()
         facts = {"policy": policy, "changes": listed, "log": log}
         try:
-            with contextlib.suppress(OSError):  # names and comments: for their owner's eyes
+            with contextlib.suppress(
+                OSError
+            ):  # names and comments: only the owner may read the file
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with self._open() as db:
                 self._claim(db, facts)
@@ -122,7 +125,7 @@ class Verdicts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[list[Verdict]]:
-        """Every verdict, while nobody, here or in another process, can add one or hold them."""
+        """Every verdict; until the end of the block no thread or process can add one."""
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -185,7 +188,7 @@ class Verdicts:
         return said
 
     def all(self) -> list[Verdict]:
-        """Every verdict, the first first; a PolicyError where the chain is broken."""
+        """Every verdict, in the order given; a PolicyError where the chain is broken."""
         with self._open() as db:
             rows = db.execute(
                 "SELECT id, time, reviewer, change, verdict, comment, chain FROM verdicts"
@@ -213,13 +216,13 @@ def _encodable(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a change stands.
+    """The state of the review of one change.
 
     Attributes:
-        word: "open" (nobody judged it), "approved", "waiting" (agreed, by too few), "conflict"
-            (some agree and some do not), "refused" (somebody disagrees, nobody agrees) or
-            "unsure".
-        latest: The latest verdict of every reviewer who judged it, in order.
+        word: "open" (nobody judged it), "approved", "waiting" (too few reviewers agree so far),
+            "conflict" (some agree and some do not), "refused" (somebody disagrees, nobody agrees)
+            or "unsure".
+        latest: The latest verdict of each reviewer who judged it, in the order they were given.
     """
 
     word: str
@@ -227,14 +230,14 @@ class Status:
 
     @property
     def approved(self) -> bool:
-        """Whether it goes into the approved policy."""
+        """Whether the change goes into the approved policy."""
         return self.word == "approved"
 
 
 def statuses(
     verdicts: Sequence[Verdict], changes: Sequence[str], needs: int = 1
 ) -> dict[str, Status]:
-    """Where every change stands.
+    """The status of every change.
 
     A change is approved if the latest verdict of *every* reviewer who judged it is "agree", and
     there are at least `needs` of them.

@@ -1,1 +1,1 @@
-"""A policy over HTTP: answers, explanations, and what a machine needs to look after it."""
+"""A policy over HTTP: answers, explanations, health and metrics."""

@@ -1,8 +1,9 @@
-"""States as JSON in, answers as plain values out; what is wrong is said by state and feature.
+"""States as JSON come in, answers as plain values go out; errors name the state and the feature.
 
-A policy that is served speaks only inside what it was trained on: a label it never saw, a feature
-below the smallest or above the largest value of the training log, or a state with nothing within
-the radius, is deferred and the answer says so. (`policy.act` itself looks at the neighbours only.)
+A served policy speaks only inside what it was trained on. It defers, and the answer says why, for a
+label it never saw, for a feature below the smallest or above the largest value of the training log,
+and for a state with no training state within the radius. (`policy.act` itself looks at the
+neighbours only.)
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class StateError(PolicyError):
     """A state that cannot be asked about.
 
     Attributes:
-        index: Which of the states.
-        feature: Which feature of it, or None.
+        index: Place of the state in the request, from 0.
+        feature: Name of the feature that is wrong, or None.
     """
 
     def __init__(self, what: str, index: int, feature: str | None = None, do: str = "") -> None:
@@ -48,7 +49,7 @@ class StateError(PolicyError):
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What a policy answers to states given as JSON.
+    """Answers of a policy to states given as JSON.
 
     Attributes:
         policy: The policy.
@@ -74,11 +75,11 @@ class Answers:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of the policy."""
+        """Digest of the policy."""
         return self.policy.digest()
 
     def warm(self) -> None:
-        """Do everything once that takes longer the first time."""
+        """Do once, at the start, what takes longer the first time."""
         if isinstance(self.policy, FEATURED):
             middle = [(low + high) / 2 for low, high in self.policy.provenance["ranges"]]
             state = dict(zip(self.policy.feature_names, middle, strict=True))
@@ -92,7 +93,7 @@ class Answers:
     # -- asking ----------------------------------------------------------------------------------
 
     def act(self, states: list[Any]) -> list[dict[str, Any]]:
-        """One answer a state."""
+        """One answer per state."""
         if isinstance(self.policy, FEATURED):
             x = self._features(states)
             outside = [self._outside(row) for row in x]
@@ -111,7 +112,7 @@ class Answers:
         ]
 
     def _answer(self, here: Policy, s: int, outside: str) -> dict[str, Any]:
-        """The answer at state number s of `here`; `outside` says why it is out of range."""
+        """The answer at state number s of `here`; `outside` says why the state is out of range."""
         if not outside and isinstance(self.policy, FEATURED) and (s < 0 or not here.m[s].any()):
             radius = self.policy.parameters["radius"]
             outside = f"Nothing in the training log lies within {radius:g} of it."
@@ -147,7 +148,7 @@ class Answers:
     # -- about it --------------------------------------------------------------------------------
 
     def about(self) -> dict[str, Any]:
-        """What the policy is, what it needs, and where it comes from: nothing that finds people."""
+        """What the policy is, what it needs, and where it comes from; nothing identifies people."""
         policy, certificate = self.policy, self.policy.certificate
         facts: dict[str, Any] = {
             "digest": self.digest,
@@ -190,7 +191,7 @@ class Answers:
         return policy._code(state)
 
     def _features(self, states: list[Any]) -> NDArray[np.float64]:
-        """float64 (k, d), or what is wrong with the first state that is wrong."""
+        """The features, float64 (k, d); a StateError names the first state that is wrong."""
         names = self.policy.feature_names  # type: ignore[union-attr]
         known = f"Features: {', '.join(names)}."
         x = np.empty((len(states), len(names)))
@@ -235,7 +236,7 @@ def _number(value: Any, index: int, name: str) -> float:
 
 
 def _short(value: Any) -> str:
-    """A value as an error shows it, whatever its size."""
+    """A value as text for an error message, cut where it is long."""
     if isinstance(value, Mapping | list):
         return "an object" if isinstance(value, Mapping) else "an array"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:

@@ -1,8 +1,8 @@
 """The service: JSON over HTTP.
 
-Requests are strict: a body that is not JSON, says a name twice, holds a feature the policy does not
-know or lacks one, is refused and the error says which. Small requests are answered at once; larger
-ones on a thread, so that they hold nobody up.
+Requests are strict: a body that is not JSON, has a name twice, has a feature that the policy does
+not know or lacks one, is refused, and the error names it. Small requests are answered at once;
+larger ones on a thread, so that other requests need not wait.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dprl.policies.table import Policy
 __all__ = ["serve_app"]
 
 AT_ONCE = 16
-"""States that are answered without a thread of their own."""
+"""Largest number of states that are answered without a thread."""
 
 
 class Json(Response):
@@ -81,9 +81,10 @@ def serve_app(
     limit: int = 1 << 20,
     cases: bool = False,
 ) -> Starlette:
-    """The service as an ASGI application; `token=None` asks for none.
+    """The service as an ASGI application.
 
-    `cases` lets /explain name training episodes; nothing else that is sent names any.
+    With `token=None` it asks for no token. With `cases`, /explain names training episodes; no other
+    answer names any.
     """
     service = _Service(Answers(policy, cases), token)
     routes = [
@@ -127,7 +128,7 @@ class _Service:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        """Compile and build while /healthz says that it does."""
+        """Compile and build; /healthz says meanwhile that it is starting."""
         warming = asyncio.create_task(self._warm())
         yield
         await warming
@@ -137,9 +138,9 @@ class _Service:
             await run_in_threadpool(self.answers.warm)
         except Exception:
             traceback.print_exc()
-            os.kill(os.getpid(), signal.SIGTERM)  # better gone than unready for ever
+            os.kill(os.getpid(), signal.SIGTERM)  # better to stop than never to be ready
             return
-        gc.freeze()  # what is there now stays: no collection need look at it again
+        gc.freeze()  # these objects stay for good: garbage collection can skip them
         self.metrics.ready = True
 
     # -- questions -------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class _Service:
     # -- around them -----------------------------------------------------------------------------
 
     def _enter(self, request: Request) -> None:
-        """Refuse whoever has not the token."""
+        """Refuse a request without the token."""
         if self.token is None:
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -201,7 +202,7 @@ class _Service:
             raise _RefusedError(401, "token", error, {"WWW-Authenticate": "Bearer"})
 
     async def _asked(self, request: Request, name: str) -> Any:
-        """The one member of a request's body."""
+        """The value of the only member that a request's body may have."""
         self._enter(request)
         if not self.metrics.ready:
             raise _RefusedError(

@@ -15,10 +15,10 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
 class Metrics:
-    """Counts of what was asked and answered since the start.
+    """Counts of requests and answers since the start.
 
     Args:
-        paths: The paths that are counted by name; all others are "other".
+        paths: The paths that are counted by name; all others are counted as "other".
         policy: The policy's digest.
     """
 
@@ -39,12 +39,12 @@ class Metrics:
                 self.below[path, bound] += 1
 
     def answered(self, answers: list[dict[str, Any]]) -> None:
-        """Count answers by what they say."""
+        """Count answers by their kind."""
         for answer in answers:
             self.answers[answer["kind"] if answer["in_range"] else "out_of_range"] += 1
 
     def text(self) -> str:
-        """All of it, as Prometheus reads it."""
+        """All counts, in Prometheus' text format."""
         lines = [
             "# HELP dprl_ready Whether answers are given.",
             "# TYPE dprl_ready gauge",
@@ -77,13 +77,13 @@ class Metrics:
 
 
 class Counting:
-    """Counts every request on its way through, refused ones too."""
+    """Passes requests on and counts every one, refused ones too."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count what came of it."""
+        """Pass a request on, and count it with its status."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -12,7 +12,7 @@ from dprl.policies.table import Policy
 __all__ = ["MOST", "description"]
 
 MOST = 1000
-"""States one request may ask about."""
+"""Largest number of states in one request."""
 
 
 def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:

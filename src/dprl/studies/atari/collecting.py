@@ -272,11 +272,11 @@ def collect(
     """Play, and write down what was done.
 
     Args:
-        game: Its name.
-        expert: Whose action is taken with probability .5.
-        medium: Whose action is taken otherwise.
-        samples: Decisions wanted; a few more may be played, since copies step together.
-        seed: Of the games and of who acts.
+        game: Name of the game.
+        expert: The network whose action is taken with probability .5.
+        medium: The network whose action is taken otherwise.
+        samples: Number of decisions wanted; a few more may be played, since copies step together.
+        seed: Seed of the games and of who acts.
         path: Where it is kept on the way; gone on with if it was begun for the same question.
         copies: Games side by side.
         make: What plays.

@@ -264,12 +264,12 @@ def train_dqn(
     """Train a network; the medium and the final one.
 
     Args:
-        game: Its name.
-        folder: Where networks and what is needed to go on are kept.
-        steps: Decisions, rounded up to whole rounds.
-        medium_steps: When the medium network is taken, likewise.
-        seed: Of everything random.
-        settings: Of the trainer.
+        game: Name of the game.
+        folder: Folder for the networks and for what is needed to continue.
+        steps: Number of decisions, rounded up to whole rounds.
+        medium_steps: Number of decisions after which the medium network is kept, likewise rounded.
+        seed: Seed of everything random.
+        settings: Settings of the trainer.
         device: "cpu" or "cuda".
         make: What plays.
         progress: Called with the stage's name and the share of it that is done.

@@ -274,11 +274,11 @@ def play(
     """Play whole games.
 
     Args:
-        player: Who is judged.
-        mixture: Who acts where the player defers.
-        game: Its name.
-        episodes: Games, side by side.
-        seed: Of the games and of all chance; never that of a collection.
+        player: The player that is judged.
+        mixture: The behaviour, which acts where the player defers.
+        game: Name of the game.
+        episodes: Number of games, played side by side.
+        seed: Seed of the games and of all chance; never that of a collection.
         epsilon: Probability of an action at random.
         make: What plays.
         progress: Called with the stage's name and the share of games that are over.

@@ -1,4 +1,4 @@
-"""What the columns of stays.parquet are, and how much each feature weighs.
+"""The meaning of each column of stays.parquet, and the weight of each feature.
 
 The weights act on squared differences after scaling (`dprl.Metric`); they are the paper's.
 """
@@ -11,7 +11,7 @@ from dprl.evidence.neighbors.metric import Metric
 __all__ = ["COLUMNS", "FEATURES", "RAW", "WEIGHTS", "dictionary", "metric"]
 
 RAW = ("fio2", "lactate", "urine", "map", "gcs", "alt", "ast", "dbp", "sbp", "creatinine", "po2")
-"""The measured features: missing where never charted, until a `Preparation` fills them."""
+"""The measured features; a value never charted is missing until a `Preparation` fills it."""
 
 _LEVELS = tuple(f"last_{what}_{k}" for what in ("vasopressor", "bolus") for k in (1, 2, 3))
 WEIGHTS = {
@@ -24,7 +24,7 @@ WEIGHTS = {
     **dict.fromkeys(("alt_ever", "ast_ever"), 5.0),
     **dict.fromkeys(("creatinine", "po2", "creatinine_ever", "po2_ever"), 3.0),
 }
-"""Feature → weight: 11 measured ones and 18 made of what was charted and given."""
+"""Feature → weight: 11 measured features, and 18 derived from what was charted and given."""
 
 FEATURES = tuple(WEIGHTS)
 
@@ -69,12 +69,28 @@ COLUMNS = {
 
 
 def metric() -> Metric:
-    """Standard deviations of the training log as scales, the paper's weights."""
+    """The metric of the study: features divided by their standard deviation, the paper's weights.
+
+    Returns:
+        A metric that is fitted to the training log.
+
+    Example:
+        >>> metric().scale
+        'std'
+    """
     return Metric(scale="std", weights=WEIGHTS)
 
 
 def dictionary() -> Table:
-    """The data dictionary of stays.parquet."""
+    """The data dictionary of stays.parquet.
+
+    Returns:
+        A table with one row per column of the file: column, part, unit and meaning.
+
+    Example:
+        >>> dictionary()["column"][:3]
+        ['stay_id', 'subject_id', 'hour']
+    """
     parts, units, words = zip(*COLUMNS.values(), strict=True)
     return Table(
         {"column": list(COLUMNS), "part": list(parts), "unit": list(units), "meaning": list(words)},

@@ -1,24 +1,22 @@
-"""From stays.parquet to the logs learners take: split by patient, filled from training alone.
+"""From stays.parquet to logs for learners: split by patient, filled from training alone.
 
-stays.parquet leaves what was never charted missing, so that nobody fills it with numbers from the
-wrong patients by accident: `dprl.read` refuses it. A `Preparation` is fitted on the training split;
-the same one then makes the log of every split.
+In stays.parquet a value that was never charted is missing, so that nobody fills it by accident with
+numbers from the wrong patients: `dprl.read` refuses the file. A `Preparation` is fitted on the
+training split; the same one then makes the log of every split.
 
     medians        of each measured feature, over the training decisions in which it is known
-    usual_map      the training median of the mean pressure, where a reward needs one and none is
+    usual_map      the training median of the mean pressure, used for a reward where none is charted
     edges          of the action levels: the published ones, or terciles of the training doses
 
 Stays differ in length and the reward of an hour is nearly 1, so a return mostly says how many hours
-were left, which no feature tells. `reward="shortfall"` is the same reward less 1 (a good hour costs
-nothing): returns then compare how hours went, not how many there were.
+were left, which no feature shows. `reward="shortfall"` is the same reward minus 1 (a good hour
+costs nothing): returns then compare how hours went, not how many there were.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +28,9 @@ from dprl._core.checks import check_choice
 from dprl._core.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.logs._io import write
-from dprl.logs._scans import columns_of_files, literal
-from dprl.logs._sources import quoted
 from dprl.logs.log import CUT, TERMINAL, Log
-from dprl.studies.icu.dictionary import COLUMNS, FEATURES, RAW, WEIGHTS
+from dprl.studies.icu.decisions import Stays
+from dprl.studies.icu.dictionary import FEATURES, RAW, WEIGHTS
 from dprl.studies.icu.stays import Cohort, check_edges, run_sql, set_variables
 
 __all__ = [
@@ -41,9 +38,7 @@ __all__ = [
     "PARTS",
     "Preparation",
     "Prepared",
-    "Stays",
     "prepare",
-    "read_stays",
     "write_splits",
 ]
 
@@ -54,114 +49,27 @@ PARTS = {
     "episode": "stay_id", "group": "subject_id", "time": "hour", "action": "action",
     "reward": "reward", "ended": "ended",
 }  # fmt: skip
-"""What the columns of a prepared log are called in a file."""
+"""Part of a log → name of its column in the file of a prepared log."""
 
 Edges = Literal["published", "terciles"]
 Reward = Literal["published", "shortfall"]
 
 
 @dataclass(frozen=True)
-class Stays:
-    """Decisions in a file, of some or all of its patients.
-
-    Attributes:
-        path: A file `build` wrote.
-        subjects: The patients meant, sorted.
-        n_stays: Their stays.
-        n_decisions: Their decisions.
-    """
-
-    path: Path
-    subjects: tuple[int, ...]
-    n_stays: int
-    n_decisions: int
-
-    def __repr__(self) -> str:
-        return (
-            f"Stays: {self.n_stays:,} stays of {len(self.subjects):,} patients · "
-            f"{self.n_decisions:,} decisions"
-        )
-
-    def split(self, shares: Sequence[float] = (0.25, 0.25, 0.5), *, seed: int) -> tuple[Stays, ...]:
-        """Parts with about these shares of the patients; a patient is in one of them only."""
-        if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-            raise ParameterError(f"shares must be above 0 and add up to 1; got {tuple(shares)!r}.")
-        n = len(self.subjects)
-        ends = np.round(np.cumsum(shares) * n).astype(int)
-        if (np.diff(np.concatenate(([0], ends))) < 1).any():
-            raise LogError(
-                f"{n} patients cannot be split into {len(shares)} parts of {tuple(shares)}.",
-                do="A patient is never torn apart; use fewer parts, or more patients.",
-            )
-        order = np.random.default_rng(seed).permutation(n)
-        parts = np.split(order, ends[:-1])
-        return tuple(_stays(self.path, [self.subjects[i] for i in part]) for part in parts)
-
-    @contextmanager
-    def open(self) -> Iterator[Any]:
-        """A connection in which `decisions` are these."""
-        import duckdb
-
-        made = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
-        names = ", ".join(name for name in COLUMNS if name not in made)
-        with duckdb.connect() as con:
-            con.execute("CREATE TABLE chosen AS SELECT unnest($1::BIGINT[]) AS subject_id",
-                        [list(self.subjects)])  # fmt: skip
-            con.execute(
-                f"CREATE VIEW decisions AS SELECT {names} FROM "
-                f"{_scan(self.path)} "
-                "SEMI JOIN chosen USING (subject_id)"
-            )
-            yield con
-
-
-def _scan(path: Path) -> str:
-    """SQL that reads this very file."""
-    return f"read_parquet({quoted(literal(path), chr(39))}, hive_partitioning=false)"
-
-
-def read_stays(path: str | os.PathLike[str]) -> Stays:
-    """The decisions in a file that `build` wrote."""
-    import duckdb
-
-    file = Path(path)
-    if not file.is_file():
-        raise LogError(f"there is no file {str(file)!r}.", do="Make it: dprl icu build.")
-    try:
-        with duckdb.connect() as con:
-            columns_of_files([str(file)], "parquet", con.execute)  # each column once
-            there = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
-            missing = [name for name in COLUMNS if name not in there]
-            if not missing:
-                found = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
-    except duckdb.Error as error:
-        raise LogError(f"{str(file)!r} is no Parquet file.", str(error).splitlines()[0]) from error
-    if missing:
-        raise LogError(
-            f"{str(file)!r} lacks {len(missing)} columns of a table of stays: "
-            f"{', '.join(missing[:6])}.",
-            do="Make it with dprl icu build.",
-        )
-    return _stays(file, [row[0] for row in found])
-
-
-def _stays(path: Path, subjects: Sequence[int]) -> Stays:
-    chosen = Stays(path, tuple(sorted(subjects)), 0, 0)
-    with chosen.open() as con:
-        n = con.execute("SELECT count(DISTINCT stay_id), count(*) FROM decisions").fetchone()
-    return Stays(path, chosen.subjects, int(n[0]), int(n[1]))
-
-
-@dataclass(frozen=True)
 class Preparation:
-    """What fills and bins the decisions, from the training split alone.
+    """How missing values are filled and doses become levels; from the training split alone.
 
     Attributes:
-        medians: Measured feature → its training median.
+        medians: Measured feature → its median in the training split, in the feature's unit.
         bolus_edges: Upper edges of bolus levels 1 and 2, mL.
-        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg.
-        reward: "published", in [0, 1]; or "shortfall", less 1.
-        notes: What was odd, for people.
+        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg per hour.
+        reward: "published" (default), in [0, 1]; or "shortfall", the same minus 1.
+        notes: What was unusual, in sentences. Default: none.
+
+    Example:
+        >>> preparation = Preparation({"map": 70.0}, (500.0, 1000.0), (8.1, 21.58))
+        >>> preparation.reward
+        'published'
     """
 
     medians: dict[str, float]
@@ -182,10 +90,33 @@ class Preparation:
         """Fit on the training split.
 
         Args:
-            train: Its decisions.
-            edges: Of vasopressor levels: "published", or "terciles" of the training doses above 0.
-            reward: "published", or "shortfall": less 1, so that a good hour costs nothing.
-            cohort: Where the published edges are kept.
+            train: The decisions of the training patients.
+            edges: Edges of the vasopressor levels: "published" (default), or "terciles" of the
+                training doses above 0.
+            reward: "published" (default), in [0, 1]; or "shortfall", the same minus 1, so that a
+                good hour costs nothing.
+            cohort: The rules that hold the published edges. Default None: `Cohort()`.
+
+        Returns:
+            The preparation.
+
+        Raises:
+            ParameterError: `edges` or `reward` is none of these.
+            LogError: No mean pressure is known in the training split, or there are no vasopressor
+                doses to take terciles of.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import dprl
+            >>> kept = tempfile.TemporaryDirectory()
+            >>> folder = Path(kept.name)
+            >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+            >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+            >>> preparation = dprl.icu.Preparation.fit(dprl.icu.read_stays(built.path))
+            >>> preparation.medians["map"]
+            66.0
+            >>> kept.cleanup()
         """
         check_choice("edges", edges, ("published", "terciles"))
         check_choice("reward", reward, ("published", "shortfall"))
@@ -221,7 +152,27 @@ class Preparation:
         return cls(medians, rules.bolus_edges, pressor, reward, tuple(notes))
 
     def log(self, stays: Stays) -> Log:
-        """The log of any split: 29 features, 16 actions, groups are patients."""
+        """The log of any split: 29 features, 16 actions; the patients are the groups.
+
+        Args:
+            stays: The decisions of the split.
+
+        Returns:
+            The log, with missing values filled by the training medians.
+
+        Example:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import dprl
+            >>> kept = tempfile.TemporaryDirectory()
+            >>> folder = Path(kept.name)
+            >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+            >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+            >>> stays = dprl.icu.read_stays(built.path)
+            >>> dprl.icu.Preparation.fit(stays).log(stays)
+            Log: 12 episodes · 11 groups · 675 steps · 29 features · 16 actions · 6 episodes cut
+            >>> kept.cleanup()
+        """
         with stays.open() as con:
             set_variables(
                 con,
@@ -235,7 +186,15 @@ class Preparation:
         return _log(got, self.medians, 1.0 if self.reward == "shortfall" else 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """All attributes as values that JSON can carry.
+
+        Returns:
+            Attribute name → value.
+
+        Example:
+            >>> Preparation({"map": 70.0}, (500.0, 1000.0), (8.1, 21.58)).to_dict()["bolus_edges"]
+            [500.0, 1000.0]
+        """
         return {
             "medians": self.medians, "bolus_edges": list(self.bolus_edges),
             "vasopressor_edges": list(self.vasopressor_edges), "reward": self.reward,
@@ -277,13 +236,26 @@ def _feature(got: dict[str, Any], name: str, medians: dict[str, float]) -> NDArr
 
 @dataclass(frozen=True)
 class Prepared:
-    """Three logs of different patients, and what made them.
+    """Three logs of different patients, and the preparation that made them.
 
     Attributes:
-        train: What learners fit on.
-        valid: For choosing settings.
-        test: For evaluation, never looked at before.
-        preparation: Medians and edges, of the training patients alone.
+        train: The log that learners fit to.
+        valid: The log for choosing settings.
+        test: The log for evaluation; it must not be used before.
+        preparation: Medians and edges, from the training patients alone.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> kept = tempfile.TemporaryDirectory()
+        >>> folder = Path(kept.name)
+        >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+        >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+        >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
+        >>> [log.n_episodes for log in (data.train, data.valid, data.test)]
+        [3, 3, 6]
+        >>> kept.cleanup()
     """
 
     train: Log
@@ -301,15 +273,35 @@ def prepare(
     reward: Reward = "published",
     cohort: Cohort | None = None,
 ) -> Prepared:
-    """Split by patient, fit the preparation on the first part, make the logs of all three.
+    """Split by patient, fit the preparation on the first part, and make the logs of all three.
 
     Args:
-        stays: The decisions.
-        seed: Of the split.
-        shares: Of the patients in training, validation and test.
-        edges: See `Preparation.fit`.
-        reward: See `Preparation.fit`.
-        cohort: See `Preparation.fit`.
+        stays: The decisions of all patients.
+        seed: Seed of the split.
+        shares: Shares of the patients in training, validation and test. Default (0.25, 0.25, 0.5).
+        edges: "published" (default) or "terciles", see `Preparation.fit`.
+        reward: "published" (default) or "shortfall", see `Preparation.fit`.
+        cohort: The rules that hold the published edges. Default None: `Cohort()`.
+
+    Returns:
+        The three logs and the preparation.
+
+    Raises:
+        ParameterError: `shares` are not three numbers above 0 that add up to 1.
+        LogError: There are too few patients, or the training split cannot be prepared from.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> kept = tempfile.TemporaryDirectory()
+        >>> folder = Path(kept.name)
+        >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
+        >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
+        >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
+        >>> data.train
+        Log: 3 episodes · 3 groups · 163 steps · 29 features · 16 actions · 1 episodes cut
+        >>> kept.cleanup()
     """
     if len(shares) != 3:
         raise ParameterError(f"shares must be three numbers; got {tuple(shares)!r}.")
@@ -319,13 +311,13 @@ def prepare(
 
 
 WRITTEN = ("train.parquet", "valid.parquet", "test.parquet", "preparation.json", "dprl.toml")
-"""The files of a split, in its folder."""
+"""The files that `write_splits` writes into its folder."""
 
 
 def write_splits(
     data: Prepared, folder: Path, *, seed: int, shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Write the three logs, how they were made, and a dprl.toml that knows their columns."""
+    """Write the three logs, how they were made, and a dprl.toml with the names of their columns."""
     check_target(*(folder / name for name in WRITTEN))
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}

@@ -1,7 +1,8 @@
-"""Tables like MIMIC-IV's of invented patients, and the true value of a policy among them.
+"""Tables in the layout of MIMIC-IV, of invented patients; and the true value of a policy for them.
 
-The model is `dprl.studies.icu.model`: septic and dry patients, a clinician who starts too low. The
-value of any policy is found by playing it; where it defers, the clinician acts.
+The model is `dprl.studies.icu.model`: septic and dry patients, and a clinician whose first
+doses are too low. The value of a policy is found by playing it; where it defers, the clinician
+acts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dprl.studies.icu.preparation import ACTIONS, Preparation
 __all__ = ["MARK", "best_treatment", "simulate", "true_value", "usual_treatment"]
 
 MARK = "simulated.json"
-"""A file beside the tables that says they are invented, and how."""
+"""A file beside the tables that says that they are invented, and with which settings."""
 
 ITEMS = {
     "map": 220052, "sbp": 220050, "dbp": 220051, "fio2": 223835, "gcs_eye": 220739,
@@ -37,16 +38,31 @@ NOREPINEPHRINE, SALINE, WEIGHT = 221906, 225158, 75.0
 
 
 def usual_treatment(x: Floats, stays: Ints, rng: np.random.Generator) -> Ints:
-    """The clinician's draw."""
+    """Actions (k,) drawn from what the simulated clinician does."""
     u = rng.random((len(x), 1))
     return np.asarray((u > np.cumsum(clinician(x), axis=1)).sum(axis=1).clip(0, 15))
 
 
 def best_treatment(x: Floats, stays: Ints, rng: np.random.Generator) -> Ints:
-    """Treat low pressure by its cause, as the model rewards it.
+    """The best treatment in the model: treat low pressure by its cause.
 
-    Lactate tells septic from dry. Vasopressor level 2 for septic patients while the pressure
-    without it would be low; a bolus of level 1 for dry ones while the pressure is low.
+    Lactate tells septic from dry patients. Septic patients get vasopressor level 2 while their
+    pressure without it would be low; dry patients get a bolus of level 1 while their pressure is
+    low.
+
+    Args:
+        x: float64 (k, 29), the features, in the order of `FEATURES`.
+        stays: int64 (k,), numbers of the stays; not used.
+        rng: A random generator; not used.
+
+    Returns:
+        int64 (k,), codes of `ACTIONS`.
+
+    Example:
+        >>> x = np.zeros((1, len(FEATURES)))
+        >>> x[0, FEATURES.index("map")], x[0, FEATURES.index("lactate")] = 55.0, 4.0
+        >>> ACTIONS[best_treatment(x, np.array([0]), np.random.default_rng(0))[0]]
+        'bolus 0, vasopressor 2'
     """
     pressure, lactate = x[:, FEATURES.index("map")], x[:, FEATURES.index("lactate")]
     on = x[:, FEATURES.index("last_vasopressor_2")] > 0
@@ -64,15 +80,30 @@ def true_value(
     stays: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """ρ(π) among the simulated patients, by playing it, and its standard error.
+    """The value ρ(π) of a policy for simulated patients, found by playing it.
 
     Args:
         policy: Any policy over the 29 features: one that defers (the clinician acts there), one
-            with probabilities, a function like `best_treatment`, or None for the clinician.
-        preparation: What fills missing features for a policy that was fitted.
-        gamma: Discount.
-        stays: How many to play.
-        seed: Of the patients: other ones than those of tables simulated with this seed.
+            with probabilities, a function like `best_treatment`, or None (default) for the
+            clinician.
+        preparation: The preparation that the policy's log was made with; a fitted policy needs it.
+            Default None.
+        gamma: Discount per hour, in (0, 1].
+        stays: Number of stays to play, at least 2. Default 2,000.
+        seed: Seed of the patients; they differ from those of tables simulated with the same seed.
+            Default 0.
+
+    Returns:
+        The mean return and its standard error.
+
+    Raises:
+        ParameterError: There are fewer than 2 stays, or a fitted policy comes without preparation.
+
+    Example:
+        >>> usual, _ = true_value(gamma=0.99, stays=50)
+        >>> best, _ = true_value(best_treatment, gamma=0.99, stays=50)
+        >>> usual < best
+        True
     """
     stays = check_whole("stays", stays, 2)
     if policy is None:
@@ -91,7 +122,7 @@ def true_value(
 
 
 def _ask(policy: Any, preparation: Preparation) -> Any:
-    """A fitted policy as something that chooses."""
+    """A fitted policy as a function that chooses actions, for `play`."""
     codes = np.array([ACTIONS.index(label) for label in policy.actions])
     medians = np.array([preparation.medians[name] for name in RAW])
     measured = [FEATURES.index(name) for name in RAW]
@@ -117,16 +148,31 @@ def simulate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write MIMIC-IV-shaped tables of invented patients.
+    """Write tables in the layout of MIMIC-IV, of invented patients.
 
-    One patient in twelve comes back once. A tenth as many patients more are never hypotensive: the
-    cohort leaves them out.
+    One stay in twelve is the second stay of a patient. The tables also hold a tenth as many stays
+    without low pressure, which the cohort leaves out.
 
     Args:
-        out: A folder; it gets `icu/`, `hosp/` and a file that says the patients are invented.
-        stays: Hypotensive stays.
-        seed: Everything random follows from it.
-        progress: Called with a stage's name and the share of it that is done.
+        out: A new folder, or one of earlier simulated tables; it gets `icu/`, `hosp/` and a file
+            that says that the patients are invented.
+        stays: Number of stays with low pressure, at least 2. Default 2,000.
+        seed: Seed of everything random, at least 0. Default 0.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The settings, and the number of rows of each table.
+
+    Raises:
+        ParameterError: `stays` or `seed` is too small.
+        LogError: The folder holds other files: real tables are never overwritten.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = simulate(folder, stays=12, seed=0)
+        >>> made["stays"], made["tables"]["icu/icustays.csv"]
+        (12, 13)
     """
     stays, seed = check_whole("stays", stays, 2), check_seed(seed)
     folder = Path(out)
@@ -168,7 +214,7 @@ def _write(data: dict[str, NDArray[Any]], path: Path) -> None:
 def _tables(
     sick: Played, well: Played, twins: Ints, rng: np.random.Generator
 ) -> dict[str, dict[str, NDArray[Any]]]:
-    """Table → columns."""
+    """The tables: file name → column name → values."""
     n = len(sick.hours)
     total = n + len(well.hours)
     stay_id = 30_000_000 + np.arange(total)
@@ -221,7 +267,7 @@ def _tables(
 
 
 def _events(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Everything charted while the patient was there (from an hour before), a row a value."""
+    """Everything charted during the stay (and in the hour before it), one row per value."""
     parts: dict[str, list[NDArray[Any]]] = {}
     minute = np.timedelta64(60, "s")
     for event in played.events:
@@ -239,7 +285,7 @@ def _events(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[A
 
 
 def _inputs(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Infusions, a row an hour; boluses, the largest in two bags, five minutes into the hour."""
+    """Infusions, one row per hour; boluses five minutes into the hour, the largest in two bags."""
     rows: list[tuple[Ints, Ints, NDArray[Any], int, int, int]] = []
     stay, hour = np.nonzero(played.rate > 0)
     rows.append((stay, hour, played.rate[stay, hour], NOREPINEPHRINE, 0, 60))

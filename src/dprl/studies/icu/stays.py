@@ -1,13 +1,14 @@
-"""From a folder of MIMIC tables to stays.parquet: one hourly treatment decision a row.
+"""From a folder of MIMIC tables to stays.parquet: one hourly treatment decision per row.
 
-The work is SQL, one concept a file (`sql/`), run in this order by DuckDB on a database in a
-temporary folder: tables are scanned with filters on items and stays, never loaded; what does not
-fit into the memory limit goes to disk.
+The work is SQL, one concept per file (`sql/`), run in this order by DuckDB on a database in a
+temporary folder. Tables are scanned with filters on items and stays, never loaded as a whole; what
+does not fit into the memory limit goes to disk.
 
     stays → charted → cohort → vitals, gcs, labs, urine → infusions, fluids → vasopressors, boluses
-    → grid (a row a stay and hour) → features → actions → reward
+    → grid (one row per stay and hour) → features → actions → reward
 
-Nothing here looks across patients: no median, no scale, no bin is estimated (see `Preparation`).
+No number here comes from several patients: no median, scale or bin is estimated (`Preparation`
+does that).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._scans import literal
 from dprl.logs._sources import quoted
+from dprl.studies.icu._flow import flow, notes, summary
 from dprl.studies.icu.dictionary import COLUMNS, dictionary
 from dprl.studies.icu.tables import Tables, find_tables
 
@@ -48,19 +50,28 @@ CONCEPTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """Who is in, and the numbers of the rules.
+    """Which stays are included, and the numbers in the rules of the study.
 
     Attributes:
-        horizon: Hours looked at, from the beginning of the stay.
-        low_map: A mean pressure below this is low, mmHg.
-        low_n: So many low ones must be charted within the horizon.
-        look_back: Hours before the stay whose values count as known.
-        bolus_ml: Smallest bolus, mL.
-        bolus_edges: Upper edges of bolus levels 1 and 2, mL.
-        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg in the hour.
-        rate_cap: No infusion counts as faster than this, norepinephrine-equivalent mcg/kg/min.
-        usual_weight: For rates per minute where no weight is known, kg.
-        hold: CareVue: a charted rate holds at most so many hours.
+        horizon: Hours of each stay that are used, from its beginning, at least 2. Default 72.
+        low_map: A mean arterial pressure below this is low, mmHg. Default 65.
+        low_n: Number of low pressures that a stay must have within the horizon. Default 7.
+        look_back: Hours before the stay whose values count as known. Default 6.
+        bolus_ml: Smallest volume that counts as a bolus, mL. Default 200.
+        bolus_edges: Upper edges of bolus levels 1 and 2, mL. Default (500, 1000).
+        vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg per hour. Default
+            (8.1, 21.58).
+        rate_cap: Largest rate of an infusion, norepinephrine-equivalent mcg/kg/min; faster ones
+            count as this. Default 3.
+        usual_weight: Weight of a patient whose weight is not known, kg. Default 80.
+        hold: For CareVue (MIMIC-III): largest number of hours that a charted rate holds. Default 2.
+
+    Raises:
+        ParameterError: A number is outside its range.
+
+    Example:
+        >>> Cohort(horizon=48).low_map
+        65.0
     """
 
     horizon: int = 72
@@ -91,14 +102,19 @@ def check_edges(name: str, edges: Any) -> None:
 
 @dataclass(frozen=True)
 class Built:
-    """What was built.
+    """What `build` made.
 
     Attributes:
-        path: The table of decisions.
-        flow: How many stays and patients each condition left.
+        path: The Parquet file of decisions.
+        flow: Number of stays and patients left after each condition.
         summary: Counts and shares that describe the decisions.
-        notes: What was odd and how it was treated, for people.
-        layout: MIMIC-IV or MIMIC-III.
+        notes: What was unusual and how it was treated, in sentences.
+        layout: "MIMIC-IV" or "MIMIC-III".
+
+    Example:
+        >>> flow = Table({"condition": ["all stays"], "stays": [12], "patients": [11]})
+        >>> Built(Path("stays.parquet"), flow, {"decisions": 675}, (), "MIMIC-IV").layout
+        'MIMIC-IV'
     """
 
     path: Path
@@ -108,7 +124,17 @@ class Built:
     layout: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """All attributes and the data dictionary, as values that JSON can carry.
+
+        Returns:
+            The keys stays (the file), layout, flow, notes, dictionary, and those of `summary`.
+
+        Example:
+            >>> flow = Table({"condition": ["all stays"], "stays": [12], "patients": [11]})
+            >>> built = Built(Path("stays.parquet"), flow, {"decisions": 675}, (), "MIMIC-IV")
+            >>> built.to_dict()["decisions"]
+            675
+        """
         return {
             "stays": str(self.path), "layout": self.layout, "flow": self.flow.to_dicts(),
             **self.summary, "notes": list(self.notes), "dictionary": dictionary().to_dicts(),
@@ -136,20 +162,37 @@ def build(
     temp: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Built:
-    """Write the decisions of the hypotension cohort of a folder of MIMIC tables.
+    """Build the hypotension cohort from a folder of MIMIC tables, and write its decisions.
 
-    Beside `out` go its data dictionary and its flow of counts, as `OUT.dictionary.md` and
+    The data dictionary and the flow of counts are written beside `out`, as `OUT.dictionary.md` and
     `OUT.flow.md`.
 
     Args:
         folder: MIMIC-IV (with `icu/` and `hosp/`) or MIMIC-III (flat): csv.gz, csv or parquet.
-        out: A `.parquet` file.
-        cohort: Who is in, and the numbers of the rules.
-        items: A CSV file in place of our list of item codes, with the same columns.
-        memory: How much DuckDB may hold; the rest goes to disk.
-        threads: How many DuckDB may use; the result does not depend on it.
-        temp: A folder with room for temporary files; the system's by default.
-        progress: Called with a stage's name and the share of it that is done.
+        out: The `.parquet` file to write.
+        cohort: Which stays are included, and the numbers in the rules. Default None: `Cohort()`.
+        items: A CSV file of item codes to use instead of the packaged list, with the same columns.
+            Default None.
+        memory: Memory limit of DuckDB; what does not fit goes to disk. Default "4GB".
+        threads: Number of threads; the result does not depend on it. Default None: DuckDB's own.
+        temp: A folder with room for temporary files. Default None: the system's.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The file, the flow of counts and a summary.
+
+    Raises:
+        LogError: Tables or columns are missing, or no stay is in the cohort.
+        ParameterError: An argument is outside its range.
+
+    Example:
+        >>> import tempfile
+        >>> import dprl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = dprl.icu.simulate(Path(folder) / "tables", stays=12, seed=0)
+        ...     built = build(Path(folder) / "tables", Path(folder) / "stays.parquet")
+        >>> built.layout, built.summary["decisions"]
+        ('MIMIC-IV', 675)
     """
     target = Path(out)
     if target.suffix.lower() != ".parquet":
@@ -171,7 +214,7 @@ def build(
             run_sql(con, tables.layout.sql if step == "LAYOUT" else step, tables)
             if step == "cohort":
                 _refuse_empty(con, tables, rules)
-        built = Built(target, _flow(con, rules), _summary(con), _notes(con), tables.layout.name)
+        built = Built(target, flow(con, rules), summary(con), notes(con), tables.layout.name)
         _write(con, built, target)
     say(f"{tables.layout.name}: done", 1.0)
     return built
@@ -276,12 +319,6 @@ def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
 # -- what people are told --------------------------------------------------------------------------
 
 
-def _count(con: Any, sql: str) -> tuple[int, int]:
-    """Stays and patients of a query over `stays`."""
-    found = con.execute(f"SELECT count(*), count(DISTINCT subject_id) FROM stays {sql}").fetchone()
-    return int(found[0]), int(found[1])
-
-
 def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
     if con.execute("SELECT count(*) FROM cohort").fetchone()[0]:
         return
@@ -294,81 +331,6 @@ def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
         f"{tables.files['chartevents']}",
         "Are the items of mean pressure those of this hospital? See the how-to, items=.",
     )
-
-
-def _flow(con: Any, rules: Cohort) -> Table:
-    all_stays = con.execute("SELECT count(*), count(DISTINCT subject_id) FROM icustays").fetchone()
-    low = f"stay_id IN (SELECT stay_id FROM pressures WHERE low >= {rules.low_n})"
-    rows = [
-        ("ICU stays", *all_stays, None),
-        ("with a beginning and an end", *_count(con, ""), None),
-        (
-            f"with a valid mean pressure charted in the first {rules.horizon} h",
-            *_count(con, "WHERE stay_id IN (SELECT stay_id FROM pressures)"), None,
-        ),
-        (
-            f"with {rules.low_n} or more below {rules.low_map:g} mmHg",
-            *_count(con, f"WHERE {low}"),
-            _total(con, f"SELECT sum(greatest(0, hours_in_unit - 1)) FROM stays WHERE {low}"),
-        ),
-        (
-            "alive for two whole hours: the cohort, hours before death",
-            *_count(con, f"WHERE {low} AND n_hours >= 2"),
-            _total(con, "SELECT count(*) FROM decisions"),
-        ),
-    ]  # fmt: skip
-    names = ("step", "stays", "patients", "decisions")
-    return Table(
-        dict(zip(names, (list(c) for c in zip(*rows, strict=True)), strict=True)),
-        "From ICU stays to the cohort",
-        "A decision is a whole hour of a stay that has a whole hour after it.",
-    )
-
-
-def _total(con: Any, sql: str) -> int:
-    return int(con.execute(sql).fetchone()[0] or 0)
-
-
-def _summary(con: Any) -> dict[str, Any]:
-    found = con.execute(
-        "SELECT count(DISTINCT stay_id), count(DISTINCT subject_id), count(*), "
-        "avg(CAST(bolus > 0 AS INTEGER)), avg(CAST(vasopressor > 0 AS INTEGER)), "
-        "coalesce(CAST(sum(CAST(reward AS DECIMAL(18, 12))) AS DOUBLE) / count(reward), 'nan'), "
-        "count(*) - count(reward) FROM rewarded"
-    ).fetchone()
-    names = (
-        "n_stays", "patients", "decisions", "bolus_hours", "vasopressor_hours", "mean_reward",
-        "rewards_missing",
-    )  # fmt: skip
-    facts = dict(zip(names, found, strict=True))
-    facts["died"] = _total(
-        con, "SELECT count(*) FROM cohort WHERE died AND n_hours < getvariable('horizon')"
-    )
-    facts["cut"] = _total(con, "SELECT count(DISTINCT stay_id) FROM decisions WHERE ended = 'cut'")
-    return facts
-
-
-def _notes(con: Any) -> tuple[str, ...]:
-    notes = []
-    for concept, unit, n in con.execute(
-        "SELECT concept, unit, count(*) FROM pressor_rates WHERE unit_factor IS NULL AND rate > 0 "
-        "GROUP BY ALL ORDER BY ALL"
-    ).fetchall():
-        notes.append(f"{n:,} rows of {concept} have the unit {unit!r}, which is unknown: left out.")
-    capped = _total(
-        con,
-        "SELECT count(*) FROM pressor_rates WHERE rate * unit_factor * equivalent > "
-        "getvariable('rate_cap')",
-    )
-    if capped:
-        notes.append(f"{capped:,} vasopressor rates are outliers and count as the cap.")
-    blank = _total(con, "SELECT count(*) FROM rewarded WHERE reward IS NULL")
-    if blank:
-        notes.append(
-            f"{blank:,} decisions have no mean pressure charted up to the end of the next hour: "
-            "their reward is missing until the training median fills it."
-        )
-    return tuple(notes)
 
 
 def _write(con: Any, built: Built, target: Path) -> None:

@@ -1,0 +1,61 @@
+"""The figure of a sweep: what each setting gains, how often it defers, on how many it rests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dprl._core import plot
+from dprl.evaluation._result import ENOUGH
+
+if TYPE_CHECKING:
+    from dprl.evaluation._sweep import Sweep
+
+__all__ = ["figure_of"]
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#777777")
+
+
+def figure_of(swept: Sweep) -> Any:
+    """Three panels; the x axis is one setting, with one line for each value of the other."""
+    radii = list(dict.fromkeys(row.get("radius") for row in swept.rows))
+    n_mins = list(dict.fromkeys(row["n_min"] for row in swept.rows))
+    x_name, lines_name = ("n_min", "radius") if len(n_mins) >= len(radii) else ("radius", "n_min")
+    ticks = sorted({row[x_name] for row in swept.rows})
+    figure, axes = plot.grid(1, 3, width=3.6, height=3.2)
+    lines = [None] if radii == [None] else (radii if lines_name == "radius" else n_mins)
+    for k, value in enumerate(lines):
+        rows = [r for r in swept.rows if value is None or r[lines_name] == value]
+        rows.sort(key=lambda r: r[x_name])
+        x = np.array([ticks.index(r[x_name]) for r in rows])
+        aside = x + 0.12 * (k - (len(lines) - 1) / 2)
+        y, low, high = (
+            np.array([r[key] for r in rows], float)
+            for key in ("difference", "difference_low", "difference_high")
+        )
+        look = {"color": COLORS[k % len(COLORS)], "marker": plot.MARKERS[k % 8], "ms": 4, "lw": 1.2}
+        label = None if value is None else f"{lines_name} {value:g}"
+        axes[0, 0].errorbar(
+            aside, y, yerr=np.abs([y - low, high - y]), capsize=2, label=label, **look
+        )
+        few = np.array([r["reached"] > 0 and r["ess_differs"] < ENOUGH for r in rows])
+        hollow = {**look, "mfc": "white", "lw": 0, "zorder": 3}
+        axes[0, 0].plot(aside[few], y[few], **hollow)
+        axes[0, 1].plot(x, [100 * r["deferred"] for r in rows], **look)
+        reached = np.array([r["reached"] > 0 for r in rows])
+        axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)
+    for axis in axes[0]:
+        axis.set_xticks(range(len(ticks)), [f"{t:g}" for t in ticks])
+        axis.set_xlabel(x_name)
+    plot.reference(axes[0, 0], 0.0, "usual practice")
+    plot.reference(axes[0, 2], ENOUGH, f"{ENOUGH}: less is too few")
+    axes[0, 0].set_title(f"difference to usual practice ({swept.estimator})")
+    axes[0, 0].set_ylabel(f"hollow: rests on fewer than {ENOUGH}")
+    axes[0, 1].set_title("steps deferred, %")
+    axes[0, 1].set_ylim(-3, 103)
+    axes[0, 2].set_title("effective sample size where it matters")
+    axes[0, 2].set_ylim(bottom=0)
+    if len(lines) > 1:
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
+    return figure

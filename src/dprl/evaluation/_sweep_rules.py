@@ -1,0 +1,76 @@
+"""The rows of a sweep, and the named rules by which it picks one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dprl.evaluation._result import ENOUGH, Evaluation
+from dprl.logs._parquet import Row
+
+__all__ = ["RULES", "or_lowest", "row_of", "setting_words"]
+
+
+def _cautious(row: Row) -> tuple[float, ...] | None:
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
+    return (row["n_min"], -(row.get("radius") or 0.0)) if good else None
+
+
+def _lower_end(row: Row) -> tuple[float, ...] | None:
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
+    return (row["difference_low"],) if good else None
+
+
+def _bold(row: Row) -> tuple[float, ...] | None:
+    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
+    return (row["differs"],) if good else None
+
+
+_PASSES = (
+    f"whose interval of the difference lies above 0 and whose effective sample size where it "
+    f"matters is at least {ENOUGH}"
+)
+RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
+    "cautious": (f"the largest n_min (then the smallest radius) {_PASSES}", _cautious),
+    "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),
+    "bold": (f"the most steps at which it differs from practice, among settings {_PASSES}", _bold),
+}
+"""Name → the rule in words, and a function that ranks a row.
+
+The row with the largest rank is picked; the rank is None for a row that does not pass.
+"""
+
+
+def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
+    """The row of one setting: what its policy would do, and its evaluation by one estimator."""
+    facts, estimate = evaluation.facts, evaluation[estimator]
+    summary = policy.summary() if hasattr(policy, "summary") else {}
+    summary = summary if isinstance(summary, Mapping) else {}
+    return {
+        "changes": summary.get("changes"),
+        "confirmations": summary.get("confirmations"),
+        "deferred": 1 - facts["spoken"],
+        "changed": facts["changed"],
+        "differs": facts["differs"],
+        "reached": facts["reached"],
+        "followers": facts["followers"],
+        "ess": facts["ess"],
+        "ess_differs": facts["ess_differs"],
+        "difference": estimate["difference"],
+        "difference_low": estimate["difference_low"],
+        "difference_high": estimate["difference_high"],
+        "outside": evaluation.outside[estimator],
+    }
+
+
+def or_lowest(value: float) -> float:
+    """The value, or minus infinity where it is NaN."""
+    return -np.inf if np.isnan(value) else value
+
+
+def setting_words(row: Row) -> str:
+    """The setting of a row, in words."""
+    radius = f", radius {row['radius']:g}" if "radius" in row else ""
+    return f"n_min {row['n_min']:g}{radius}"

@@ -1,0 +1,104 @@
+"""The parts of a certificate: its rows, its facts about cells, and how a bound is printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = [
+    "KINDS",
+    "LOWER",
+    "NOTE",
+    "ORDER",
+    "are_cells",
+    "are_numbers",
+    "cell_lines",
+    "down",
+    "is_row",
+]
+
+KINDS: Final = ("defer", "confirmation", "change")
+ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
+         "advantage_low", "log10_e")  # fmt: skip
+ROW = set(ORDER)
+LOWER = ("low", "advantage_low")
+NOTE = (
+    "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
+    "did not, on the\npart of the log that certified it; low: its lower bound, for all rows at "
+    "once. log10_e: the evidence against\n'no benefit', in powers of ten."
+)
+
+
+def down(value: float) -> float:
+    """A lower bound as it is printed: rounded down, to thousandths, or to four digits if tiny."""
+    if not value:
+        return 0.0
+    digits: int = 3 if abs(value) >= 1e-3 else 3 - math.floor(math.log10(abs(value)))
+    return float(math.floor(value * 10.0**digits + 1e-9) / 10.0**digits)
+
+
+def are_numbers(*values: Any) -> bool:
+    """Whether all values are finite numbers."""
+    return all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values
+    )
+
+
+def is_row(row: Any) -> bool:
+    """Whether `row` describes one certified suggestion."""
+    if not (isinstance(row, Mapping) and set(row) >= ROW and row["kind"] in KINDS):
+        return False
+    labels = (row["state"], row["usual"], row["suggested"])
+    counts = (row["n"], row["others"])
+    return (
+        all(isinstance(label, str | int) for label in labels)
+        and all(isinstance(n, int) and n >= 0 for n in counts)
+        and are_numbers(*(row[name] for name in ("difference", "low", "advantage_low", "log10_e")))
+    )
+
+
+def are_cells(cells: Any) -> bool:
+    """Whether `cells` describes cells of features, or is empty."""
+    if not isinstance(cells, Mapping):
+        return False
+    if not cells:
+        return True
+    more = cells.get("sensitivity", ())
+    return (
+        are_numbers(*(cells.get(k, -1) for k in ("radius", "centres", "eps_star", "refuted")))
+        and isinstance(more, list | tuple)
+        and all(
+            isinstance(m, Mapping)
+            and are_numbers(m.get("radius"), m.get("suggestions"))
+            and (m.get("gain") is None or are_numbers(m.get("gain")))
+            for m in more
+        )
+    )
+
+
+def cell_lines(cells: Mapping[str, Any]) -> list[str]:
+    """The sentences of `Certificate.cell_lines`."""
+    lines = [
+        f"States are cells of radius {cells['radius']:g} around {cells['centres']:,} centres; "
+        "farther from all of them it defers.",
+    ]
+    if cells.get("eps_star") is not None:
+        shown = (
+            f"the data prove differences of {down(cells['refuted']):.4g} (at a level δ of its own)"
+            if cells.get("refuted")
+            else "the data prove no difference there"
+        )
+        lines.append(
+            "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
+            f"by less than eps* = {down(cells['eps_star']):.4g}; {shown}. The gain is for no "
+            "difference at all."
+        )
+    for row in cells.get("sensitivity", ()):
+        gain = "–" if row["gain"] is None else f"{down(row['gain']):.4g}"
+        lines.append(
+            f"  with radius {row['radius']:g}: {row['suggestions']:,} suggestions, gain >= {gain}"
+        )
+    if cells.get("sensitivity"):
+        lines.append("  (each at its own δ: not to choose the radius by)")
+    return lines

@@ -2,6 +2,9 @@
 
 Kernels work on flat arrays and add integers wherever the order of a sum could matter, so threads
 and chunks cannot change a result. `kernel.py_func` is the same function, not compiled.
+
+Every kernel is listed in `KERNELS` as it is made, so that the tests can compare each of them with
+its Python source and none is forgotten.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from numba.core.cgutils import true_bit
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-__all__ = ["bit", "compiled", "fused", "in_parts", "parts"]
+__all__ = ["KERNELS", "bit", "compiled", "fused", "in_parts", "parts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -27,17 +30,25 @@ WORTH_A_THREAD = 200_000
 """With fewer rows than this, a second thread costs more time than it saves."""
 
 
+KERNELS: dict[str, Any] = {}
+"""Every kernel made so far, by its module and name."""
+
+
+def _kernel(function: F, **options: Any) -> F:
+    """Compile `function` on first call, and list it."""
+    kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    KERNELS[f"{function.__module__}.{function.__qualname__}"] = kernel
+    return cast(F, kernel)
+
+
 def compiled(function: F) -> F:
     """Compile `function` on its first call, and keep the machine code for the next process."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return _kernel(function)
 
 
 def fused(function: F) -> F:
     """`compiled`, but sums may be fused or reordered: for filters whose error bound allows it."""
-    flags = {"contract", "reassoc"}
-    return cast(
-        F, numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=flags)(function)
-    )
+    return _kernel(function, fastmath={"contract", "reassoc"})
 
 
 def bit(word: np.uint64) -> int:

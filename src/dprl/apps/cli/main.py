@@ -61,9 +61,6 @@ table per command, such as [fit]. Commands that take a policy read the columns i
 )
 
 
-app.command(icu)
-
-
 @app.command
 def check(files: list[str], /, log: LogOptions, *, json: Json = False) -> int:
     """Say what is wrong, odd or worth knowing about a log. Changes nothing.
@@ -150,9 +147,6 @@ def changes(
         return 0
     show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)
     return 0
-
-
-app.command(gate)
 
 
 @app.command
@@ -250,15 +244,6 @@ def act(
     return 0
 
 
-app.command(split)
-app.command(evaluate)
-app.command(sweep)
-app.command(report)
-
-
-app.command(reproduce)
-
-
 @app.command
 def demo(*, folder: Path | None = None, json: Json = False) -> int:
     """Show the whole job on invented patients: log → check → fit → changes → the truth.
@@ -280,9 +265,20 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
     return 0
 
 
-app.command(review)
-app.command(serve)
-app.command(export)
+# Commands with a module of their own:
+for command in (
+    icu,
+    gate,
+    split,
+    evaluate,
+    sweep,
+    report,
+    reproduce,
+    review,
+    serve,
+    export,
+):
+    app.command(command)
 
 
 # -- around the commands -------------------------------------------------------------------------

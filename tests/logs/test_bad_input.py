@@ -64,7 +64,7 @@ CASES = {
     "duplicate times": (
         csv(put("day", 1, 1)), {},
         r"1 rows share 'patient' and 'day' with another.\n  first: row 2 \(.*\), same as row 1; 1 "
-        r"episode touched.\n  One decision a time"),
+        r"episode touched.\n  There can be one decision per time"),
     "time is text": (
         csv(put("day", 1, "later")), {}, r"'day' must be numbers or dates; it holds text.\n.*\n.*'10' before '9'"),
     "fractional states": (

@@ -34,9 +34,8 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.logs.log import Log, check_log
+from dprl.policies._protocol import DeferringPolicy
 from dprl.policies.certificate import down
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
 
 __all__ = ["Report", "report"]
 
@@ -110,7 +109,7 @@ class Report:
 
 
 def report(
-    policy: Policy | NeighborPolicy,
+    policy: DeferringPolicy,
     log: Log,
     path: str | os.PathLike[str],
     *,
@@ -139,7 +138,7 @@ def report(
         progress: Called with the stage's name and the share of it that is done.
     """
     target = Path(path)
-    if not isinstance(policy, Policy | NeighborPolicy):
+    if not getattr(policy, "knows_practice", False):
         raise ParameterError(
             f"a report is about a policy of DPRL's; got a {type(policy).__name__}.",
             do="Other policies have no changes to tell; judge them with dprl.evaluate.",
@@ -253,8 +252,8 @@ def _facts(
         "down": down,
         "verdicts": VERDICTS,
         "tally": Counter(verdict(c.check) for c in changes),
-        "regions": isinstance(policy, NeighborPolicy),
-        "features": bool(getattr(policy, "feature_names", ())),
+        "regions": policy.changes_by == "region",
+        "features": bool(policy.space.feature_names),
         "origin": _origin(policy, described, judged, seed),
         "short": short,
     }
@@ -275,7 +274,7 @@ def _headline(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | No
 
 
 def _origin(
-    policy: Policy | NeighborPolicy, described: Described, judged: Evaluation | None, seed: int
+    policy: DeferringPolicy, described: Described, judged: Evaluation | None, seed: int
 ) -> list[tuple[str, str]]:
     """Where everything comes from, as words: name and value."""
     made = policy.provenance

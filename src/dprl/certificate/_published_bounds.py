@@ -54,7 +54,7 @@ def published(
 
     Args:
         log: The log the policy was learned from; its labels are the states and actions counted.
-        policy: A Policy (where it defers: the log's π̂_b), a StochasticPolicy, or an array (S, A).
+        policy: A policy over labels (where it defers: the log's π̂_b), or an array (S, A).
         n_min: Threshold of DPRL and SPIBB.
         gamma: Discount.
         v_max: Largest return, known beforehand (never the sample's own).

@@ -35,6 +35,7 @@ from dprl.logs.log import Cut, Log, check_log
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
 from dprl.planning.semi_policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
+from dprl.policies._engines import Engines
 from dprl.policies.neighbors import NeighborPolicy
 
 __all__ = ["DPRLContinuous"]
@@ -123,30 +124,29 @@ class DPRLContinuous:
             menu=menu,
             menus=menus,
         )
-        looks = offers = None
-        if len(learners) > 1:
-            looks = Remembering.of(base._looks)
-            offers = None if base.menus.all() else Remembering.of(base._offers)
+        engines, remembering = None, []
+        if len(learners) > 1 or self.plan:
+            engines = Engines.of(base)
+        if len(learners) > 1 and engines is not None:
+            remembering = [Remembering.of(e) for e in (engines.returns, engines.menus) if e]
+            engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
             for learner in learners:
-                policy = replace(base, parameters=learner.settings())
-                if looks is not None:
-                    policy.asking(looks, offers)
+                policy = replace(base, parameters=learner.settings(), engines=engines)
                 if self.plan:
                     worth = learner._planned(settled, policy, points)
-                    policy = replace(policy, worth=worth).asking(policy._looks, offers)
+                    policy = replace(policy, worth=worth, engines=engines)
                 yield policy
         finally:
-            for engine in (looks, offers):
-                if engine is not None:
-                    engine.forget()
+            for engine in remembering:
+                engine.forget()
 
     def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
         """What each training point counts for a plan, (N,)."""
         known, pairs = policy.allowed_at(points.z, points.episode)
         ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
         semi = elevate_neighbors(
-            policy._looks, points, ahead, pairs, self.radius, self.neighbors == "first"
+            policy.returns_engine, points, ahead, pairs, self.radius, self.neighbors == "first"
         )
         return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
 

@@ -34,7 +34,7 @@ from dprl.logs.log import Cut, Log, check_log
 from dprl.planning.semi_mdp import elevate
 from dprl.planning.semi_policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
-from dprl.policies.table import Policy
+from dprl.policies.table import TablePolicy
 
 __all__ = ["DPRLDiscrete"]
 
@@ -68,11 +68,11 @@ class DPRLDiscrete:
             if not isinstance(getattr(self, name), bool):
                 raise ParameterError(f"{name} must be true or false; got {getattr(self, name)!r}.")
 
-    def fit(self, log: Log) -> Policy:
+    def fit(self, log: Log) -> TablePolicy:
         """The policy this log supports."""
         return next(self.fit_each(log, [{}]))
 
-    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
+    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[TablePolicy]:
         """The policy for each setting of n_min, from evidence gathered once."""
         learners = [replace(self, **setting) for setting in vary(settings, ("n_min",))]
         check_log(log)
@@ -85,7 +85,7 @@ class DPRLDiscrete:
         for learner in learners:
             pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)
             choice, planned = self.choose(settled, known, occurrences, pairs)
-            yield Policy.of(
+            yield TablePolicy.of(
                 known,
                 choice=choice,
                 allowed=pairs,

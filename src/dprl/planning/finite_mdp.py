@@ -29,7 +29,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class _Policy(Protocol):
-    def probabilities(self, states: Any = ..., *, behavior: Any = ...) -> Floats: ...
+    def probabilities(self, states: Any, *, behavior: Any = ...) -> Floats: ...
 
 
 @dataclass(frozen=True, eq=False)

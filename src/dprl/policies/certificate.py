@@ -10,8 +10,9 @@ from typing import Any, Final, Self
 from dprl._core.table import Table, plain
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
+from dprl.policies._decisions import Kind
 
-__all__ = ["KINDS", "Certificate", "down"]
+__all__ = ["Certificate", "down"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +216,7 @@ class Certificate:
         return f"<Certificate: {len(self.rows):,} suggestions, δ = {self.delta:g}>"
 
 
-KINDS: Final = ("defer", "confirmation", "change")
+KINDS: Final = {kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE)}
 ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
          "advantage_low", "log10_e")  # fmt: skip
 ROW = set(ORDER)

@@ -124,6 +124,15 @@ class Stored(Parts):
     KIND: ClassVar[str] = ""
     """What the file calls this kind of policy."""
 
+    @property
+    def single_states(self) -> str:
+        """Which states of single people it answers from and cannot leave out; '' if none."""
+        return ""
+
+    def unnamed(self) -> dict[str, Any]:
+        """The parts that name people in training, without their names; empty if none does."""
+        return {}
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
         arrays = {}

@@ -90,6 +90,11 @@ class CellPolicy(Tabled):
             elsewhere=f"F{far}",
         )  # fmt: skip
 
+    @property
+    def single_states(self) -> str:
+        """Which states of single people it answers from."""
+        return f"{len(self.z):,} cell centres: states of single people as they were measured"
+
     @functools.cached_property
     def _centres(self) -> Engine:
         return centres_of(self.z)
@@ -202,7 +207,7 @@ class CellPolicy(Tabled):
         return in_a_line({**s, "cells": s["states"]}, "cell")
 
     def __repr__(self) -> str:
-        return f"<Policy: {self}>"
+        return f"<CellPolicy: {self}>"
 
 
 def centres_of(z: NDArray[np.float64]) -> Engine:

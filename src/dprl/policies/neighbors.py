@@ -338,6 +338,20 @@ class NeighborPolicy(Stored):
         """The policy with these of its changes alone; `noted` goes into its provenance."""
         return limit_regions(self, [c.region for c in approved if c.region is not None], **noted)
 
+    @property
+    def single_states(self) -> str:
+        """Which states of single people it answers from."""
+        return (
+            f"{len(self.z):,} training points: states of single people as they were measured, with "
+            "what was done and the return"
+        )
+
+    def unnamed(self) -> dict[str, Any]:
+        """Its points with episodes numbered by what they hold, whatever order they came in."""
+        from dprl.policies._engines import unnamed_points
+
+        return unnamed_points(self)
+
     def summary(self) -> dict[str, Any]:
         """The counts that describe it, over its training points."""
         s = summary_of(self.training, np.ones(len(self.z), np.int64))

@@ -71,7 +71,7 @@ def plan(n: int) -> None:
     policy = dprl.DPRLContinuous(plan=True, **settings).fit(log)
     planned = time.perf_counter() - start
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
-    near = policy._looks.count(policy.z[:2000], 3.0).mean()
+    near = policy.returns_engine.count(policy.z[:2000], 3.0).mean()
     print(f"| {n:,} | {near:.0f} | {points:,} | {single:.1f} | {planned:.1f} | {peak:.2f} |")
 
 

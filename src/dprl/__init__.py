@@ -54,15 +54,18 @@ if TYPE_CHECKING:
     from dprl.logs.log import Log as Log
     from dprl.policies._compress import compress as compress
     from dprl.policies._compress import prune as prune
+    from dprl.policies._decisions import DEFER as DEFER
+    from dprl.policies._decisions import Decisions as Decisions
+    from dprl.policies._decisions import Kind as Kind
     from dprl.policies._load import load as load
+    from dprl.policies._protocol import Policy as Policy
     from dprl.policies._public import public_copy as public_copy
     from dprl.policies.callable import CallablePolicy as CallablePolicy
     from dprl.policies.cells import CellPolicy as CellPolicy
     from dprl.policies.certificate import Certificate as Certificate
     from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
-    from dprl.policies.table import DEFER as DEFER
-    from dprl.policies.table import Policy as Policy
+    from dprl.policies.table import TablePolicy as TablePolicy
     from dprl.studies import atari as atari
     from dprl.studies import icu as icu
 
@@ -95,14 +98,16 @@ __getattr__, __dir__, __all__ = attach(
                      "write"),
         "logs.log": ("Log",),
         "policies._compress": ("compress", "prune"),
+        "policies._decisions": ("DEFER", "Decisions", "Kind"),
         "policies._load": ("load",),
+        "policies._protocol": ("Policy",),
         "policies._public": ("public_copy",),
         "policies.callable": ("CallablePolicy",),
         "policies.cells": ("CellPolicy",),
         "policies.certificate": ("Certificate",),
         "policies.neighbors": ("NeighborPolicy",),
         "policies.stochastic": ("StochasticPolicy",),
-        "policies.table": ("DEFER", "Policy"),
+        "policies.table": ("TablePolicy",),
     },
     modules=(*_OTHER_NAMES.values(), "dprl.certificate", "dprl.envs"),
 )  # fmt: skip

@@ -279,7 +279,7 @@ def test_a_reason_by_the_conditions_of_the_rule_one_by_one(seed):
         compared = [a for a in enough if policy.m[s].sum() - policy.m[s, a] >= 3]
         word = "nothing to compare" if enough else "No action was taken"
         word = "No action with enough" if compared else word
-        assert word in reason(policy, s)
+        assert word in reason(policy.decisions, s)
 
 
 def test_a_log_seen_in_part_is_said_to_be(care):

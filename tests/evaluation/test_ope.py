@@ -301,7 +301,9 @@ def test_values_that_do_not_exist_are_left_out():
 
 def test_cells_are_evaluated_as_the_labels_they_are():
     policy, log = dprl.gate(LEARNER, ward(1_500, 0), **UNIT), ward(700, 5)
-    over = dprl.Policy(**{f.name: getattr(policy, f.name) for f in dataclasses.fields(dprl.Policy)})
+    over = dprl.TablePolicy(
+        **{f.name: getattr(policy, f.name) for f in dataclasses.fields(dprl.TablePolicy)}
+    )
     cells = policy.cells_of(log.features)
     labelled = dataclasses.replace(
         log,

@@ -99,13 +99,13 @@ def test_neighbours_are_found_once_a_radius(walks, monkeypatch, plan):
         alone = walker(plan=plan)
         alone = continuous.replace(alone, n_min=row["n_min"], radius=row["radius"]).fit(train)
         assert alone.digest() == policy.digest()
-    assert not any(p._looks._answers for p in found.policies)  # nothing is kept
+    assert not any(p.returns_engine._answers for p in found.policies)  # nothing is kept
 
 
 def test_remembering_gives_what_the_engine_gives(walks):
     train, valid = walks
     policy = walker().fit(train)
-    engine, z = policy._looks, valid.features
+    engine, z = policy.returns_engine, valid.features
     mind = Remembering.of(engine)
     for radius in (0.05, 0.1, 0.05):
         for visits in ("first", "all"):

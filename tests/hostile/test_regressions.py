@@ -464,7 +464,9 @@ def test_missing_values_are_not_flattered_away():
 
 def test_rivals_refuse_what_they_would_ignore():
     log = to_log([[("s", "a", 1.0)], [("s", "b", 0.0)]], available=["a|b", "b"])
-    with pytest.raises(dprl.LogError, match="do not look at which actions were available"):
+    with pytest.raises(
+        dprl.LogError, match="do not take into account which actions were available"
+    ):
         dprl.learners.baselines.RL(gamma=0.9).fit(log)
 
 

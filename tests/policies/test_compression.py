@@ -81,9 +81,9 @@ def test_clusters_answer_for_a_radius_near_by(kind, tol, visits):
     z = np.random.default_rng(2).normal(size=(300, 3))
     z = np.concatenate([z, log.features[:200]])
     ask = {"visits": visits}
-    inner = policy._looks.evidence(z, 1.0 * (1 - tol / 2) - 1e-9, **ask)
-    outer = policy._looks.evidence(z, 1.0 * (1 + tol / 2) + 1e-9, **ask)
-    got = small._looks.evidence(z, 1.0, **ask)
+    inner = policy.returns_engine.evidence(z, 1.0 * (1 - tol / 2) - 1e-9, **ask)
+    outer = policy.returns_engine.evidence(z, 1.0 * (1 + tol / 2) + 1e-9, **ask)
+    got = small.returns_engine.evidence(z, 1.0, **ask)
     assert (inner.n_pair <= got.n_pair).all()
     assert (got.n_pair <= outer.n_pair).all()
     assert (inner.state.n <= got.state.n).all()

@@ -35,20 +35,12 @@ from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
-from dprl.policies._explain import (
-    change_rows,
-    change_words,
-    counted,
-    silences,
-    surest_first,
-    why_silent,
-)
+from dprl.policies._decisions import Decisions, Kind
+from dprl.policies._explain import change_rows, silences, why_silent
 from dprl.policies._familiar import check_familiar
-from dprl.policies._region_search import group, ranges_of
-from dprl.policies._regions import range_words
-from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._protocol import DeferringPolicy
+from dprl.policies._situations import Situation
+from dprl.policies._spaces import FeatureSpace
 
 __all__ = ["Described", "describe_changes"]
 
@@ -76,7 +68,7 @@ class Described:
         silent: (reason, share of the log's steps) where the policy defers, largest share first.
     """
 
-    policy: Policy | NeighborPolicy
+    policy: DeferringPolicy
     log: Log
     log_digest: str
     cut: int
@@ -112,14 +104,14 @@ class Described:
         The first step of each episode (group); where states are features the most typical ones,
         else evenly spaced through the log.
         """
-        rows, log, policy = self._rows[change.key], self.log, self.policy
+        rows, log, space = self._rows[change.key], self.log, self.policy.space
         rows = _first(log, rows)
         took = np.array([log.actions[a] == change.suggested for a in log.action[rows]], bool)
         both = []
         for side in (rows[took], rows[~took]):
-            if isinstance(policy, NeighborPolicy | CellPolicy):
+            if isinstance(space, FeatureSpace):
                 x: Any = log.features
-                near = np.argsort(_from_median(policy, x[rows], x[side]), kind="stable")
+                near = np.argsort(space.from_median(x[rows], x[side]), kind="stable")
                 chosen = side[near[:CASES]]
             else:
                 n = min(CASES, len(side))
@@ -152,14 +144,14 @@ class Described:
         )
 
 
-def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
+def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
     known, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        near = policy.near() if isinstance(policy, NeighborPolicy) else None
+        near = policy.bootstrap_neighbors()
         settled = settle(log, gamma, policy.parameters.get("cut"), near)
     notes = [*strange, *(str(w.message) for w in said)]
     if cannot_tell(policy.provenance):
@@ -171,10 +163,11 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
             f"here is of the other {settled.n_episodes:,}."
         )
     G = returns(settled, gamma)
-    if isinstance(policy, NeighborPolicy):
-        changes, rows, kinds, silent, choice = _regions(policy, settled, G)
-    else:
-        changes, rows, kinds, silent, choice = _states(policy, settled, G)
+    states, row = _states(policy, settled)
+    here = policy.at(states)
+    found = policy.situations(settled)
+    changes, rows = [_change(one, settled, G) for one in found], [one.rows for one in found]
+    kinds, choice, silent = here.kind[row], here.choice[row], _silent(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
     order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
@@ -192,7 +185,11 @@ def describe_changes(policy: Policy | NeighborPolicy, log: Log) -> Described:
         changes=tuple(changes[i] for i in order),
         steps={
             name: float((kinds == k).sum()) / n
-            for k, name in enumerate(("deferred", "confirmed", "changed"))
+            for k, name in (
+                (Kind.DEFER, "deferred"),
+                (Kind.CONFIRM, "confirmed"),
+                (Kind.CHANGE, "changed"),
+            )
         },
         not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
@@ -206,131 +203,59 @@ def _place(change: Change) -> tuple[float, int]:
     return (np.inf if change.low is None else -change.low, -change.steps)
 
 
-Found: TypeAlias = tuple[list[Change], list[Ints], NDArray[Any], Counter[str], NDArray[Any]]
-"""The changes, their rows, the kind of each step, why steps are deferred, the choice at each."""
-
-
-def _states(policy: Policy, log: Log, G: NDArray[np.float64]) -> Found:
-    """One change per state or cell."""
-    cells = isinstance(policy, CellPolicy)
-    if isinstance(policy, CellPolicy):
-        codes = policy.cells_of(_features(policy, log))
-    else:
-        codes = np.array(policy._codes(log.states), np.int64)[log.codes()]
-    kinds = np.where(codes >= 0, policy.kind[codes], 0) if len(policy.states) else codes * 0
-    name = policy.provenance.get("columns", {}).get("state")
-    label = name if isinstance(name, str) else "state"
-    centres = {row["state"]: row for row in policy.changes()}
-    changes, rows = [], []
-    points = np.flatnonzero(policy.kind == 2)
-    for s, row in zip(surest_first(policy, points), change_rows(policy, points, ""), strict=True):
-        here = np.flatnonzero(codes == s)
-        centre = tuple(
-            (n, centres[row["state"]][n]) for n in getattr(policy, "feature_names", ())
-            if n in centres[row["state"]]
-        )  # fmt: skip
-        rows.append(here)
-        changes.append(
-            Change(
-                key=_key(["state", row["state"], row["usual"], row["suggested"]]),
-                situation=_cell(log, here, centre, s) if cells else f"{label} = {row['state']}",
-                state=row["state"],
-                region=None,
-                typical=centre,
-                steps=len(here),
-                met=len(_first(log, here)),
-                purity=1.0,
-                check=_check(log, here, row["suggested"], G),
-                **_facts(policy, int(s), row),
-            )
+def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:
+    """The states of a log as the policy takes them, and which of them each step is in."""
+    names = policy.space.feature_names
+    if not names:
+        log.codes()  # a log of features is refused here
+    elif log.features is None or log.feature_names != names:
+        raise LogError(
+            "this log has other states than the policy was fitted to.",
+            f"{', '.join(log.feature_names[:4]) or 'labels'} and not {', '.join(names[:4])}",
         )
-    choice = np.where(codes >= 0, policy.choice[codes], -1) if len(policy.states) else codes * 0 - 1
-    return changes, rows, kinds, _silent(policy, codes[kinds == 0]), choice
+    return policy.space.of_log(log)
 
 
-def _cell(log: Log, here: Ints, centre: tuple[tuple[str, float], ...], s: int) -> str:
-    """A cell in words: ranges of the log's steps in it, or its centre where there are none."""
-    names, x = log.feature_names, np.asarray(log.features)
-    used = [names.index(n) for n, _ in centre]
-    if not len(here):
-        return f"cell {s}: all states nearest to " + ", ".join(f"{n} = {v:.4g}" for n, v in centre)
-    words = range_words(ranges_of(x, names, here, used), _whole(log, used))
-    middle = ", ".join(f"{n} = {v:.4g}" for n, v in centre)
-    return f"cell {s}: all states nearest to {middle}; in this log {words}"
+def _change(one: Situation, log: Log, G: NDArray[np.float64]) -> Change:
+    """What is told of one situation."""
+    row = next(iter(change_rows(one.here, np.array([one.s]), "")))
+    name: list[Any] = ["state", one.state, row["usual"], row["suggested"]]
+    if one.region is not None:
+        name = ["region", one.region.to_dict()]
+    return Change(
+        key=_key(name),
+        situation=one.words,
+        state=one.state,
+        region=one.region,
+        typical=one.typical,
+        steps=len(one.made),
+        met=len(_first(log, one.made)),
+        purity=one.purity,
+        check=_check(log, one.rows, row["suggested"], G),
+        **_facts(one.here, one.s, row),
+    )
 
 
-def _whole(log: Log, used: list[int]) -> dict[str, bool]:
-    """Which features are whole numbers."""
-    x = np.asarray(log.features)
-    return {log.feature_names[j]: bool((x[:, j] == np.floor(x[:, j])).all()) for j in used}
-
-
-def _silent(policy: Policy, codes: Ints, nowhere: str = "") -> Counter[str]:
-    """Reason → number of deferred steps, for steps in the states `codes` (-1: not the policy's)."""
-    words = silences(policy)
-    if isinstance(policy, CellPolicy):
-        nowhere = f"Farther than {policy.parameters['radius']:g} from every cell."
-    states, counts = np.unique(codes, return_counts=True)
-    why = np.where(states < 0, 0, why_silent(policy, states)) if len(policy.states) else states * 0
-    found: Counter[str] = Counter()
-    for w, count in zip(why.tolist(), counts.tolist(), strict=True):
-        found[(nowhere or words[0]) if w == 0 else words[w]] += count
+def _silent(here: Decisions, row: Ints) -> Counter[str]:
+    """How many of the log's steps are silent why; row (N,): the decision at each step."""
+    states, counts = np.unique(row[here.kind[row] == Kind.DEFER], return_counts=True)
+    words, found = silences(here), Counter[str]()
+    for why, count in zip(why_silent(here, states).tolist(), counts.tolist(), strict=True):
+        found[words[why]] += count
     return found
 
 
-def _features(policy: NeighborPolicy | CellPolicy, log: Log) -> NDArray[np.float64]:
-    if log.features is None or log.feature_names != policy.feature_names:
-        raise LogError(
-            "this log has other states than the policy was fitted to.",
-            f"{', '.join(log.feature_names[:4]) or 'labels'} and not "
-            f"{', '.join(policy.feature_names[:4])}",
-        )
-    return log.features
-
-
-def _regions(policy: NeighborPolicy, log: Log, G: NDArray[np.float64]) -> Found:
-    """One change per region."""
-    x, names = _features(policy, log), log.feature_names
-    here = policy.at(x)
-    usable = np.flatnonzero(policy.weight).tolist()
-    whole = _whole(log, usable)
-    groups = group(x, names, change_words(here), usable)
-    changes, rows = [], []
-    for one in groups:
-        region, inside = one.region, np.flatnonzero(one.region.holds(x, names))
-        typical = int(one.rows[_from_median(policy, x[one.rows], x[one.rows]).argmin()])
-        row = next(iter(change_rows(here, np.array([typical]), "")))
-        rows.append(inside)
-        changes.append(
-            Change(
-                key=_key(["region", region.to_dict()]),
-                situation=range_words(region.ranges, whole),
-                state=None,
-                region=region,
-                typical=tuple(zip(names, x[typical].tolist(), strict=True)),
-                steps=len(one.rows),
-                met=len(_first(log, one.rows)),
-                purity=one.purity,
-                check=_check(log, inside, region.suggested, G),
-                **_facts(here, typical, row),
-            )
-        )
-    nowhere = f"Nothing in the training log lies within {policy.parameters['radius']:g}."
-    silent = _silent(here, np.flatnonzero(here.kind == 0), nowhere)
-    return changes, rows, here.kind, silent, here.choice
-
-
-def _facts(policy: Policy, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
     """What the training log says about state `s`, of which `row` is the row of `changes()`."""
-    shares = policy.m[s] / policy.m[s].sum()
+    shares = here.m[s] / here.m[s].sum()
     order = [a for a in np.argsort(-shares, kind="stable") if shares[a] > 0]
-    unit = counted(policy)
+    unit = here.terms.counted
     return {
         "usual": row["usual"],
         "suggested": row["suggested"],
-        "shares": tuple((policy.actions[a], float(shares[a])) for a in order),
+        "shares": tuple((here.actions[a], float(shares[a])) for a in order),
         "counted": unit,
-        "episodes": int(policy.m[s].sum()) - row["others"],
+        "episodes": int(here.m[s].sum()) - row["others"],
         "others": row["others"],
         "value_first": row["value_usual"] + row["advantage"],
         "value_usual": row["value_usual"],
@@ -369,11 +294,3 @@ def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Ch
     low, high = (_number(weight * end) for end in contrast_of(x, y))
     advantage = weight * (got - got_others)
     return Check(len(x), len(y), got, got_others, advantage, low, high)
-
-
-def _from_median(
-    policy: NeighborPolicy | CellPolicy, among: NDArray[np.float64], x: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Squared distance of x (k, d) from the median of `among`, as the policy measures it."""
-    middle = np.median(policy._metric.transform(among), axis=0)
-    return np.asarray(((policy._metric.transform(x) - middle) ** 2).sum(axis=1))

@@ -35,9 +35,8 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.logs.log import Log, check_log
+from dprl.policies._protocol import DeferringPolicy
 from dprl.policies.certificate import down
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
 
 __all__ = ["Report", "report"]
 
@@ -112,7 +111,7 @@ class Report:
 
 
 def report(
-    policy: Policy | NeighborPolicy,
+    policy: DeferringPolicy,
     log: Log,
     path: str | os.PathLike[str],
     *,
@@ -160,7 +159,7 @@ def report(
         (2, True)
     """
     target = Path(path)
-    if not isinstance(policy, Policy | NeighborPolicy):
+    if not getattr(policy, "knows_practice", False):
         raise ParameterError(
             f"a report is about a policy of DPRL's; got a {type(policy).__name__}.",
             do="Other policies have no changes to tell; judge them with dprl.evaluate.",
@@ -273,8 +272,8 @@ def _facts(
         "down": down,
         "verdicts": VERDICTS,
         "tally": Counter(verdict(c.check) for c in changes),
-        "regions": isinstance(policy, NeighborPolicy),
-        "features": bool(getattr(policy, "feature_names", ())),
+        "regions": policy.changes_by == "region",
+        "features": bool(policy.space.feature_names),
         "origin": _origin(policy, described, judged, seed),
         "short": short,
     }
@@ -295,7 +294,7 @@ def _headline(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | No
 
 
 def _origin(
-    policy: Policy | NeighborPolicy, described: Described, judged: Evaluation | None, seed: int
+    policy: DeferringPolicy, described: Described, judged: Evaluation | None, seed: int
 ) -> list[tuple[str, str]]:
     """Where the policy, the log and the report come from: (name, value) pairs of text."""
     made = policy.provenance

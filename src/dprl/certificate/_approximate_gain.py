@@ -34,7 +34,8 @@ from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
 from dprl.planning._neighbor_semi_mdp import segments
-from dprl.policies.table import DEFER, Policy
+from dprl.policies._decisions import DEFER
+from dprl.policies._protocol import Policy
 
 __all__ = ["ApproximateGain", "approximate_gain", "estimate"]
 
@@ -130,7 +131,7 @@ def approximate_gain(
         >>> estimate.low < estimate.gain < estimate.high, estimate.groups
         (True, 500)
     """
-    if type(policy) is not Policy:
+    if policy.space.feature_names or not policy.knows_practice:
         raise ParameterError(
             f"this estimate is for policies over labelled states; got a {type(policy).__name__}.",
         )

@@ -56,7 +56,7 @@ from dprl.logs.log import Log
 from dprl.logs.returns import returns
 from dprl.policies._base import provenance_of
 from dprl.policies.cells import CellPolicy, centres_of
-from dprl.policies.table import Policy
+from dprl.policies.table import TablePolicy
 
 __all__ = ["gate_cells"]
 
@@ -152,7 +152,7 @@ def _gated(
         n_min=learner.n_min, gamma=gamma, contrast=learner.contrast, plan=learner.plan
     )
     choice, planned = over_cells.choose(whole, known, occurrences, pairs)
-    inner = Policy.of(
+    inner = TablePolicy.of(
         known,
         choice=choice,
         allowed=pairs,
@@ -190,7 +190,7 @@ def _cells(learner: DPRLContinuous, log: Log) -> Cells:
     return Cells(metric, points.z[np.unique(centre[centre >= 0])], float(learner.radius))
 
 
-def _cell_policy(inner: Policy, cells: Cells, log: Log) -> CellPolicy:
+def _cell_policy(inner: TablePolicy, cells: Cells, log: Log) -> CellPolicy:
     """The policy over the cells 0..M-1, from one that also has the state M ("in no cell")."""
     M = len(cells.z)
     parts: dict[str, Any] = {}

@@ -57,9 +57,9 @@ from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log, check_log
 from dprl.policies._base import provenance_of
 from dprl.policies._familiar import check_familiar
+from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies.table import TablePolicy
 
 __all__ = ["gate"]
 
@@ -68,7 +68,7 @@ Mode = Literal["swap-split", "in-sample"]
 
 
 def gate(
-    proposal: Policy | NeighborPolicy | DPRLDiscrete | DPRLContinuous,
+    proposal: Policy | DPRLDiscrete | DPRLContinuous,
     log: Log,
     *,
     delta: float = 0.05,
@@ -79,7 +79,7 @@ def gate(
     split: Sequence[bool] | Bools | None = None,
     horizon: int | None = None,
     seed: int = 0,
-) -> Policy | CellPolicy:
+) -> TablePolicy | CellPolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
     Args:
@@ -156,7 +156,7 @@ def gate(
     available = availability(log)
     whole, occurrences = count(settled, learner.gamma)
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=available)
-    if isinstance(proposal, Policy):
+    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous):
         pairs &= _same_pairs(proposal, log)
         check_familiar(proposal, log)
     if mode == "in-sample":
@@ -181,7 +181,7 @@ def gate(
             )
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
     choice, planned = learner.choose(settled, whole, occurrences, pairs)
-    policy = Policy.of(
+    policy = TablePolicy.of(
         whole,
         choice=choice,
         allowed=pairs,
@@ -244,21 +244,20 @@ def _universe(log: Log, n_min: float, horizon: int | None) -> int:
 
 def _same_pairs(policy: Policy, log: Log) -> Bools:
     """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions."""
-    for name in ("states", "actions"):
-        if set(getattr(policy, name)).isdisjoint(getattr(log, name)):
+    both = {
+        "states": (policy.space.states, log.states), "actions": (policy.actions, log.actions),
+    }  # fmt: skip
+    for name, (ours, theirs) in both.items():
+        if set(ours).isdisjoint(theirs):
             raise LogError(
                 f"the log and the policy have no {name} in common.",
-                f"{getattr(policy, name)[0]!r} and {getattr(log, name)[0]!r}",
+                f"{ours[0]!r} and {theirs[0]!r}",
                 "Read the log as the training log was read.",
             )
+    column = {label: i for i, label in enumerate(policy.actions)}
+    shared = [j for j, label in enumerate(log.actions) if label in column]
     result = np.zeros((log.n_states, log.n_actions), bool)
-    rows = {label: i for i, label in enumerate(policy.states)}
-    columns = {label: i for i, label in enumerate(policy.actions)}
-    s = [rows.get(label, -1) for label in log.states]
-    a = [columns.get(label, -1) for label in log.actions]
-    for i, row in enumerate(s):
-        for j, column in enumerate(a):
-            result[i, j] = row >= 0 and column >= 0 and policy.allowed[row, column]
+    result[:, shared] = policy.at(log.states).allowed[:, [column[log.actions[j]] for j in shared]]
     return result
 
 

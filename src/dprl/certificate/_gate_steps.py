@@ -23,9 +23,10 @@ from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Log
+from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
-from dprl.policies.certificate import KINDS, Certificate
-from dprl.policies.table import Policy
+from dprl.policies._tabled import Tabled
+from dprl.policies.certificate import Certificate
 
 __all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "half_of",
            "propose"]  # fmt: skip
@@ -33,7 +34,7 @@ __all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Learner: TypeAlias = DPRLDiscrete | DPRLContinuous
-P = TypeVar("P", bound=Policy)
+P = TypeVar("P", bound=Tabled)
 
 
 DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
@@ -169,8 +170,8 @@ def finish(
         known = proof.known
         rows.append({
             "state": policy.states[s],
-            "kind": KINDS[policy.kind[s]],
-            "usual": usual_words(policy, int(s)),
+            "kind": Kind(policy.kind[s]).word,
+            "usual": usual_words(policy.decisions, int(s)),
             "suggested": policy.actions[a],
             "n": int(known.took.n[s, a]),
             "others": int(known.others.n[s, a]),

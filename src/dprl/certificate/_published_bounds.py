@@ -56,8 +56,8 @@ def published(
 
     Args:
         log: The log the policy was learned from; its labels are the states and actions counted.
-        policy: A Policy (where it defers, the behaviour π̂_b estimated from the log is used), a
-            StochasticPolicy, or an array (S, A) of probabilities.
+        policy: A policy over labels (where it defers, the behaviour π̂_b estimated from the log is
+            used), or an array (S, A) of probabilities.
         n_min: Threshold of DPRL and SPIBB, at least 1.
         gamma: Discount per step, in (0, 1].
         v_max: Largest return there can be, known beforehand (never the largest of the sample).

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_whole
 from dprl.logs.log import CUT, TERMINAL, Log
+from dprl.policies._protocol import is_drawn
 
 __all__ = ["PointMass"]
 
@@ -185,7 +186,7 @@ class PointMass:
             usual = self._as_people_do(s, rng)
             if policy is None:
                 return usual
-            if not hasattr(policy, "at"):
+            if is_drawn(policy):
                 pi = np.cumsum(policy.probabilities(s), axis=1)
                 return np.asarray((rng.random((len(s), 1)) > pi).sum(axis=1).clip(0, 3))
             choice = policy.at(s).choice

@@ -11,22 +11,14 @@ from dprl._core.checks import Cut
 from dprl.evaluation._result import ENOUGH
 from dprl.logs.log import Log
 from dprl.policies._familiar import never_saw
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._protocol import Policy
 
 __all__ = ["wary_of"]
 
 
-def _may_change(policy: Any) -> bool:
-    """Whether this is a policy of DPRL that may make a change somewhere."""
-    if isinstance(policy, Policy):
-        return bool((policy.kind == 2).any())
-    return isinstance(policy, NeighborPolicy)
-
-
 def wary_of(
     facts: Mapping[str, Any],
-    policy: Any,
+    policy: Policy,
     log: Log,
     undefined: float,
     trouble: str,
@@ -48,9 +40,9 @@ def wary_of(
         One sentence per warning.
     """
     unit, said = facts["unit"], []
-    states = getattr(policy, "states", ())
+    states = set(policy.space.states)
     if states and log.state is not None:
-        known = np.array([s in policy._index for s in log.states])
+        known = np.array([s in states for s in log.states])
         strange = float((~known)[log.codes()].mean())
         if strange > 0.01:
             said.append(never_saw(policy, strange))
@@ -76,7 +68,7 @@ def wary_of(
             "wherever the policy speaks in this log, it says what practice does always already: "
             "this log says nothing about what it would do otherwise."
         )
-    elif not facts["reached_change"] and _may_change(policy):
+    elif not facts["reached_change"] and policy.may_change:
         said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
     if facts["reached"] and not facts["followers"]:
         said.append(

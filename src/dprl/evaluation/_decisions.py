@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
-from dprl.logs._feature_input import columns_in
 from dprl.logs.log import Label, Log
-from dprl.policies.callable import CallablePolicy
-from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._decisions import Kind
+from dprl.policies._protocol import Policy
 
 __all__ = ["Spoken", "spoken"]
 
@@ -67,54 +64,27 @@ class Spoken:
         return np.asarray((suggested >= 0) & (suggested != usual))
 
 
-def spoken(policy: Any, log: Log) -> Spoken:
+def spoken(policy: Policy, log: Log) -> Spoken:
     """The decisions of `policy` at the steps of `log`."""
     _check(policy, log)
     actions = (*log.actions, *(a for a in policy.actions if a not in set(log.actions)))
     place = {label: i for i, label in enumerate(actions)}
     columns = [place[label] for label in policy.actions]
-    if log.state is not None:
-        row = log.codes().astype(np.int64)
-        pi, speaks, changed = _said(policy, list(log.states))
-    else:
-        row = np.arange(log.n_steps)
-        x = _features(policy, log)
-        parts = [_said(policy, x[i : i + AT_ONCE]) for i in range(0, len(x), AT_ONCE)]
-        pi = np.concatenate([p for p, _, _ in parts])
-        speaks = np.concatenate([s for _, s, _ in parts])
-        told = [c for _, _, c in parts if c is not None]
-        changed = np.concatenate(told) if told else None
+    states, row = policy.space.of_log(log)
+    parts = [_said(policy, states[i : i + AT_ONCE]) for i in range(0, len(states), AT_ONCE)]
+    pi, speaks, changed = (np.concatenate(part) for part in zip(*parts, strict=True))
     wide = np.zeros((len(pi), len(actions)))
     wide[:, columns] = np.where(speaks[:, None], pi, 0.0)
-    return Spoken(wide, speaks, changed, row, actions)
+    return Spoken(wide, speaks, changed if policy.knows_practice else None, row, actions)
 
 
-def _said(policy: Any, states: Any) -> tuple[Floats, Bools, Bools | None]:
-    """π (k, A) in the policy's order of actions, where it speaks (k,), where it changes (k,).
-
-    The last is None for a policy that does not know usual practice.
-    """
-    if isinstance(policy, CallablePolicy):
-        choice = policy.choice(states)
-        return np.eye(len(policy.actions))[choice], choice >= 0, None
-    if isinstance(policy, NeighborPolicy | CellPolicy):
-        policy = policy.at(states)
-        states = policy.states
-    if isinstance(policy, Policy):
-        codes = np.array(policy._codes(states), np.int64)
-        choice = np.where(codes >= 0, policy.choice[codes], -1)
-        changed = (choice >= 0) & (policy.kind[codes] == 2)
-        return np.eye(len(policy.actions))[choice], choice >= 0, changed
-    pi = policy.probabilities(states)
-    return pi, np.ones(len(pi), bool), None
+def _said(policy: Policy, states: Any) -> tuple[Floats, Bools, Bools]:
+    """π (k, A) in the policy's order, where it speaks (k,), where it changes practice (k,)."""
+    here = policy.at(states)
+    return here.pi, here.choice >= 0, here.kind == Kind.CHANGE
 
 
-def _check(policy: Any, log: Log) -> None:
-    if not (hasattr(policy, "probabilities") and hasattr(policy, "actions")):
-        raise PolicyError(
-            f"a {type(policy).__name__} is no policy of dprl's.",
-            do="Wrap what predicts: dprl.CallablePolicy(model, actions=log.actions).",
-        )
+def _check(policy: Policy, log: Log) -> None:
     kinds = [{isinstance(a, str) for a in x} for x in (policy.actions, log.actions)]
     if kinds[0].isdisjoint(kinds[1]):
         words = ["text" if True in kind else "numbers" for kind in kinds]
@@ -128,17 +98,3 @@ def _check(policy: Any, log: Log) -> None:
             "the policy and the log have no action in common.",
             f"{policy.actions[0]!r} is none of {', '.join(map(repr, log.actions[:4]))}",
         )
-    features = bool(getattr(policy, "feature_names", ()))
-    open_to_both = isinstance(policy, CallablePolicy) and not features
-    if features != (log.state is None) and not open_to_both:
-        said, have = ("features", "labels") if features else ("labels", "features")
-        raise PolicyError(
-            f"the policy's states are {said}, the log's are {have}.",
-            do="Read the log as the training log was read.",
-        )
-
-
-def _features(policy: Any, log: Log) -> Floats:
-    """The log's features in the policy's order."""
-    columns = columns_in(log.feature_names, policy.feature_names or log.feature_names)
-    return np.ascontiguousarray(np.asarray(log.features)[:, columns])

@@ -47,7 +47,7 @@ from dprl.logs._censoring import settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
-from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies._protocol import as_policy
 
 __all__ = ["evaluate"]
 
@@ -121,16 +121,17 @@ def evaluate(
     draws, seed = check_draws(draws), check_seed(seed)
     check_number("clip", clip, "[0, 1]")
     declared = _declared(policy, gamma, value_range)
-    said_before = (*refuse_seen(policy, log, allow_seen), *check_familiar(policy, log))
+    asked = as_policy(policy)
+    said_before = (*refuse_seen(asked, log, allow_seen), *check_familiar(asked, log))
     tell = progress or (lambda stage, share: None)
 
     # `time` keeps the original row numbers, for finding the rows that are left.
-    near = policy.near() if isinstance(policy, NeighborPolicy) else None
+    near = asked.bootstrap_neighbors()
     settled = settle(
         replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
     ).gathered()
     tell("what the policy says", 0.0)
-    said = spoken(policy, settled)
+    said = spoken(asked, settled)
     tell("behaviour", 0.0)
     known = _behavior(behavior, log, seed)
     rows = np.asarray(settled.time, np.int64)
@@ -188,7 +189,7 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
-    wary = [*said_before, *wary_of(facts, policy, log, undefined, trouble, draws, cut)]
+    wary = [*said_before, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
     found = Evaluation(
         rows=rows_out,
         behavior=usual_practice,

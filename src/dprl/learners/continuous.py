@@ -46,6 +46,7 @@ from dprl.logs.log import Log, check_log
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.policies._base import provenance_of
+from dprl.policies._engines import Engines
 from dprl.policies.neighbors import NeighborPolicy
 
 __all__ = ["DPRLContinuous"]
@@ -185,30 +186,29 @@ class DPRLContinuous:
             menu=menu,
             menus=menus,
         )
-        looks = offers = None
-        if len(learners) > 1:
-            looks = Remembering.of(base._looks)
-            offers = None if base.menus.all() else Remembering.of(base._offers)
+        engines, remembering = None, []
+        if len(learners) > 1 or self.plan:
+            engines = Engines.of(base)
+        if len(learners) > 1 and engines is not None:
+            remembering = [Remembering.of(e) for e in (engines.returns, engines.menus) if e]
+            engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
             for learner in learners:
-                policy = replace(base, parameters=learner.settings())
-                if looks is not None:
-                    policy.asking(looks, offers)
+                policy = replace(base, parameters=learner.settings(), engines=engines)
                 if self.plan:
                     worth = learner._planned(settled, policy, points)
-                    policy = replace(policy, worth=worth).asking(policy._looks, offers)
+                    policy = replace(policy, worth=worth, engines=engines)
                 yield policy
         finally:
-            for engine in (looks, offers):
-                if engine is not None:
-                    engine.forget()
+            for engine in remembering:
+                engine.forget()
 
     def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
         """float64 (N,): the value of each training point in a plan over many decisions."""
         known, pairs = policy.allowed_at(points.z, points.episode)
         ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
         semi = elevate_neighbors(
-            policy._looks, points, ahead, pairs, self.radius, self.visits == "first"
+            policy.returns_engine, points, ahead, pairs, self.radius, self.visits == "first"
         )
         return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
 

@@ -41,7 +41,7 @@ from dprl.logs.log import Log, check_log
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
 from dprl.policies._base import provenance_of
-from dprl.policies.table import Policy
+from dprl.policies.table import TablePolicy
 
 __all__ = ["DPRLDiscrete"]
 
@@ -89,7 +89,7 @@ class DPRLDiscrete:
         check_flag("contrast", self.contrast)
         check_flag("plan", self.plan)
 
-    def fit(self, log: Log) -> Policy:
+    def fit(self, log: Log) -> TablePolicy:
         """The policy that a log supports.
 
         Args:
@@ -111,7 +111,7 @@ class DPRLDiscrete:
         """
         return next(self.fit_each(log, [{}]))
 
-    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Policy]:
+    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[TablePolicy]:
         """The policy of each setting of n_min, from evidence that is gathered once.
 
         Args:
@@ -144,7 +144,7 @@ class DPRLDiscrete:
         for learner in learners:
             pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)
             choice, planned = self.choose(settled, known, occurrences, pairs)
-            yield Policy.of(
+            yield TablePolicy.of(
                 known,
                 choice=choice,
                 allowed=pairs,

@@ -49,6 +49,12 @@ class CheckResult:
     Attributes:
         findings: Errors first, then warnings, then notes.
         log: The log, if one could be made (rows with errors left out), else None.
+
+    Example:
+        >>> import dprl
+        >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+        >>> result.ok, result.findings[0].level
+        (True, 'note')
     """
 
     findings: tuple[Finding, ...]
@@ -60,7 +66,17 @@ class CheckResult:
         return not any(f.level == "error" for f in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The size of the log and all findings, as values JSON can hold."""
+        """The size of the log and all findings.
+
+        Returns:
+            Values that JSON can hold: "ok", "log" (None where none could be made) and "findings".
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+            >>> result.to_dict()["log"]["episodes"]
+            50
+        """
         log = self.log
         size = (
             None
@@ -78,7 +94,17 @@ class CheckResult:
         return {"ok": self.ok, "log": size, "findings": [vars(f) for f in self.findings]}
 
     def to_json(self) -> str:
-        """The same as `to_dict`, as JSON text."""
+        """The same as `to_dict`, as text.
+
+        Returns:
+            JSON text.
+
+        Example:
+            >>> import dprl
+            >>> result = dprl.check(dprl.envs.risky_arms().sample(50, seed=0))
+            >>> result.to_json()[:12]
+            '{"ok": true,'
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def __str__(self) -> str:

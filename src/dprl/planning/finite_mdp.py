@@ -31,7 +31,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class _Policy(Protocol):
-    def probabilities(self, states: Any = ..., *, behavior: Any = ...) -> Floats: ...
+    def probabilities(self, states: Any, *, behavior: Any = ...) -> Floats: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,20 @@ class FiniteMDP:
         return solve(self.moves(pi), (pi * self.R).sum(axis=1))
 
     def moves(self, pi: Floats) -> sparse.csr_array:
-        """γ P_π, CSR (S, S), for π (S, A)."""
+        """The discounted moves of a policy, γ P_π.
+
+        Args:
+            pi: float64 (S, A), the probability of each action in each state.
+
+        Returns:
+            CSR (S, S): the discounted chance to go from one state to the next.
+
+        Example:
+            >>> from dprl.envs import dense_chain
+            >>> chain = dense_chain()
+            >>> chain.moves(chain.behavior).shape
+            (8, 8)
+        """
         S, A = pi.shape
         choose = sparse.csr_array(
             (pi.ravel(), np.arange(S * A), np.arange(0, S * A + 1, A)), shape=(S, S * A)

@@ -1,8 +1,9 @@
 """What is deployed: policies that name an action or say DEFER, and their files.
 
 Choices and the evidence behind them come in; immutable policies go out, over labels, over features,
-over cells, stochastic ones, and anything that predicts. They act, explain, list what they would
-change, are saved and loaded without running code, and can be restricted, compressed and published.
+over cells, stochastic ones, and anything that predicts. All have one interface, `Policy`, and
+answer with `Decisions`. They act, explain, list what they would change, are saved and loaded
+without running code, and can be restricted, compressed and published.
 """
 
 from __future__ import annotations
@@ -12,35 +13,29 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.policies._compress import compress as compress
-    from dprl.policies._compress import prune as prune
+    from dprl.policies._decisions import DEFER as DEFER
+    from dprl.policies._decisions import Decisions as Decisions
+    from dprl.policies._decisions import Kind as Kind
     from dprl.policies._load import load as load
-    from dprl.policies._public import public_copy as public_copy
+    from dprl.policies._protocol import Policy as Policy
     from dprl.policies.callable import CallablePolicy as CallablePolicy
     from dprl.policies.cells import CellPolicy as CellPolicy
     from dprl.policies.certificate import Certificate as Certificate
     from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
-    from dprl.policies.table import DEFER as DEFER
-    from dprl.policies.table import Policy as Policy
+    from dprl.policies.table import TablePolicy as TablePolicy
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "table": (
-            "DEFER",
-            "Policy",
-        ),
+        "_decisions": ("DEFER", "Decisions", "Kind"),
+        "_protocol": ("Policy",),
+        "table": ("TablePolicy",),
         "neighbors": ("NeighborPolicy",),
         "cells": ("CellPolicy",),
         "stochastic": ("StochasticPolicy",),
         "callable": ("CallablePolicy",),
         "certificate": ("Certificate",),
         "_load": ("load",),
-        "_public": ("public_copy",),
-        "_compress": (
-            "compress",
-            "prune",
-        ),
     },
 )

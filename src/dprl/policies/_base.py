@@ -1,13 +1,12 @@
-"""What every policy shares: labels that find their codes, frozen parts, and a file."""
+"""What most policies share: frozen parts, and a file."""
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,10 @@ from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
 from dprl.policies.certificate import Certificate
 
-__all__ = ["Stored", "is_one", "provenance_of"]
+if TYPE_CHECKING:
+    from dprl.logs._censoring import Near
+
+__all__ = ["Parts", "Stored", "provenance_of"]
 
 
 def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, Any]:
@@ -43,21 +45,9 @@ LISTS = ("states", "actions", "feature_names", "episodes")
 """Fields that are tuples of labels; a file holds them as lists."""
 
 
-def is_one(states: Any) -> bool:
-    """Whether this is a single label rather than a column of them."""
-    return states is None or isinstance(states, str | int | float | np.generic)
-
-
-def _missing(state: Any) -> bool:
-    """None, NaN, NaT and pandas' NA."""
-    if state is None or type(state).__name__ == "NAType":
-        return True
-    return isinstance(state, float | np.floating | np.datetime64) and bool(state != state)
-
-
 @dataclass(frozen=True, eq=False)
-class Stored:
-    """A policy over labelled states; immutable, and kept in a policy file.
+class Parts:
+    """The frozen parts of a policy.
 
     Attributes:
         states: State labels, S of them.
@@ -67,8 +57,10 @@ class Stored:
         certificate: What is proved about it, where it went through `dprl.gate`.
     """
 
-    KIND: ClassVar[str] = ""
-    """What the file calls this kind of policy."""
+    knows_practice: ClassVar[bool] = False
+    """Whether it keeps what was usually done: it defers, explains and lists changes by that."""
+    may_change: ClassVar[bool] = False
+    """Whether it may change usual practice somewhere, and knows it."""
 
     states: tuple[Label, ...]
     actions: tuple[Label, ...]
@@ -117,7 +109,29 @@ class Stored:
         n_min = self.parameters.get("n_min")
         return math.inf if n_min is None else float(n_min)
 
-    # -- on disk -----------------------------------------------------------------------------
+    def bootstrap_neighbors(self) -> Near | None:
+        """What counts near a place, for returns that were cut short; None over labels.
+
+        See `dprl.logs._censoring`.
+        """
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Stored(Parts):
+    """The frozen parts of a policy that is kept in a policy file."""
+
+    KIND: ClassVar[str] = ""
+    """What the file calls this kind of policy."""
+
+    @property
+    def single_states(self) -> str:
+        """Which states of single people it answers from and cannot leave out; '' if none."""
+        return ""
+
+    def unnamed(self) -> dict[str, Any]:
+        """The parts that name people in training, without their names; empty if none does."""
+        return {}
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
@@ -184,37 +198,3 @@ class Stored:
         if given["certificate"] is not None:
             given["certificate"] = Certificate.from_dict(given["certificate"])
         return cls(**given)
-
-    # -- labels ------------------------------------------------------------------------------
-
-    @functools.cached_property
-    def _index(self) -> dict[Label, int]:
-        return {label: i for i, label in enumerate(self.states)}
-
-    def _codes(self, states: Iterable[Any]) -> list[int]:
-        """Codes of a column of labels; -1 where a label is missing or was never seen.
-
-        A label of another type than the training labels is refused: it would be unknown for ever,
-        without a word.
-        """
-        if isinstance(states, str | Mapping) or hasattr(states, "columns"):
-            raise PolicyError(
-                f"states must be a list or a column of labels; got a {type(states).__name__}.",
-                do="Pass one column: table['stage'], not the table.",
-            )
-        return [self._code(state) for state in states]
-
-    def _code(self, state: Any) -> int:
-        if _missing(state):
-            return -1
-        text = bool(self.states) and isinstance(self.states[0], str)
-        whole = isinstance(state, int | np.integer | np.bool_) or (
-            isinstance(state, float | np.floating) and float(state).is_integer()
-        )
-        if self.states and not (isinstance(state, str) if text else whole):
-            raise PolicyError(
-                f"this policy's states are {'text' if text else 'whole numbers'}; got {state!r}.",
-                f"its states look like {', '.join(map(repr, self.states[:3]))}",
-                "Give one label a state, in the type it had when the policy was fitted.",
-            )
-        return self._index.get(state, -1)

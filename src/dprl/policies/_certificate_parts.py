@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dprl.policies._decisions import Kind
+
 __all__ = [
     "KINDS",
     "LOWER",
@@ -18,7 +20,7 @@ __all__ = [
     "is_row",
 ]
 
-KINDS: Final = ("defer", "confirmation", "change")
+KINDS: Final = tuple(kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE))
 ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
          "advantage_low", "log10_e")  # fmt: skip
 ROW = set(ORDER)

@@ -80,7 +80,7 @@ def _report(before: NeighborPolicy, after: NeighborPolicy) -> Compression:
 def prune(policy: NeighborPolicy) -> Compression:
     """The policy without the points that no decision can depend on."""
     reach = 2 * float(policy.parameters["radius"]) * (1 + SLACK)
-    known = policy._looks.evidence(policy.z, reach, visits=policy.visits)
+    known = policy.returns_engine.evidence(policy.z, reach, visits=policy.visits)
     rows = np.flatnonzero((known.n_pair >= policy.n_min).any(axis=1))
     if not len(rows):
         rows = np.arange(1)  # a policy that defers everywhere keeps one point to say so
@@ -92,7 +92,7 @@ def compress(policy: NeighborPolicy, tol: float = 0.1) -> Compression:
     check_number("tol", tol, "[0, 1)")
     small = prune(policy).policy
     rho = tol * float(policy.parameters["radius"]) / 2
-    centre = greedy_net(small._looks, rho)
+    centre = greedy_net(small.returns_engine, rho)
     rows = np.arange(len(small.z))
     if policy.visits == "first":
         key = np.stack([small.episode, centre, small.action, small.menu])

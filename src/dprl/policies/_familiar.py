@@ -37,15 +37,15 @@ def check_familiar(policy: Any, log: Log) -> tuple[str, ...]:
 
 def never_saw(policy: Any, share: float) -> str:
     """What is said where this share of the steps is in states a policy over labels never saw."""
-    does = "defers" if hasattr(policy, "choice") else "is uniform"
+    does = "defers" if policy.knows_practice else "is uniform"
     return f"{100 * share:.1f} % of steps are in states the policy never saw; it {does} there."
 
 
 def _labels(policy: Any, log: Log) -> tuple[str, ...]:
-    states = getattr(policy, "states", ())
+    states = policy.space.states
     if not states or not log.states or isinstance(states[0], str) != isinstance(log.states[0], str):
         return ()  # labels of another type are refused by name, wherever they are looked up
-    known = np.array([state in policy._index for state in log.states])[log.codes()]
+    known = np.array([state in policy.space for state in log.states])[log.codes()]
     share = float(known.mean())
     if share < TOO_FEW:
         strange = log.states[log.codes()[np.argmin(known)]]
@@ -61,15 +61,15 @@ def _labels(policy: Any, log: Log) -> tuple[str, ...]:
 
 
 def _features(policy: Any, log: Log) -> tuple[str, ...]:
-    names = getattr(policy, "feature_names", ())
+    names = policy.space.feature_names
     ranges = _ranges(policy, len(names))
     if ranges is None or log.features is None or not set(names) <= set(log.feature_names):
         return ()  # features that are missing are named wherever they are looked up
-    used = np.flatnonzero(policy.weight)
+    used = np.flatnonzero(policy.space.weight)
     x = log.features[:, [log.feature_names.index(names[j]) for j in used]]
     low, high = ranges[used].T
     radius = float(policy.parameters.get("radius") or 0.0)
-    reach = radius * policy.scale[used] / np.sqrt(policy.weight[used])
+    reach = radius * policy.space.scale[used] / np.sqrt(policy.space.weight[used])
     reach = reach + 1e-9 * np.maximum(np.abs(low), np.abs(high))
     inside = (low - reach <= x) & (x <= high + reach)
     known = inside.all(axis=1)

@@ -12,7 +12,7 @@ from dprl.policies.cells import CellPolicy
 from dprl.policies.fitted import NetworkPolicy
 from dprl.policies.neighbors import NeighborPolicy
 from dprl.policies.stochastic import StochasticPolicy
-from dprl.policies.table import Policy
+from dprl.policies.table import TablePolicy
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 __all__ = ["deferring", "load", "own_columns", "read_like"]
 
 
-Loaded: TypeAlias = Policy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
-KINDS = {kind.KIND: kind for kind in (
-    Policy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
+Loaded: TypeAlias = TablePolicy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
+HOMES = {kind.KIND: kind for kind in (
+    TablePolicy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
 )}  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
     """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
     kind, words, arrays = archive.unpack(path)
-    home = KINDS.get(kind, Policy)  # which refuses a kind it does not know
+    home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
     return home._from_parts(path, kind, words, arrays)
 
 
-def deferring(path: str | os.PathLike[str]) -> Policy | NeighborPolicy:
+def deferring(path: str | os.PathLike[str]) -> TablePolicy | CellPolicy | NeighborPolicy:
     """A policy of DPRL's from a file; the rivals' have no changes to list."""
     fitted = load(path)
-    if not isinstance(fitted, Policy | NeighborPolicy):
+    if isinstance(fitted, StochasticPolicy | NetworkPolicy):
         raise PolicyError(
             f"{os.fspath(path)!r} holds a policy of "
             f"{fitted.parameters.get('learner', 'another kind')}.",
@@ -56,9 +56,9 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     from dprl.logs._io import read  # acting on a policy needs no reader of logs
 
     columns = own_columns(policy)
-    features = isinstance(policy, NeighborPolicy | CellPolicy | NetworkPolicy)
+    features = list(policy.space.feature_names)
     if features:
-        columns["state"] = list(policy.feature_names)
+        columns["state"] = features
     columns |= {k: v for k, v in named.items() if v is not None}
     if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
         columns["state"] = columns["state"][0]

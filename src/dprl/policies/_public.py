@@ -19,13 +19,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from dprl.errors import PolicyError
 from dprl.logs._overlap import WITHHELD
 from dprl.policies._base import Stored
-from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
 
 __all__ = ["public_copy", "public_origin"]
 
@@ -65,13 +61,10 @@ def public_copy(policy: Kept, *, points: bool = False) -> Kept:
             policy is refused.
     """
     policy.digest()  # a policy that lives in memory only is refused here
-    if isinstance(policy, NeighborPolicy | CellPolicy) and not points:
-        kind = "cell centres" if isinstance(policy, CellPolicy) else "training points"
-        more = "" if isinstance(policy, CellPolicy) else ", with what was done and the return"
+    if policy.single_states and not points:
         raise PolicyError(
-            f"this policy answers from {len(policy.z):,} {kind}: states of single people as they "
-            f"were measured{more}.",
-            ", ".join(policy.feature_names[:4]),
+            f"this policy answers from {policy.single_states}.",
+            ", ".join(getattr(policy, "feature_names", ())[:4]),
             "If they may be public, say so: points=True, or --points. Labels are left out anyhow.",
         )
     origin = {**public_origin(policy.provenance), "log": WITHHELD, "public": True}
@@ -80,23 +73,4 @@ def public_copy(policy: Kept, *, points: bool = False) -> Kept:
         "provenance": origin,
         "certificate": None if proved is None else replace(proved, log=WITHHELD),
     }
-    if isinstance(policy, NeighborPolicy):
-        changed |= _unnamed(policy)
-    return replace(policy, **changed)
-
-
-def _unnamed(policy: NeighborPolicy) -> dict[str, Any]:
-    """The points with episodes numbered by what they hold, whatever order they came in."""
-    episodes, first = np.unique(policy.episode, return_index=True)
-    ends = np.append(first[1:], len(policy.episode))
-    rows = [np.arange(a, b) for a, b in zip(first, ends, strict=True)]
-    names = ("z", "action", "G", "worth", "menu")
-
-    def content(e: int) -> bytes:
-        return b"".join(np.ascontiguousarray(getattr(policy, n)[rows[e]]).tobytes() for n in names)
-
-    order = sorted(range(len(episodes)), key=content)
-    moved = np.concatenate([rows[e] for e in order])
-    number = np.repeat(np.arange(len(order)), [len(rows[e]) for e in order]).astype(np.int64)
-    arrays = {name: getattr(policy, name)[moved] for name in names}
-    return {**arrays, "episode": number, "episodes": tuple(range(len(order)))}
+    return replace(policy, **changed, **policy.unnamed())

@@ -15,25 +15,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from dprl.errors import ParameterError
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Label
+from dprl.policies._decisions import Kind
 from dprl.policies._regions import Region
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._spaces import LabelSpace
+from dprl.policies._tabled import Tabled
 
-__all__ = ["limit_regions", "limit_states"]
+if TYPE_CHECKING:
+    from dprl.policies.neighbors import NeighborPolicy
+
+__all__ = ["Approved", "limit_regions", "limit_states"]
+
+T = TypeVar("T", bound=Tabled)
 
 
-def limit_states(policy: Policy, states: Sequence[Label], **noted: Any) -> Policy:
+class Approved(Protocol):
+    """A change that may stay: it names a state (a label, or a cell's number) or a region."""
+
+    @property
+    def state(self) -> Label | None: ...
+    @property
+    def region(self) -> Region | None: ...
+
+
+def limit_states(policy: T, states: Sequence[Label], **noted: Any) -> T:
     """The policy with its changes in these states only; `noted` goes into its provenance."""
-    codes = policy._codes(states)
-    for label, code in zip(states, codes, strict=True):
-        if code < 0 or policy.kind[code] != 2:
+    codes = LabelSpace(policy.states).codes(states)
+    for label, code in zip(states, codes.tolist(), strict=True):
+        if code < 0 or policy.kind[code] != Kind.CHANGE:
             raise ParameterError(f"the policy changes nothing in state {label!r}.")
     choice = np.full(len(policy.choice), -1, np.int32)
     choice[codes] = policy.choice[codes]
@@ -51,7 +66,7 @@ def limit_regions(
     policy: NeighborPolicy, regions: Sequence[Region], **noted: Any
 ) -> NeighborPolicy:
     """The policy with its changes in these regions only; `noted` goes into its provenance."""
-    layers = [[r.to_dict() for r in layer] for layer in (*policy._layers, regions)]
+    layers = [[r.to_dict() for r in layer] for layer in (*policy.layers, regions)]
     return replace(
         policy,
         parameters={**policy.parameters, "approved": layers},
@@ -60,6 +75,6 @@ def limit_regions(
     )
 
 
-def _noted(policy: Policy | NeighborPolicy, noted: Mapping[str, Any]) -> dict[str, Any]:
+def _noted(policy: Tabled | NeighborPolicy, noted: Mapping[str, Any]) -> dict[str, Any]:
     """Where the limited policy comes from: the policy it is a part of, and why this part."""
     return {**sealed_origin(policy.provenance), "approved": {"policy": policy.digest(), **noted}}

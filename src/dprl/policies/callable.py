@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.table import Table
 from dprl.errors import PolicyError
-from dprl.logs._feature_input import features_of
 from dprl.logs.log import Facts, Label
-from dprl.policies._base import is_one
-from dprl.policies.table import DEFER
+from dprl.policies._decisions import DEFER, Decisions, Terms, pi_of
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
+from dprl.policies._spaces import FeatureSpace, OpenSpace
 
 __all__ = ["CallablePolicy"]
 
@@ -46,6 +48,10 @@ class CallablePolicy:
         parameters: What is worth knowing about it (`gamma`, say, which `evaluate` then uses).
         provenance: Where it comes from.
     """
+
+    certificate: ClassVar[None] = None
+    knows_practice: ClassVar[bool] = False
+    may_change: ClassVar[bool] = False
 
     model: Any
     actions: Sequence[Label]
@@ -83,7 +89,25 @@ class CallablePolicy:
         put("parameters", Facts({"learner": type(self.model).__name__, **self.parameters}))
         put("provenance", Facts(self.provenance))
 
+    @functools.cached_property
+    def space(self) -> FeatureSpace | OpenSpace:
+        """The features the model takes; where it names none, whatever a log holds."""
+        names, even = tuple(self.feature_names), np.ones(len(self.feature_names))
+        return FeatureSpace(names, even, even) if names else OpenSpace()
+
+    def bootstrap_neighbors(self) -> None:
+        """None: it knows no neighbours."""
+
     # -- what it answers ---------------------------------------------------------------------
+
+    def at(self, states: Any) -> Decisions:
+        """What the model predicts at these states; a single state is a list of one."""
+        rows, _ = self.space.read(states)
+        choice = self.choice(rows)
+        pi = pi_of(choice, len(self.actions))
+        return Decisions.without_evidence(
+            range(len(choice)), tuple(self.actions), pi, Terms(), choice
+        )
 
     def choice(self, states: Any) -> NDArray[np.int64]:
         """int64 (k,): the code of the action predicted for each state, -1 where it defers."""
@@ -126,7 +150,7 @@ class CallablePolicy:
         """The states as the model takes them."""
         if not self.feature_names:
             return np.asarray(states)
-        x, _ = features_of(states, self.feature_names)
+        x, _ = self.space.read(states)
         if not hasattr(self.model, "feature_names_in_"):
             return x
         import narwhals as nw
@@ -168,22 +192,38 @@ class CallablePolicy:
 
     def act(self, states: Any) -> Any:
         """The action for each state, or DEFER; a single state gives a single answer."""
-        if self.feature_names:
-            single = features_of(states, self.feature_names)[1]
-        else:
-            single = is_one(states)
-        codes = self.choice([states] if single and not self.feature_names else states)
-        answers = [self.actions[c] if c >= 0 else DEFER for c in codes.tolist()]
+        rows, single = self.space.read(states)
+        answers = self.at(rows).answers()
         return answers[0] if single else answers
 
     def probabilities(
         self, states: Any, *, behavior: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """π(a|s), float64 (k, A): 1 at the action predicted; `behavior` (or NaN) at deferral."""
-        choice = self.choice(states)
-        pi = np.eye(len(self.actions))[choice]
-        usual = np.nan if behavior is None else np.asarray(behavior, np.float64)
-        return np.where((choice < 0)[:, None], usual, pi)
+        return self.at(states).probabilities(behavior=behavior)
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """What the model names at one state; there is no evidence to explain it by."""
+        rows, single = self.space.read(state)
+        if not single and len(rows) != 1:
+            raise PolicyError(f"one state is explained at a time; got {len(rows)}.")
+        name = str(self.parameters["learner"])
+        return explain_without_evidence(self.at(rows), 0, self.space.words(rows[0]), name)
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """Refused: it does not know what is usually done."""
+        raise no_record(str(self.parameters["learner"]))
+
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: a policy file holds no code, and the model is code."""
+        raise PolicyError(
+            f"a policy around a {self.parameters['learner']} lives in memory only.",
+            do="Keep the model in its own way, and wrap it again: dprl.CallablePolicy(model, ...).",
+        )
+
+    def digest(self) -> NoReturn:
+        """Refused, as saving is."""
+        self.save("")
 
     def __repr__(self) -> str:
         return f"<CallablePolicy: {self.parameters['learner']} · {len(self.actions)} actions>"

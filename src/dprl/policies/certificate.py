@@ -11,7 +11,6 @@ from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 from dprl.policies._certificate_parts import (
-    KINDS,
     LOWER,
     NOTE,
     ORDER,
@@ -22,7 +21,7 @@ from dprl.policies._certificate_parts import (
     is_row,
 )
 
-__all__ = ["KINDS", "Certificate", "down"]
+__all__ = ["Certificate", "down"]
 
 
 @dataclass(frozen=True, kw_only=True)

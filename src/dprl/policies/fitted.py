@@ -9,17 +9,17 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.table import Table
 from dprl.errors import PolicyError
-from dprl.logs._feature_input import features_of
-from dprl.policies._base import Stored
-
-if TYPE_CHECKING:
-    from dprl.evidence.neighbors.metric import FittedMetric
+from dprl.policies._base import Parts, Stored
+from dprl.policies._decisions import Decisions, Terms
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
+from dprl.policies._spaces import FeatureSpace
 
 __all__ = ["FeaturePolicy", "ForestPolicy", "NetworkPolicy", "Rule"]
 
@@ -33,8 +33,8 @@ class Rule(Protocol):
         """π (k, A) at coordinates z (k, d')."""
 
 
-@dataclass(frozen=True, eq=False)
-class FeaturePolicy(Stored):
+@dataclass(frozen=True, eq=False, repr=False)
+class FeaturePolicy(Parts):
     """A distribution over actions for any numeric features; immutable.
 
     Attributes:
@@ -65,33 +65,56 @@ class FeaturePolicy(Stored):
             self._refuse("its scales and weights make no metric")
 
     @functools.cached_property
-    def _metric(self) -> FittedMetric:
-        from dprl.evidence.neighbors.metric import FittedMetric
-
-        return FittedMetric(self.feature_names, self.scale, self.weight)
+    def space(self) -> FeatureSpace:
+        """The features a state needs, and how distance is measured."""
+        return FeatureSpace(self.feature_names, self.scale, self.weight)
 
     def _pi(self, z: Floats) -> Floats:
         """π (k, A) at coordinates z (k, d')."""
         raise NotImplementedError
 
-    def act(self, states: Any) -> Any:
-        """The most probable action of each state, the first of equals.
+    def at(self, states: Any) -> Decisions:
+        """What it answers at these states: the most probable action, the first of equals.
 
         Args:
             states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
-                or one state as a sequence or a mapping, which gives a single answer.
+                or one state as a sequence or a mapping.
         """
-        _, single = features_of(states, self.feature_names)
-        answers = [self.actions[a] for a in self.probabilities(states).argmax(axis=1)]
+        pi = self.probabilities(states)
+        return Decisions.without_evidence(range(len(pi)), self.actions, pi, Terms())
+
+    def act(self, states: Any) -> Any:
+        """The most probable action of each state, the first of equals; states as in `at`.
+
+        A single state gives a single answer.
+        """
+        x, single = self.space.read(states)
+        answers = self.at(x).answers()
         return answers[0] if single else answers
 
     def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
-        """π(a|s), float64 (k, A); states as in `act`.
+        """π(a|s), float64 (k, A); states as in `at`.
 
         `behavior` is what a deferring policy would need; this one does not.
         """
-        x, _ = features_of(states, self.feature_names)
-        return self._pi(self._metric.transform(x))
+        x, _ = self.space.read(states)
+        return self._pi(self.space.coordinates(x))
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """How likely each action is at one state; there is no evidence to explain it by."""
+        x, single = self.space.read(state)
+        if not single and len(x) != 1:
+            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        words = self.space.words(x[0])
+        return explain_without_evidence(self.at(x), 0, words, self._learner)
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """Refused: it does not know what is usually done."""
+        raise no_record(self._learner)
+
+    @property
+    def _learner(self) -> str:
+        return str(self.parameters.get("learner", "another learner"))
 
     def __repr__(self) -> str:
         name = self.parameters.get("learner", "features")
@@ -105,8 +128,6 @@ class ForestPolicy(FeaturePolicy):
     Attributes:
         rule: What decides.
     """
-
-    KIND: ClassVar[str] = "forest"
 
     rule: Rule
 
@@ -135,7 +156,7 @@ class ForestPolicy(FeaturePolicy):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NetworkPolicy(FeaturePolicy):
+class NetworkPolicy(FeaturePolicy, Stored):
     """Greedy in the Q of a network with one hidden layer: relu((z - centre) W1 + b1) W2 + b2.
 
     Attributes:
@@ -165,8 +186,8 @@ class NetworkPolicy(FeaturePolicy):
 
     def values(self, states: Any) -> Floats:
         """Q(s, a), float64 (k, A); states as in `act`."""
-        x, _ = features_of(states, self.feature_names)
-        return self._Q(self._metric.transform(x))
+        x, _ = self.space.read(states)
+        return self._Q(self.space.coordinates(x))
 
     def _Q(self, z: Floats) -> Floats:
         hidden = np.maximum(_affine(z - self.centre, self.W1, self.b1), 0.0)

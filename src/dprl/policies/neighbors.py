@@ -1,16 +1,16 @@
 """NeighborPolicy: DPRL for states of numeric features. It looks around, and speaks where it may.
 
 It keeps the training points; at a state it asks what happened within `radius` of it, applies the
-same rule as for labelled states (`dprl.evidence.decision_points`), and answers as a `Policy` over
-the states asked about would: `at(states)` is that policy.
+same rule as for labelled states (`dprl.evidence.decision_points`), and answers.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,22 @@ from numpy.typing import NDArray
 from dprl._core.table import Table
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import allowed, best_choice
-from dprl.logs._feature_input import features_of
-from dprl.logs.log import Label
+from dprl.logs.log import Label, Log
 from dprl.policies._base import Stored
-from dprl.policies._explain import NONE, Explanation, apart, change_rows, change_words, unit
-from dprl.policies._region_search import group
-from dprl.policies._regions import Region, range_words, read_layers
-from dprl.policies.table import Policy, in_a_line, steps_of
+from dprl.policies._decisions import Decisions, Terms, pi_of, unit_of
+from dprl.policies._explain import Explanation, apart, change_rows, change_words, explain_at
+from dprl.policies._regions import Region, read_layers
+from dprl.policies._restrict import Approved, limit_regions
+from dprl.policies._situations import Situation, in_regions
+from dprl.policies._spaces import FeatureSpace
+from dprl.policies._tabled import in_a_line, steps_of, summary_of
+from dprl.policies.table import changes_of, confirmations_of
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
     from dprl.evidence.neighbors.engine import Engine
-    from dprl.evidence.neighbors.metric import FittedMetric
     from dprl.logs._censoring import Near
+    from dprl.policies._engines import Engines
 
 __all__ = ["NeighborPolicy"]
 
@@ -38,7 +41,7 @@ SIMILAR = 8
 """Similar episodes named in an explanation."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NeighborPolicy(Stored):
     """A deferring policy over numeric features; immutable.
 
@@ -58,9 +61,16 @@ class NeighborPolicy(Stored):
         episode: int64 (N,), whose point it is.
         menu: int32 (N,), what was on offer there: a row of `menus`.
         menus: bool (M, A), the different sets of available actions.
+
+    Engines over its points that were built already can be handed over as `engines` when one is
+    made; by default they are built on first use. They are no part of its file, and
+    `dataclasses.replace` does not keep them.
     """
 
     KIND: ClassVar[str] = "neighbors"
+    changes_by: ClassVar[Literal["state", "cell", "region"]] = "region"
+    knows_practice: ClassVar[bool] = True
+    may_change: ClassVar[bool] = True
 
     feature_names: tuple[str, ...]
     episodes: tuple[Label, ...]
@@ -73,8 +83,9 @@ class NeighborPolicy(Stored):
     episode: NDArray[np.int64]
     menu: NDArray[np.int32]
     menus: NDArray[np.bool_]
+    engines: InitVar[Engines | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, engines: Engines | None) -> None:
         super().__post_init__()
         N, d = len(self.z), len(self.feature_names)
         self._check_arrays({"scale": "float64", "weight": "float64"}, (d,))
@@ -106,7 +117,10 @@ class NeighborPolicy(Stored):
         ok = ok and 0 <= ask["radius"] < math.inf and 0 < ask["gamma"] <= 1
         if not ok or ask["visits"] not in ("first", "all") or type(ask["contrast"]) is not bool:
             self._refuse(f"its settings are {ask}")
-        _ = self._layers  # a region that is none is refused now
+        _ = self.layers  # a region that is none is refused now
+        if engines is not None and not engines.over(self.z):
+            self._refuse("its engines are over other points")
+        object.__setattr__(self, "_handed_over", engines)
 
     @property
     def visits(self) -> Any:
@@ -119,7 +133,7 @@ class NeighborPolicy(Stored):
         return named[0] if named and named[0] == named[-1] else named
 
     @functools.cached_property
-    def _layers(self) -> tuple[tuple[Region, ...], ...]:
+    def layers(self) -> tuple[tuple[Region, ...], ...]:
         """The regions it is limited to, if it is (see `dprl.policies._restrict`)."""
         names = [n for n, w in zip(self.feature_names, self.weight, strict=True) if w > 0]
         return read_layers(self.parameters.get("approved"), names, self.actions)
@@ -127,31 +141,50 @@ class NeighborPolicy(Stored):
     # -- what it answers ---------------------------------------------------------------------
 
     @functools.cached_property
-    def _metric(self) -> FittedMetric:
-        from dprl.evidence.neighbors.metric import FittedMetric
+    def space(self) -> FeatureSpace:
+        """The features a state needs, and how distance is measured."""
+        return FeatureSpace(self.feature_names, self.scale, self.weight)
 
-        return FittedMetric(self.feature_names, self.scale, self.weight)
+    @functools.cached_property
+    def terms(self) -> Terms:
+        """On which terms it decides."""
+        nothing = f"Nothing in the training log lies within {self.parameters['radius']:g}"
+        return Terms.of(
+            self.parameters, self.provenance, unseen=f"{nothing} of it.", elsewhere=f"{nothing}."
+        )
 
-    def near(self) -> Near:
+    def bootstrap_neighbors(self) -> Near | None:
         """What counts near a place, as it looks (see `dprl.logs._censoring`)."""
         from dprl.evidence.neighbors._bootstrap_neighbors import near
 
-        return near(self._metric, float(self.parameters["radius"]), first=self.visits == "first")
+        first = self.visits == "first"
+        return near(self.space.metric, float(self.parameters["radius"]), first=first)
 
     @functools.cached_property
-    def _offers(self) -> Engine:
-        """What was on offer around here: menus in place of actions."""
-        from dprl.evidence.neighbors.engine import Engine
-        from dprl.evidence.neighbors.samples import Points
+    def _engines(self) -> Engines:
+        from dprl.policies._engines import Engines
 
-        return Engine.build(Points(self.z, self.menu, self.G, self.episode), len(self.menus))
+        given: Engines | None = self._handed_over  # type: ignore[attr-defined]
+        return Engines.of(self) if given is None else given
+
+    @property
+    def returns_engine(self) -> Engine:
+        """Finds what came of actions around a place."""
+        return self._engines.returns
+
+    @functools.cached_property
+    def _plan_engine(self) -> Engine:
+        """Finds what actions around a place are worth if the plan follows."""
+        same = np.array_equal(self.G, self.worth)
+        return self.returns_engine if same else self.returns_engine.with_values(self.worth)
 
     def available(self, z: NDArray[np.float64]) -> NDArray[np.bool_] | None:
         """bool (k, A): actions on offer at all neighbours of z (k, d'); None if all always were."""
-        if self.menus.all():
+        engine = self._engines.menus
+        if engine is None:
             return None
         radius = float(self.parameters["radius"])
-        seen = self._offers.evidence(z, radius, visits="all").n_pair > 0
+        seen = engine.evidence(z, radius, visits="all").n_pair > 0
         refused = seen.astype(np.float32) @ (~self.menus).astype(np.float32)
         return np.asarray(refused == 0)
 
@@ -160,95 +193,65 @@ class NeighborPolicy(Stored):
     ) -> tuple[Evidence, NDArray[np.bool_]]:
         """The evidence at coordinates z (k, d'), and the pairs that pass the rule, (k, A)."""
         radius = float(self.parameters["radius"])
-        known = self._looks.evidence(z, radius, visits=self.visits, leave_out=leave_out)
+        known = self.returns_engine.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         contrast = bool(self.parameters["contrast"])
         return known, allowed(known, self.n_min, contrast=contrast, available=self.available(z))
 
-    @functools.cached_property
-    def _looks(self) -> Engine:
-        """What came of actions around here."""
-        from dprl.evidence.neighbors.engine import Engine
-        from dprl.evidence.neighbors.samples import Points
-
-        gamma = float(self.parameters["gamma"])
-        points = Points(self.z, self.action, self.G, self.episode, gamma, self.actions)
-        return Engine.build(points, len(self.actions))
-
-    def asking(self, looks: Engine, offers: Engine | None) -> NeighborPolicy:
-        """This policy with engines over its points that are at hand already."""
-        self.__dict__["_looks"] = looks
-        if offers is not None:
-            self.__dict__["_offers"] = offers
-        return self
-
-    @functools.cached_property
-    def _plans(self) -> Engine:
-        """What they are worth if the plan follows."""
-        same = np.array_equal(self.G, self.worth)
-        return self._looks if same else self._looks.with_values(self.worth)
-
-    def at(self, states: Any) -> Policy:
-        """The policy over just these states: labelled 0, 1, ... in their order.
+    def at(self, states: Any) -> Decisions:
+        """What it answers at these states, and everything it knows about them.
 
         Args:
             states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
                 or one state as a sequence or a mapping.
         """
-        x, _ = features_of(states, self.feature_names)
-        return self._decide(self._metric.transform(x), None, x)
+        x, _ = self.space.read(states)
+        return self._decide(self.space.coordinates(x), None, x)
 
     def _decide(
         self,
         z: NDArray[np.float64],
         leave_out: NDArray[np.int64] | None,
         x: NDArray[np.float64] | None = None,
-    ) -> Policy:
-        """The answers at coordinates z (k, d') of features x (k, d), as a policy over 0..k-1."""
+    ) -> Decisions:
+        """The answers at coordinates z (k, d') of features x (k, d)."""
         known, pairs = self.allowed_at(z, leave_out)
         planned = known
-        if self._plans is not self._looks:
+        if self._plan_engine is not self.returns_engine:
             radius = float(self.parameters["radius"])
-            planned = self._plans.evidence(z, radius, visits=self.visits, leave_out=leave_out)
+            planned = self._plan_engine.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         q = planned.pair.mean
-        here = Policy.of(
+        here = Decisions.of(
             known,
             choice=best_choice(q, pairs),
             allowed=pairs,
             planned=np.where(pairs, q, np.nan),
-            steps=np.ones(len(z), np.int64),
-            parameters=self.parameters,
-            provenance=self.provenance,
+            terms=self.terms,
         )
-        if not self._layers:
+        if not self.layers:
             return here
-        return self._limited(here, self._features(z) if x is None else x)
+        return self._limited(here, self.space.features(z) if x is None else x)
 
-    def _limited(self, here: Policy, x: NDArray[np.float64]) -> Policy:
+    def _limited(self, here: Decisions, x: NDArray[np.float64]) -> Decisions:
         """`here`, silent but for changes that lie in a region of every layer."""
         made, keep = change_words(here), np.ones(len(x), bool)
-        for layer in self._layers:
+        for layer in self.layers:
             inside = np.zeros(len(x), bool)
             for region in layer:
                 same = np.array([c == (region.usual, region.suggested) for c in made], bool)
                 inside |= same & region.holds(x, self.feature_names)
             keep &= inside
+        choice = np.where(keep, here.choice, np.int32(-1))
         return replace(
             here,
-            choice=np.where(keep, here.choice, np.int32(-1)),
+            choice=choice,
+            pi=pi_of(choice, len(self.actions)),
             planned=np.where(here.allowed, here.Q, np.nan),  # a part of the plan is not the plan
         )
 
-    def _features(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Features (k, d) of coordinates z (k, d'); NaN where a feature has no weight."""
-        x, used = np.full((len(z), len(self.weight)), np.nan), np.flatnonzero(self.weight)
-        x[:, used] = z / (np.sqrt(self.weight[used]) / self.scale[used])
-        return x
-
     def act(self, states: Any) -> Any:
         """The action for each state, or DEFER; states as in `at`."""
-        _, single = features_of(states, self.feature_names)
-        here = self.at(states)
-        answers = here.act(here.states)
+        x, single = self.space.read(states)
+        answers = self.at(x).answers()
         return answers[0] if single else answers
 
     def probabilities(
@@ -268,39 +271,34 @@ class NeighborPolicy(Stored):
             state: As in `at`.
             cases: Name the most similar training episodes too. Their labels may be patients'.
         """
-        x, single = features_of(state, self.feature_names)
+        x, single = self.space.read(state)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
-        here = self._decide(self._metric.transform(x), None, x).explain(0)
-        words = ", ".join(f"{n} = {v:g}" for n, v in zip(self.feature_names, x[0], strict=True))
-        reason = here.reason
-        if here.episodes == 0:
-            reason = f"Nothing in the training log lies within {self.parameters['radius']:g} of it."
-        return replace(
-            here, state=words, reason=reason, similar=self._similar(x) if cases else NONE
-        )
+        why = explain_at(self.at(x), 0, self.space.words(x[0]))
+        return replace(why, similar=self._similar(x)) if cases else why
 
     def _similar(self, x: NDArray[np.float64]) -> Table:
-        z = self._metric.transform(x)
-        rows = self._looks.nearest_rows(z[0], float(self.parameters["radius"]), len(self.z))
+        z = self.space.coordinates(x)
+        rows = self.returns_engine.nearest_rows(z[0], float(self.parameters["radius"]), len(self.z))
         _, first = np.unique(self.episode[rows], return_index=True)
         rows = rows[np.sort(first)][:SIMILAR]
+        unit = unit_of(self.provenance)
         return Table(
             {
-                unit(self): [self.episodes[self.episode[r]] for r in rows],
+                unit: [self.episodes[self.episode[r]] for r in rows],
                 "distance": np.sqrt(((self.z[rows] - z) ** 2).sum(axis=1)).tolist(),
                 "action": [self.actions[self.action[r]] for r in rows],
                 "return": self.G[rows].tolist(),
             },
-            f"The most similar {unit(self)}s",
-            identifiers=frozenset({unit(self), "action"}),
+            f"The most similar {unit}s",
+            identifiers=frozenset({unit, "action"}),
         )
 
     # -- what it would change ----------------------------------------------------------------
 
     @functools.cached_property
-    def training(self) -> Policy:
-        """The policy at its own training points, each left out of its own neighbourhood."""
+    def training(self) -> Decisions:
+        """Its decisions at its own training points, each left out of its own neighbourhood."""
         return self._decide(self.z, self.episode)
 
     def changes(self, *, cases: bool = False) -> Table:
@@ -308,21 +306,21 @@ class NeighborPolicy(Stored):
 
         `cases` names the episode (or group) of each; labels may be patients'.
         """
-        return self._listed(self.training.changes(), cases)
+        return self._listed(changes_of(self.training), cases)
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """The training points where its suggestion is the usual action already."""
-        return self._listed(self.training.confirmations(), cases)
+        return self._listed(confirmations_of(self.training), cases)
 
     def _listed(self, table: Table, cases: bool) -> Table:
         """A table by training point, with features (and the episode) in place of a number."""
         rows = np.array(table["state"], np.int64)
-        x = self._features(self.z[rows])
+        x, unit = self.space.features(self.z[rows]), unit_of(self.provenance)
         columns: dict[str, Any] = {}
         if cases:
-            columns[unit(self)] = [self.episodes[e] for e in self.episode[rows]]
-        taken = {unit(self), *table.columns}
-        for i in np.flatnonzero(self.weight):
+            columns[unit] = [self.episodes[e] for e in self.episode[rows]]
+        taken = {unit, *table.columns}
+        for i in self.space.used:
             columns[apart(self.feature_names[i], taken)] = x[:, i].tolist()
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(
@@ -331,12 +329,39 @@ class NeighborPolicy(Stored):
             caption=table.caption.replace("changes", "training points would change").replace(
                 "confirmations", "training points are confirmed"
             ),
-            identifiers=table.identifiers | {unit(self)},
+            identifiers=table.identifiers | {unit},
         )
+
+    def situations(self, log: Log) -> list[Situation]:
+        """Its changes at the steps of a log, one per region, and the steps in each.
+
+        Args:
+            log: A log with the features of this policy, in the same order.
+        """
+        x = np.asarray(log.features)
+        return in_regions(self.at(x), self.space, x)
+
+    def limited_to(self, approved: Sequence[Approved], **noted: Any) -> NeighborPolicy:
+        """The policy with these of its changes alone; `noted` goes into its provenance."""
+        return limit_regions(self, [c.region for c in approved if c.region is not None], **noted)
+
+    @property
+    def single_states(self) -> str:
+        """Which states of single people it answers from."""
+        return (
+            f"{len(self.z):,} training points: states of single people as they were measured, with "
+            "what was done and the return"
+        )
+
+    def unnamed(self) -> dict[str, Any]:
+        """Its points with episodes numbered by what they hold, whatever order they came in."""
+        from dprl.policies._engines import unnamed_points
+
+        return unnamed_points(self)
 
     def summary(self) -> dict[str, Any]:
         """The counts that describe it, over its training points."""
-        s = self.training.summary()
+        s = summary_of(self.training, np.ones(len(self.z), np.int64))
         s["points"] = s.pop("states")
         return {**s, "features": len(self.feature_names)}
 
@@ -353,15 +378,10 @@ class NeighborPolicy(Stored):
 
     def _changed(self) -> list[dict[str, Any]]:
         """The changes at training points by region, each with the numbers of a typical point."""
-        here, used = self.training, np.flatnonzero(self.weight).tolist()
-        x, found = self._features(self.z), []
-        whole = {self.feature_names[j]: bool((x[:, j] % 1 == 0).all()) for j in used}
-        for one in group(x, self.feature_names, change_words(here), used):
-            z = self.z[one.rows]
-            typical = one.rows[((z - np.median(z, axis=0)) ** 2).sum(axis=1).argmin()]
-            row = next(iter(change_rows(here, np.array([typical]), "")))
-            where = range_words(one.region.ranges, whole)
-            found.append({**row, "where": where, "steps": len(one.rows)})
+        found, x = [], self.space.features(self.z)
+        for one in in_regions(self.training, self.space, x, self.z):
+            row = next(iter(change_rows(one.here, np.array([one.s]), "")))
+            found.append({**row, "where": one.words, "steps": len(one.made)})
         return found
 
     def __str__(self) -> str:

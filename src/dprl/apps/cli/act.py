@@ -11,9 +11,8 @@ from typing import Any
 from dprl._core.disk import replacing
 from dprl.errors import LogError
 from dprl.logs._files import TableFile
-from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import DEFER, Policy
+from dprl.policies._decisions import DEFER
+from dprl.policies._protocol import Policy
 
 __all__ = ["Answered", "answer"]
 
@@ -53,7 +52,7 @@ class Answered:
 
 
 def answer(
-    policy: Policy | NeighborPolicy,
+    policy: Policy,
     source: str,
     column: str | None,
     added: str,
@@ -74,20 +73,19 @@ def answer(
         return _answer(policy, TableFile(str(name)), column, added)
 
 
-def _answer(
-    policy: Policy | NeighborPolicy, table: TableFile, column: str | None, added: str
-) -> Answered:
+def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:
     if added.lower() in {"state", *(name.lower() for name in table.types)}:
         raise LogError(
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )
-    if isinstance(policy, NeighborPolicy | CellPolicy):
+    names = policy.space.feature_names
+    if names:
         if column is not None:
             raise LogError(
-                f"a state of this policy is {len(policy.feature_names)} features, not {column!r}.",
+                f"a state of this policy is {len(names)} features, not {column!r}.",
                 do="Leave --state out: the table's columns are found by the features' names.",
             )
-        names, x = policy.feature_names, table.features(policy.feature_names)
+        x = table.features(names)
         rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
         return Answered(table, rows, policy.act(x), 0, "")
     guessed = ""
@@ -102,7 +100,7 @@ def _answer(
             ", ".join(map(repr, table.types)),
             "Name it with --state.",
         )
-    kind = type(policy.states[0]) if policy.states else int
-    states, known = table.states(column, kind), set(policy.states)
-    unknown = sum(s not in known for s in states)
+    known = policy.space.states
+    states = table.states(column, type(known[0]) if known else int)
+    unknown = len(states) - sum(map(set(known).__contains__, states))
     return Answered(table, states, policy.act(states), unknown, guessed)

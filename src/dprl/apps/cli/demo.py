@@ -9,7 +9,7 @@ from typing import Any
 from dprl.envs.care import care_pathway
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._io import check, read, write
-from dprl.policies.table import Policy
+from dprl.policies.table import TablePolicy
 
 __all__ = ["run"]
 
@@ -49,7 +49,7 @@ def run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         )
     say("   In every other situation: DEFER. Keep doing what you do.\n")
 
-    now, new = pathway.value(), pathway.value(Policy.load(saved))
+    now, new = pathway.value(), pathway.value(TablePolicy.load(saved))
     best = float(pathway.start @ pathway.optimal[0])
     say(
         "4. The truth (this world is invented, so it is known exactly). Of 100 patients go home:\n"

@@ -25,7 +25,7 @@ def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[s
     own = own_columns(policy)
     if not own:
         return {**result, **kept}
-    features = list(getattr(policy, "feature_names", ()))
+    features = list(policy.space.feature_names)
     used = {**own, "state": features} if features else own
     others = [
         f"{part} = {_shown(name)}, used is {_shown(used.get(part))} (--{part} overrides)"

@@ -161,13 +161,14 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
 
     fitted = deferring(policy)
     label: Any = state
-    if hasattr(fitted, "feature_names"):
+    names = fitted.space.feature_names
+    if names:
         label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
         for name in label:
-            if name not in fitted.feature_names:
+            if name not in names:
                 raise ParameterError(
                     f"{name!r} is no feature of this policy.",
-                    do=f"Features: {', '.join(fitted.feature_names)}.",
+                    do=f"Features: {', '.join(names)}.",
                 )
     elif fitted.states and not isinstance(fitted.states[0], str):
         known = {str(s).lower(): s for s in fitted.states}
@@ -211,12 +212,12 @@ def act(
             standard input.
     """
     from dprl.apps.cli.act import answer
+    from dprl.policies._decisions import DEFER
     from dprl.policies._load import deferring
-    from dprl.policies.table import DEFER
 
     refuse_overwrite(out, policy, states)
     fitted = deferring(policy)
-    if state is None and not hasattr(fitted, "feature_names"):
+    if state is None and not fitted.space.feature_names:
         kept = columns_for(fitted, None, "act")["state"]
         state = kept[0] if isinstance(kept, list) and len(kept) == 1 else kept
     answered = answer(fitted, states, state, column, partitions)

@@ -29,7 +29,6 @@ from dprl.apps._web import Guard, same
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
 from dprl.errors import ParameterError
-from dprl.policies.neighbors import NeighborPolicy
 
 __all__ = ["review_app"]
 
@@ -186,10 +185,9 @@ class _Site:
         )
 
     def _similar(self, c: Change) -> list[dict[str, Any]]:
-        policy = self.described.policy
-        if not (isinstance(policy, NeighborPolicy) and self.training_cases):
+        if c.region is None or not self.training_cases:
             return []
-        near = policy.explain([value for _, value in c.typical], cases=True)
+        near = self.described.policy.explain([value for _, value in c.typical], cases=True)
         return near.similar.to_dicts()
 
     def _certified(self, c: Change) -> list[tuple[str, str]]:

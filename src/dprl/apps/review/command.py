@@ -15,8 +15,7 @@ from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.verdicts import Verdicts
 from dprl.errors import ParameterError
 from dprl.policies._load import read_like
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._protocol import DeferringPolicy
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
@@ -55,7 +54,7 @@ class Review:
 
 
 def open_review(
-    policy: Policy | NeighborPolicy,
+    policy: DeferringPolicy,
     path: str | os.PathLike[str],
     log: list[str],
     *,

@@ -20,9 +20,7 @@ from dprl._core.disk import replacing
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
-from dprl.policies._restrict import limit_regions, limit_states
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._protocol import DeferringPolicy
 
 __all__ = ["Exported", "approved_policy", "audit", "write_approved"]
 
@@ -98,14 +96,10 @@ def audit(said: Sequence[Verdict], described: Described, needs: int) -> str:
 
 def approved_policy(
     described: Described, approved: Sequence[Change], **noted: Any
-) -> Policy | NeighborPolicy:
+) -> DeferringPolicy:
     """The policy with these changes only."""
-    policy = described.policy
     facts = {"changes": len(approved), "of": len(described.changes), **noted}
-    if isinstance(policy, NeighborPolicy):
-        regions = [c.region for c in approved if c.region is not None]
-        return limit_regions(policy, regions, **facts)
-    return limit_states(policy, [c.state for c in approved if c.state is not None], **facts)
+    return described.policy.limited_to(approved, **facts)
 
 
 def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:

@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
 from dprl.errors import PolicyError
-from dprl.policies._explain import KINDS, reason
+from dprl.policies._decisions import Decisions, Kind
+from dprl.policies._explain import reason
+from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._public import public_origin
-from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
 
 __all__ = ["Answers", "StateError"]
 
-FEATURED = (NeighborPolicy, CellPolicy)
+UNSEEN = "This state was never seen in training."
 
 
 class StateError(PolicyError):
@@ -56,13 +55,13 @@ class Answers:
         cases: Whether explanations name the most similar training episodes.
     """
 
-    policy: Policy | NeighborPolicy
+    policy: DeferringPolicy
     cases: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.policy, FEATURED):
+        if self.features:
             ranges: Any = self.policy.provenance.get("ranges")
-            good = isinstance(ranges, list) and len(ranges) == len(self.policy.feature_names)
+            good = isinstance(ranges, list) and len(ranges) == len(self.features)
             good = good and all(
                 isinstance(r, list) and len(r) == 2 and all(type(v) in (int, float) for v in r)
                 for r in ranges
@@ -73,6 +72,11 @@ class Answers:
                     do="Fit it again with this version of dprl, then serve it.",
                 )
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features of a state; empty where states are labels."""
+        return self.policy.space.feature_names
+
     @functools.cached_property
     def digest(self) -> str:
         """Digest of the policy."""
@@ -80,44 +84,35 @@ class Answers:
 
     def warm(self) -> None:
         """Do once, at the start, what takes longer the first time."""
-        if isinstance(self.policy, FEATURED):
+        if self.features:
             middle = [(low + high) / 2 for low, high in self.policy.provenance["ranges"]]
-            state = dict(zip(self.policy.feature_names, middle, strict=True))
+            state = dict(zip(self.features, middle, strict=True))
             self.act([state])
             self.act([state] * 200)
             self.explain(state)
         else:
-            self.act(list(self.policy.states[:1]))
+            self.act(list(self.policy.space.states[:1]))
         _ = self.digest
 
     # -- asking ----------------------------------------------------------------------------------
 
     def act(self, states: list[Any]) -> list[dict[str, Any]]:
         """One answer per state."""
-        if isinstance(self.policy, FEATURED):
-            x = self._features(states)
-            outside = [self._outside(row) for row in x]
-            low, high = np.array(self.policy.provenance["ranges"], np.float64).T
-            x = np.clip(x, low, high)  # those outside are not asked about
-            if isinstance(self.policy, CellPolicy):
-                cells = self.policy.cells_of(x).tolist()
-                return [self._answer(self.policy, c, outside[i]) for i, c in enumerate(cells)]
-            here = self.policy.at(x)
-            return [self._answer(here, i, outside[i]) for i in range(len(states))]
-        codes = [self._code(state, i) for i, state in enumerate(states)]
-        seen = [c >= 0 and bool(self.policy.m[c].any()) for c in codes]
-        return [
-            self._answer(self.policy, c, "" if s else "This state was never seen in training.")
-            for c, s in zip(codes, seen, strict=True)
-        ]
+        if not self.features:
+            for i, state in enumerate(states):
+                self._check_label(state, i)
+            here = self.policy.at(states)
+            return [self._answer(here, i, "") for i in range(len(states))]
+        x = self._features(states)
+        outside = [self._outside(row) for row in x]
+        low, high = np.array(self.policy.provenance["ranges"], np.float64).T
+        here = self.policy.at(np.clip(x, low, high))  # those outside are not asked about
+        return [self._answer(here, i, why) for i, why in enumerate(outside)]
 
-    def _answer(self, here: Policy, s: int, outside: str) -> dict[str, Any]:
-        """The answer at state number s of `here`; `outside` says why the state is out of range."""
-        if not outside and isinstance(self.policy, FEATURED) and (s < 0 or not here.m[s].any()):
-            radius = self.policy.parameters["radius"]
-            outside = f"Nothing in the training log lies within {radius:g} of it."
-            if isinstance(self.policy, CellPolicy):
-                outside = f"It is farther than {radius:g} from every cell."
+    def _answer(self, here: Decisions, s: int, outside: str) -> dict[str, Any]:
+        """The answer at state number s of `here`; `outside` says why it is out of range."""
+        if not outside and not here.seen[s]:
+            outside = here.terms.unseen if self.features else UNSEEN
         if outside:
             return {
                 "action": None,
@@ -130,7 +125,7 @@ class Answers:
         return {
             "action": here.actions[chosen] if chosen >= 0 else None,
             "defer": chosen < 0,
-            "kind": KINDS[here.kind[s]],
+            "kind": Kind(here.kind[s]).word,
             "in_range": True,
             "reason": reason(here, s),
         }
@@ -164,11 +159,11 @@ class Answers:
                 "vacuous": bool(certificate.vacuous),
             },
         }
-        if isinstance(policy, FEATURED):
+        if self.features:
             ranges = policy.provenance["ranges"]
             facts["features"] = [
                 {"name": name, "min": low, "max": high}
-                for name, (low, high) in zip(policy.feature_names, ranges, strict=True)
+                for name, (low, high) in zip(self.features, ranges, strict=True)
             ]
         else:
             facts["summary"] = policy.summary()
@@ -177,22 +172,21 @@ class Answers:
 
     # -- checking --------------------------------------------------------------------------------
 
-    def _code(self, state: Any, index: int) -> int:
-        """The code of a label; -1 where it was never seen."""
-        policy = self.policy
-        kind = type(policy.states[0]) if policy.states else str
+    def _check_label(self, state: Any, index: int) -> None:
+        """Refuse a label of another type than the policy's."""
+        known = self.policy.space.states
+        kind = type(known[0]) if known else str
         if type(state) is not kind:
             what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
             raise StateError(
                 f"this policy's states are {what}; got {_short(state)}.",
                 index,
-                do=f"Its states look like {', '.join(map(repr, policy.states[:3]))}.",
+                do=f"Its states look like {', '.join(map(repr, known[:3]))}.",
             )
-        return policy._code(state)
 
     def _features(self, states: list[Any]) -> NDArray[np.float64]:
         """The features, float64 (k, d); a StateError names the first state that is wrong."""
-        names = self.policy.feature_names  # type: ignore[union-attr]
+        names = self.features
         known = f"Features: {', '.join(names)}."
         x = np.empty((len(states), len(names)))
         for i, state in enumerate(states):
@@ -211,11 +205,8 @@ class Answers:
 
     def _outside(self, x: NDArray[np.float64]) -> str:
         """Why a state lies outside the training log; '' where it does not."""
-        policy = self.policy
-        names = policy.feature_names  # type: ignore[union-attr]
-        for name, value, (low, high) in zip(
-            names, x.tolist(), policy.provenance["ranges"], strict=True
-        ):
+        ranges = self.policy.provenance["ranges"]
+        for name, value, (low, high) in zip(self.features, x.tolist(), ranges, strict=True):
             if not low <= value <= high:
                 side, end = ("below", low) if value < low else ("above", high)
                 least = "smallest" if value < low else "largest"

@@ -31,8 +31,7 @@ from dprl.apps.serve.answers import Answers, StateError
 from dprl.apps.serve.metrics import Counting, Metrics
 from dprl.apps.serve.openapi import MOST, description
 from dprl.errors import DprlError
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._protocol import DeferringPolicy
 
 __all__ = ["serve_app"]
 
@@ -73,7 +72,7 @@ class _RefusedError(Exception):
 
 
 def serve_app(
-    policy: Policy | NeighborPolicy,
+    policy: DeferringPolicy,
     *,
     token: str | None,
     host: str = "127.0.0.1",

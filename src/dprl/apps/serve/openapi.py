@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl._core.version import __version__
-from dprl.policies.cells import CellPolicy
-from dprl.policies.neighbors import NeighborPolicy
-from dprl.policies.table import Policy
+from dprl.policies._protocol import DeferringPolicy
 
 __all__ = ["MOST", "description"]
 
@@ -19,7 +17,7 @@ def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), **more}
 
 
-def _answer(policy: Policy | NeighborPolicy) -> dict[str, Any]:
+def _answer(policy: DeferringPolicy) -> dict[str, Any]:
     return _object(
         {
             "action": {"enum": [None, *policy.actions], "description": "null where it defers"},
@@ -31,19 +29,20 @@ def _answer(policy: Policy | NeighborPolicy) -> dict[str, Any]:
     )
 
 
-def _state(policy: Policy | NeighborPolicy) -> dict[str, Any]:
-    if isinstance(policy, NeighborPolicy | CellPolicy):
+def _state(policy: DeferringPolicy) -> dict[str, Any]:
+    space = policy.space
+    if space.feature_names:
         ranges = policy.provenance["ranges"]
         features = {
             name: {"type": "number", "description": f"in training {low:g} to {high:g}"}
-            for name, (low, high) in zip(policy.feature_names, ranges, strict=True)
+            for name, (low, high) in zip(space.feature_names, ranges, strict=True)
         }
         return _object(features, additionalProperties=False)
-    kind = type(policy.states[0]) if policy.states else str
+    kind = type(space.states[0]) if space.states else str
     return {"type": {str: "string", int: "integer", bool: "boolean"}[kind]}
 
 
-def description(policy: Policy | NeighborPolicy, token: bool) -> dict[str, Any]:
+def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
     """The OpenAPI document."""
     error = {"$ref": "#/components/schemas/Error"}
 

@@ -135,7 +135,7 @@ class Engine:
             ...     z=[[0.0], [1.0], [3.0]], action=[0, 1, 0], G=[1.0, 2.0, 4.0], episode=[0, 0, 1]
             ... )
             >>> engine = Engine.build(points).with_values([0.0, 10.0, 0.0])
-            >>> engine.evidence([[0.5]], radius=1.0, neighbors="all").state.mean
+            >>> engine.evidence([[0.5]], radius=1.0, visits="all").state.mean
             array([5.])
         """
         method, points = self.method, replace(self.points, G=G)

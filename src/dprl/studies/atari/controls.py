@@ -62,7 +62,7 @@ def never_speaks(policy: NeighborPolicy) -> bool:
     does: so it is enough to look at the training points.
     """
     around = 2 * float(policy.parameters["radius"]) * (1 + 1e-9)
-    known = policy._looks.evidence(policy.z, around, visits=policy.visits)
+    known = policy.returns_engine.evidence(policy.z, around, visits=policy.visits)
     return bool(known.n_pair.max() < policy.n_min)
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_number, check_whole
 from dprl.logs._files import Progress
+from dprl.policies._protocol import is_drawn
 from dprl.studies.atari.collecting import mixed
 from dprl.studies.atari.encoding import Encoder
 from dprl.studies.atari.games import COPIES, Games, Make, chance, first_seed
@@ -99,13 +100,13 @@ class Represented:
     @property
     def certain(self) -> bool:
         """Whether its answers follow from the state alone."""
-        return hasattr(self.policy, "choices") or hasattr(self.policy, "at")
+        return hasattr(self.policy, "choices") or not is_drawn(self.policy)
 
     def answers(self, x: NDArray[np.float64], u: NDArray[np.float64]) -> Ints:
         """Actions (k,) at states x (k, d), -1 for DEFER."""
         if hasattr(self.policy, "choices"):
             return np.asarray(self.policy.choices(x), np.int64)
-        if hasattr(self.policy, "at"):
+        if not is_drawn(self.policy):
             return np.asarray(self.policy.at(x).choice, np.int64)
         heap = self.policy.probabilities(x).cumsum(axis=1)
         return np.asarray((heap < u[:, None] * heap[:, -1:]).sum(axis=1), np.int64)

@@ -19,6 +19,7 @@ from dprl._core.disk import replacing
 from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._sources import quoted
+from dprl.policies._protocol import is_drawn
 from dprl.studies.icu.dictionary import FEATURES, RAW
 from dprl.studies.icu.model import BOLUS_ML, Floats, Ints, Played, clinician, play
 from dprl.studies.icu.preparation import ACTIONS, Preparation
@@ -131,7 +132,7 @@ def _ask(policy: Any, preparation: Preparation) -> Any:
         usual = usual_treatment(x, stays, rng)
         filled = x.copy()
         filled[:, measured] = np.where(np.isnan(x[:, measured]), medians, x[:, measured])
-        if hasattr(policy, "at"):
+        if not is_drawn(policy):
             choice = policy.at(filled).choice
             return np.asarray(np.where(choice >= 0, codes[choice], usual))
         pi = np.cumsum(policy.probabilities(filled), axis=1)

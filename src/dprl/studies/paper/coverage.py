@@ -32,7 +32,8 @@ from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl.policies.table import Policy
+from dprl.policies.cells import CellPolicy
+from dprl.policies.table import TablePolicy
 from dprl.studies.harness import Experiment, Row, Rows, Setting
 from dprl.studies.paper.contest import VALUES, blocks, mdp_seed
 
@@ -106,7 +107,7 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
     shared: dict[str, Any] = {"n_min": N_MIN, "gamma": mdp.gamma, "cut": CUT}
     learner = DPRLDiscrete(**shared)
     ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA}
-    policies: dict[str, Policy] = {
+    policies: dict[str, TablePolicy | CellPolicy] = {
         "paper's rule": DPRLDiscrete(contrast=False, **shared).fit(log),
         "contrast": learner.fit(log),
         "gate, swap-split": gate(learner, log, **ask),

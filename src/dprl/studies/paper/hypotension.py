@@ -32,6 +32,8 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.learners.continuous import DPRLContinuous
 from dprl.logs._files import Progress
 from dprl.logs.log import Log
+from dprl.policies._decisions import Kind
+from dprl.policies._protocol import is_drawn
 from dprl.studies import icu
 from dprl.studies.harness import Experiment, Row, Rows, Setting
 from dprl.studies.icu.simulation import MARK, best_treatment, true_value
@@ -185,10 +187,13 @@ def _mean_return(log: Log) -> float:
 
 def _spoken(policy: Any, test: Log) -> Row:
     """Share of test decisions it defers, and at how many it would change what is usual."""
-    if not hasattr(policy, "at"):
+    if is_drawn(policy):
         return {"deferred": 0.0, "changes": math.nan}
     kind = policy.at(test.features).kind
-    return {"deferred": float((kind == 0).mean()), "changes": float((kind == 2).sum())}
+    return {
+        "deferred": float((kind == Kind.DEFER).mean()),
+        "changes": float((kind == Kind.CHANGE).sum()),
+    }
 
 
 def summary(rows: Rows) -> Table:

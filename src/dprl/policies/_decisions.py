@@ -1,0 +1,305 @@
+"""Decisions: what a policy answers at some states, and what it knows about each of them.
+
+This is the one thing that evaluation, the gate, reports, reviews and the service read. It says for
+k states and A actions which action is chosen (or that the policy defers), with which probability
+each action is taken, and what the training log knows about the state. Policies that keep no
+evidence (a network, a classifier) give counts of 0 and values of NaN.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs.log import Label
+
+if TYPE_CHECKING:
+    from dprl.evidence._evidence import Evidence
+    from dprl.policies.certificate import Certificate
+
+__all__ = ["DEFER", "Answer", "Decisions", "Defer", "Kind", "Terms", "unit_of"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+class Defer(enum.Enum):
+    """The answer of a policy that has nothing to add: do what you would have done."""
+
+    DEFER = "DEFER"
+
+    def __repr__(self) -> str:
+        return "DEFER"
+
+    __str__ = __repr__
+
+
+DEFER: Final = Defer.DEFER
+Answer: TypeAlias = Label | Defer
+
+
+class Kind(enum.IntEnum):
+    """What a decision is, compared with usual practice.
+
+    DEFER: no action is named. CONFIRM: the usual action is named. CHANGE: another one is. UNKNOWN:
+    an action is named, and the policy keeps no record of what is usually done there.
+    """
+
+    DEFER = 0
+    CONFIRM = 1
+    CHANGE = 2
+    UNKNOWN = 3
+
+    @property
+    def word(self) -> str:
+        """As people, files and JSON say it."""
+        return ("defer", "confirmation", "change", "unknown")[self]
+
+
+def unit_of(provenance: Mapping[str, Any]) -> str:
+    """Whose labels training points carry: an episode's, or its group's where it has one."""
+    return "episode" if provenance.get("groups") == provenance.get("episodes") else "group"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On which terms a policy decides, as far as explanations need it.
+
+    Attributes:
+        counted: What the counts are counts of: "episodes", "groups" or "visits".
+        n_min: Trajectories an action needs before it can be suggested.
+        contrast: Whether as many must have done otherwise.
+        approved: Whether the policy was limited to changes that people approved.
+        delta: The claim of its certificate fails with at most this probability; None without one.
+        unseen: A sentence about one state of which the training log knows nothing.
+        elsewhere: The same about many states.
+    """
+
+    counted: str = "episodes"
+    n_min: float = math.inf
+    contrast: bool = False
+    approved: bool = False
+    delta: float | None = None
+    unseen: str = "This state was never seen in the training log."
+    elsewhere: str = "This state was never seen in the training log."
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+        certificate: Certificate | None = None,
+        **words: str,
+    ) -> Self:
+        """The terms of a policy with these parameters, this provenance and this certificate."""
+        n_min = parameters.get("n_min")
+        visits = parameters.get("visits") == "all"
+        return cls(
+            counted="visits" if visits else f"{unit_of(provenance)}s",
+            n_min=math.inf if n_min is None else float(n_min),
+            contrast=bool(parameters.get("contrast")),
+            approved=bool(provenance.get("approved")),
+            delta=None if certificate is None else certificate.delta,
+            **words,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What a policy answers at k states, and what it knows about them.
+
+    Attributes:
+        states: The k states: labels as they were asked about, or numbers 0 to k - 1.
+        actions: Action labels, A of them.
+        choice: int32 (k,), the code of the action it names; -1 where it defers.
+        pi: float64 (k, A), the probability of each action; NaN where it defers.
+        terms: On which terms it decides.
+        allowed: bool (k, A), the pairs that passed the rule (Eq. 1).
+        n: int64 (k, A), trajectories that contain the pair.
+        m: int64 (k, A), trajectories that took the action at their first visit of the state.
+        Q: float64 (k, A), Q̂(s,a); NaN where n = 0.
+        V: float64 (k,), V̂(s); NaN where the state was never visited.
+        took_mean: float64 (k, A), mean return of first visits that took the action.
+        took_sd: float64 (k, A), sample standard deviation of these returns.
+        others_mean: float64 (k, A), mean return of first visits that did otherwise.
+        others_sd: float64 (k, A), sample standard deviation of these returns.
+        lowest: float64 (k,), smallest return at a first visit.
+        highest: float64 (k,), largest return at a first visit.
+        planned: float64 (k, A), value of taking the action now and following the plan after; NaN
+            where it is not allowed.
+    """
+
+    states: Sequence[Any]
+    actions: tuple[Label, ...]
+    choice: NDArray[np.int32]
+    pi: Floats
+    terms: Terms
+    allowed: NDArray[np.bool_]
+    n: Ints
+    m: Ints
+    Q: Floats
+    V: Floats
+    took_mean: Floats
+    took_sd: Floats
+    others_mean: Floats
+    others_sd: Floats
+    lowest: Floats
+    highest: Floats
+    planned: Floats
+
+    @classmethod
+    def of(
+        cls,
+        known: Evidence,
+        *,
+        choice: NDArray[np.int32],
+        allowed: NDArray[np.bool_],
+        planned: Floats,
+        terms: Terms,
+    ) -> Self:
+        """The decisions that make these choices on this evidence."""
+        return cls(
+            states=known.states, actions=known.actions, choice=choice,
+            pi=pi_of(choice, len(known.actions)), terms=terms, allowed=allowed, planned=planned,
+            **rows_of(known),
+        )  # fmt: skip
+
+    @classmethod
+    def without_evidence(
+        cls,
+        states: Sequence[Any],
+        actions: tuple[Label, ...],
+        pi: Floats,
+        terms: Terms,
+        choice: Ints | None = None,
+    ) -> Self:
+        """The decisions of a policy that keeps no evidence.
+
+        `choice` (k,) is the most probable action, the first of equals, where it is not given.
+        """
+        rows = pi.argmax(axis=1) if choice is None else choice
+        nothing: dict[str, Any] = {
+            name: np.broadcast_to(np.array(empty(name)), pi.shape if name in PAIRS else len(pi))
+            for name in (*PAIRS, *STATES)
+        }
+        return cls(states=states, actions=actions, choice=rows.astype(np.int32), pi=pi,
+                   terms=terms, **nothing)  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+    @functools.cached_property
+    def seen(self) -> NDArray[np.bool_]:
+        """bool (k,): the training log knows something about the state."""
+        return _read_only(np.asarray(self.m.any(axis=1)))
+
+    @functools.cached_property
+    def usual(self) -> Ints:
+        """int64 (k,): the most frequent action at first visits, -1 where never visited."""
+        return _read_only(np.where(self.seen, self.m.argmax(axis=1), -1))
+
+    @functools.cached_property
+    def kind(self) -> NDArray[np.int8]:
+        """int8 (k,): the `Kind` of each decision.
+
+        Where two actions share the first place, choosing either is a change.
+        """
+        shared = (self.m == self.m.max(axis=1, initial=0)[:, None]).sum(axis=1) > 1
+        change = (self.choice != self.usual) | shared
+        kind = np.where(change, Kind.CHANGE, Kind.CONFIRM)
+        kind = np.where(self.seen, kind, Kind.UNKNOWN)
+        return _read_only(np.where(self.choice < 0, Kind.DEFER, kind).astype(np.int8))
+
+    @functools.cached_property
+    def differs(self) -> NDArray[np.bool_]:
+        """bool (k,): it speaks, and some trajectory of the training log did otherwise there."""
+        otherwise = (self.n > 0).sum(axis=1) > (self.n[np.arange(len(self.n)), self.choice] > 0)
+        return _read_only((self.choice >= 0) & otherwise)
+
+    def answers(self) -> list[Answer]:
+        """The action it names at each state, or DEFER."""
+        return [self.actions[a] if a >= 0 else DEFER for a in self.choice.tolist()]
+
+    def probabilities(self, *, behavior: Floats | None = None) -> Floats:
+        """π(a|s), float64 (k, A); where it defers, what usual practice does.
+
+        Args:
+            behavior: (k, A), the behaviour at these states where it is known. By default the share
+                of training trajectories that took each action at their first visit; NaN where a
+                state was never seen.
+        """
+        if behavior is None:
+            with np.errstate(invalid="ignore"):
+                result = self.m / self.m.sum(axis=1, keepdims=True)
+        else:
+            result = np.array(behavior, dtype=np.float64)
+            if result.shape != self.pi.shape:
+                raise PolicyError(f"behavior must have shape {self.pi.shape}; got {result.shape}.")
+        speaks = self.choice >= 0
+        result[speaks] = self.pi[speaks]
+        return np.asarray(result)
+
+    def at(self, rows: Ints, states: Sequence[Any]) -> Decisions:
+        """The decisions number `rows` (j,), called `states`; -1 is a state it knows nothing of."""
+        inside = rows >= 0
+
+        def taken(name: str) -> NDArray[Any]:
+            array: NDArray[Any] = getattr(self, name)
+            result = np.full((len(rows), *array.shape[1:]), empty(name), array.dtype)
+            result[inside] = array[rows[inside]]
+            return result
+
+        parts: dict[str, Any] = {name: taken(name) for name in ("choice", "pi", *PAIRS, *STATES)}
+        return replace(self, states=states, **parts)
+
+
+PAIRS = {
+    "allowed": "bool", "n": "int64", "m": "int64", "Q": "float64", "took_mean": "float64",
+    "took_sd": "float64", "others_mean": "float64", "others_sd": "float64", "planned": "float64",
+}  # fmt: skip
+"""What is known of each state and action, (k, A), and its dtype."""
+STATES = {"V": "float64", "lowest": "float64", "highest": "float64"}
+"""What is known of each state, (k,), and its dtype."""
+
+
+def empty(name: str) -> Any:
+    """What stands in an array of `Decisions` where nothing is known."""
+    return {"choice": -1, "allowed": False, "n": 0, "m": 0}.get(name, np.nan)
+
+
+def pi_of(choice: NDArray[Any], n_actions: int) -> Floats:
+    """float64 (k, A): 1 at the chosen action, NaN in rows that choose none."""
+    pi = np.zeros((len(choice), n_actions))
+    pi[choice < 0] = np.nan
+    speaks = np.flatnonzero(choice >= 0)
+    pi[speaks, choice[speaks]] = 1.0
+    return pi
+
+
+def rows_of(known: Evidence) -> dict[str, Any]:
+    """Evidence as the arrays that policies and decisions keep, by name."""
+    return {
+        "n": known.pair.n,
+        "m": known.took.n,
+        "Q": known.pair.mean,
+        "V": known.state.mean,
+        "took_mean": known.took.mean,
+        "took_sd": known.took.sd,
+        "others_mean": known.others.mean,
+        "others_sd": known.others.sd,
+        "lowest": np.ascontiguousarray(known.span[:, 0]),
+        "highest": np.ascontiguousarray(known.span[:, 1]),
+    }
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,99 @@
+"""Situation: where a policy makes one change, and the steps of a log that lie there.
+
+Labels and cells give one situation per state or cell. Other features give regions: ranges of
+features that hold the log's steps at which the change is made (`dprl.policies._region_search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.logs.log import Label
+from dprl.policies._decisions import Decisions, Kind
+from dprl.policies._explain import change_words, surest_first
+from dprl.policies._region_search import group
+from dprl.policies._regions import Region, range_words
+from dprl.policies._spaces import FeatureSpace
+
+__all__ = ["Situation", "at_states", "in_regions", "whole_numbers"]
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """One change of a policy and the steps of a log it is about.
+
+    Attributes:
+        words: Where, in words.
+        state: The state's label, or the cell's number; None where it is a region.
+        region: The region; None where it is a state.
+        typical: (name, value) of a typical state; empty for labels.
+        rows: int64, the log's steps in the situation.
+        made: int64, those at which the policy makes the change.
+        purity: Share of `rows` at which it does.
+        here: Decisions, of which number `s` tells the numbers of the change.
+        s: That number.
+    """
+
+    words: str
+    state: Label | None
+    region: Region | None
+    typical: tuple[tuple[str, float], ...]
+    rows: Ints
+    made: Ints
+    purity: float
+    here: Decisions
+    s: int
+
+
+def at_states(
+    here: Decisions,
+    codes: Ints,
+    words: Callable[[int, Ints], str],
+    typical: Callable[[int], tuple[tuple[str, float], ...]] = lambda s: (),
+) -> list[Situation]:
+    """One situation per changed state, the surest first; codes (N,): the state of each step."""
+    found = []
+    for s in surest_first(here, np.flatnonzero(here.kind == Kind.CHANGE)).tolist():
+        rows = np.flatnonzero(codes == s)
+        found.append(
+            Situation(words(s, rows), here.states[s], None, typical(s), rows, rows, 1.0, here, s)
+        )
+    return found
+
+
+def in_regions(
+    here: Decisions, space: FeatureSpace, x: Floats, z: Floats | None = None
+) -> list[Situation]:
+    """One situation per region of the changes `here` made at states x (N, d), at coordinates z.
+
+    The numbers of a region are those of the step nearest to the median of its steps.
+    """
+    z = space.coordinates(x) if z is None else z
+    names, whole, found = space.feature_names, whole_numbers(space, x), []
+    for one in group(x, names, change_words(here), space.used):
+        typical = int(one.rows[_from_median(z[one.rows]).argmin()])
+        state: Any = tuple(zip(names, x[typical].tolist(), strict=True))
+        inside = np.flatnonzero(one.region.holds(x, names))
+        words = range_words(one.region.ranges, whole)
+        found.append(
+            Situation(words, None, one.region, state, inside, one.rows, one.purity, here, typical)
+        )
+    return found
+
+
+def whole_numbers(space: FeatureSpace, x: Floats) -> dict[str, bool]:
+    """Which of the features that count are whole numbers at all states x (N, d)."""
+    return {space.feature_names[j]: bool((x[:, j] == np.floor(x[:, j])).all()) for j in space.used}
+
+
+def _from_median(z: Floats) -> Floats:
+    """float64 (k,): squared distances of coordinates z (k, d') from their median."""
+    return np.asarray(((z - np.median(z, axis=0)) ** 2).sum(axis=1))

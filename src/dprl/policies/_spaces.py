@@ -1,0 +1,196 @@
+"""What a state is to a policy: a label, or a row of numeric features.
+
+A space knows how what users hand over (a label, a column, a table, a mapping) and the steps of a
+log become states, whether a log fits, and how a state is said in words.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs._feature_input import columns_in, features_of
+from dprl.logs.log import Label, Log
+
+if TYPE_CHECKING:
+    from dprl.evidence.neighbors.metric import FittedMetric
+
+__all__ = ["FeatureSpace", "LabelSpace", "OpenSpace", "Space"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSpace:
+    """States are labels.
+
+    Attributes:
+        states: The labels a policy knows, S of them.
+    """
+
+    states: tuple[Label, ...]
+    feature_names: ClassVar[tuple[str, ...]] = ()
+
+    @functools.cached_property
+    def _codes(self) -> dict[Label, int]:
+        return {label: i for i, label in enumerate(self.states)}
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._codes
+
+    def read(self, states: Any) -> tuple[list[Any], bool]:
+        """The labels that were handed over, and whether it was a single one."""
+        return ([states], True) if is_one(states) else (self.column(states), False)
+
+    def column(self, states: Any) -> list[Any]:
+        """Several labels that were handed over; a single one, or a table, is refused."""
+        if isinstance(states, str | Mapping) or hasattr(states, "columns"):
+            raise PolicyError(
+                f"states must be a list or a column of labels; got a {type(states).__name__}.",
+                do="Pass one column: table['stage'], not the table.",
+            )
+        return list(states)
+
+    def codes(self, states: Iterable[Any]) -> Ints:
+        """int64 (k,): places of labels in `states`; -1 where one is missing or was never seen.
+
+        A label of another type than the training labels is refused: it would be unknown for ever,
+        without a word.
+        """
+        return np.array([self._code(state) for state in states], np.int64)
+
+    def _code(self, state: Any) -> int:
+        if _missing(state):
+            return -1
+        text = bool(self.states) and isinstance(self.states[0], str)
+        whole = isinstance(state, int | np.integer | np.bool_) or (
+            isinstance(state, float | np.floating) and float(state).is_integer()
+        )
+        if self.states and not (isinstance(state, str) if text else whole):
+            raise PolicyError(
+                f"this policy's states are {'text' if text else 'whole numbers'}; got {state!r}.",
+                f"its states look like {', '.join(map(repr, self.states[:3]))}",
+                "Give one label a state, in the type it had when the policy was fitted.",
+            )
+        return self._codes.get(state, -1)
+
+    def of_log(self, log: Log) -> tuple[Sequence[Any], Ints]:
+        """The different states of a log, and which of them each step is in, int64 (N,)."""
+        if log.state is None:
+            raise _another("labels", "features")
+        return list(log.states), log.codes().astype(np.int64)
+
+    def words(self, state: Label) -> Label:
+        """A state as explanations name it."""
+        return state
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """States are numeric features.
+
+    Attributes:
+        feature_names: The d features a state needs, in order.
+        scale: float64 (d,), what each feature is divided by.
+        weight: float64 (d,), what each squared difference is multiplied by.
+    """
+
+    feature_names: tuple[str, ...]
+    scale: Floats = field(repr=False)
+    weight: Floats = field(repr=False)
+    states: ClassVar[tuple[Label, ...]] = ()
+
+    @functools.cached_property
+    def metric(self) -> FittedMetric:
+        """Distances as the policy measures them."""
+        from dprl.evidence.neighbors.metric import FittedMetric
+
+        return FittedMetric(self.feature_names, self.scale, self.weight)
+
+    @functools.cached_property
+    def used(self) -> list[int]:
+        """Places of the features that count."""
+        return [int(i) for i in np.flatnonzero(self.weight)]
+
+    def read(self, states: Any) -> tuple[Floats, bool]:
+        """The features (k, d) of what was handed over, and whether it was a single state."""
+        return features_of(states, self.feature_names)
+
+    def coordinates(self, x: Floats) -> Floats:
+        """float64 (k, d'): features (k, d) in coordinates where distance is Euclidean."""
+        return self.metric.transform(x)
+
+    def features(self, z: Floats) -> Floats:
+        """float64 (k, d): features of coordinates (k, d'); NaN where a feature has no weight."""
+        x, used = np.full((len(z), len(self.weight)), np.nan), self.used
+        x[:, used] = z / (np.sqrt(self.weight[used]) / self.scale[used])
+        return x
+
+    def from_median(self, among: Floats, x: Floats) -> Floats:
+        """float64 (k,): squared distances of x (k, d) from the median of `among` (j, d)."""
+        middle = np.median(self.coordinates(among), axis=0)
+        return np.asarray(((self.coordinates(x) - middle) ** 2).sum(axis=1))
+
+    def of_log(self, log: Log) -> tuple[Floats, Ints]:
+        """The features (N, d) at the steps of a log, and the number of each step."""
+        if log.features is None:
+            raise _another("features", "labels")
+        columns = columns_in(log.feature_names, self.feature_names)
+        x = np.ascontiguousarray(np.asarray(log.features)[:, columns])
+        return x, np.arange(log.n_steps)
+
+    def words(self, state: Floats) -> str:
+        """One state (d,) as explanations name it."""
+        named = zip(self.feature_names, state, strict=True)
+        return ", ".join(f"{name} = {value:g}" for name, value in named)
+
+
+@dataclass(frozen=True)
+class OpenSpace:
+    """States are whatever a log holds: its labels, or its features in their order."""
+
+    feature_names: ClassVar[tuple[str, ...]] = ()
+    states: ClassVar[tuple[Label, ...]] = ()
+
+    def read(self, states: Any) -> tuple[Any, bool]:
+        """An array of what was handed over, and whether it was a single label."""
+        return (np.asarray([states]), True) if is_one(states) else (np.asarray(states), False)
+
+    def of_log(self, log: Log) -> tuple[Any, Ints]:
+        """The states of a log, and which of them each step is in, int64 (N,)."""
+        if log.state is not None:
+            return list(log.states), log.codes().astype(np.int64)
+        return np.ascontiguousarray(np.asarray(log.features)), np.arange(log.n_steps)
+
+    def words(self, state: Any) -> str:
+        """A state as explanations name it."""
+        return str(state)
+
+
+Space: TypeAlias = LabelSpace | FeatureSpace | OpenSpace
+
+
+def is_one(states: Any) -> bool:
+    """Whether this is a single label rather than a column of them."""
+    return states is None or isinstance(states, str | int | float | np.generic)
+
+
+def _missing(state: Any) -> bool:
+    """None, NaN, NaT and pandas' NA."""
+    if state is None or type(state).__name__ == "NAType":
+        return True
+    return isinstance(state, float | np.floating | np.datetime64) and bool(state != state)
+
+
+def _another(ours: str, theirs: str) -> PolicyError:
+    return PolicyError(
+        f"the policy's states are {ours}, the log's are {theirs}.",
+        do="Read the log as the training log was read.",
+    )

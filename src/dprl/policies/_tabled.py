@@ -1,0 +1,223 @@
+"""What policies over labels and over cells share: one row of evidence per state, kept in a file."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.policies._base import Stored
+from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_of, rows_of
+
+if TYPE_CHECKING:
+    from dprl.evidence._evidence import Evidence
+
+__all__ = ["Tabled", "in_a_line", "steps_of", "summary_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tabled(Stored):
+    """The choices in S states and the evidence behind them; immutable.
+
+    Attributes:
+        states: State labels, S of them.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        choice: int32 (S,), the chosen action's code, -1 for DEFER.
+        allowed: bool (S, A), the pairs that passed the rule (Eq. 1).
+        steps: int64 (S,), rows of the training log in each state.
+        n: int64 (S, A), n(s,a): trajectories that contain the pair.
+        m: int64 (S, A), trajectories that took a at their first visit of s.
+        Q: float64 (S, A), Q̂(s,a); NaN where n = 0.
+        V: float64 (S,), V̂(s); NaN where s was never visited.
+        took_mean: float64 (S, A), mean return of first visits that took a.
+        took_sd: float64 (S, A), sample standard deviation of these returns.
+        others_mean: float64 (S, A), mean return of first visits that did otherwise.
+        others_sd: float64 (S, A), sample standard deviation of these returns.
+        lowest: float64 (S,), smallest return at a first visit of s; NaN where never visited.
+        highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
+        planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
+            allowed. Equal to Q̂ where the learner did not plan.
+    """
+
+    knows_practice: ClassVar[bool] = True
+
+    choice: NDArray[np.int32]
+    allowed: NDArray[np.bool_]
+    steps: NDArray[np.int64]
+    n: NDArray[np.int64]
+    m: NDArray[np.int64]
+    Q: NDArray[np.float64]
+    V: NDArray[np.float64]
+    took_mean: NDArray[np.float64]
+    took_sd: NDArray[np.float64]
+    others_mean: NDArray[np.float64]
+    others_sd: NDArray[np.float64]
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+    planned: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_arrays(ROWS, (len(self.states),))
+        self._check_arrays(PAIRS, (len(self.states), len(self.actions)))
+        if any((getattr(self, name) < 0).any() for name in ("n", "m", "steps")):
+            self._refuse("a count is below 0")
+        if not ((self.choice >= -1) & (self.choice < max(len(self.actions), 1))).all():
+            self._refuse("'choice' names actions that do not exist")
+        speaks = np.flatnonzero(self.choice >= 0)
+        if not self.allowed[speaks, self.choice[speaks]].all():
+            self._refuse("it chooses an action that is not allowed")
+        if self.certificate is not None:
+            issued = {self.states[s]: self.actions[self.choice[s]] for s in speaks}
+            if issued != self.certificate.issued:
+                self._refuse("its certificate is about other suggestions")
+            row_of = {row["state"]: row for row in self.certificate.rows}
+            if (
+                self.certificate.log != self.provenance.get("log")
+                or self.certificate.gamma != self.parameters.get("gamma")
+                or any(row_of[self.states[s]]["n"] > self.m[s, self.choice[s]] for s in speaks)
+            ):
+                self._refuse("its certificate is about another log")
+
+    @classmethod
+    def of(
+        cls,
+        known: Evidence,
+        *,
+        choice: NDArray[np.int32],
+        allowed: NDArray[np.bool_],
+        planned: NDArray[np.float64],
+        steps: NDArray[np.int64],
+        parameters: Mapping[str, Any],
+        provenance: Mapping[str, Any],
+    ) -> Self:
+        """The policy that makes these choices on this evidence."""
+        return cls(
+            states=known.states,
+            actions=known.actions,
+            parameters=parameters,
+            provenance=provenance,
+            choice=choice,
+            allowed=allowed,
+            steps=steps,
+            planned=planned,
+            **rows_of(known),
+        )
+
+    # -- what it would change ----------------------------------------------------------------
+
+    @property
+    def terms(self) -> Terms:
+        """On which terms it decides."""
+        return Terms.of(self.parameters, self.provenance, self.certificate)
+
+    @functools.cached_property
+    def decisions(self) -> Decisions:
+        """Its decisions in all of its S states, in their order."""
+        parts: dict[str, Any] = {name: getattr(self, name) for name in (*PAIRS, *STATES)}
+        return Decisions(
+            states=self.states, actions=self.actions, choice=self.choice,
+            pi=pi_of(self.choice, len(self.actions)), terms=self.terms, **parts,
+        )  # fmt: skip
+
+    @property
+    def usual(self) -> NDArray[np.int64]:
+        """int64 (S,): the most frequent action at first visits, -1 where never visited."""
+        return self.decisions.usual
+
+    @property
+    def kind(self) -> NDArray[np.int8]:
+        """int8 (S,): the `Kind` of the decision in each state: 0 defers, 1 confirms, 2 changes.
+
+        Where two actions share the first place, choosing either is a change.
+        """
+        return self.decisions.kind
+
+    @property
+    def differs(self) -> NDArray[np.bool_]:
+        """bool (S,): it speaks, and some trajectory of the training log did otherwise there."""
+        return self.decisions.differs
+
+    @property
+    def may_change(self) -> bool:  # type: ignore[override]
+        """Whether it changes usual practice in some state."""
+        return bool((self.kind == Kind.CHANGE).any())
+
+    def summary(self) -> dict[str, Any]:
+        """The counts that describe it, as plain numbers.
+
+        `steps_deferred`, `steps_confirmed` and `steps_changed` are shares of the training log's
+        steps and add up to 1; `steps_spoken` is the last two together. `steps_differ` is the share
+        at which it speaks and practice does not always do the same: where the usual action is done
+        in 40 % of the cases, to confirm it is to do it in the other 60 % too.
+        """
+        return summary_of(self.decisions, self.steps)
+
+    def _repr_html_(self) -> str:
+        from dprl._core import html as pages
+
+        return pages.snippet(
+            "policy",
+            text=str(self),
+            steps=steps_of(self.summary()),
+            changes=self._changed(),
+            certificate=self.certificate,
+        )
+
+    def _changed(self) -> list[dict[str, Any]]:
+        """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
+        raise NotImplementedError
+
+
+def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
+    """The counts that describe decisions; steps (k,) of the training log at each of them."""
+    total, kind = int(steps.sum()), here.kind
+    deferred, confirmed, changed = (
+        float(steps[kind == k].sum()) / total if total else 0.0
+        for k in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE)
+    )
+    return {
+        "states": len(here),
+        "actions": len(here.actions),
+        "decision_points": int((kind != Kind.DEFER).sum()),
+        "changes": int((kind == Kind.CHANGE).sum()),
+        "confirmations": int((kind == Kind.CONFIRM).sum()),
+        "steps_deferred": deferred if total else 1.0,
+        "steps_confirmed": confirmed,
+        "steps_changed": changed,
+        "steps_spoken": confirmed + changed,
+        "steps_differ": float(steps[here.differs].sum()) / total if total else 0.0,
+    }
+
+
+def in_a_line(s: Mapping[str, Any], what: str) -> str:
+    """A summary in one line; `what` it is over: "state", "cell" or "point"."""
+
+    def many(name: str, word: str) -> str:
+        return f"{s[name]:,} {word}{'s' * (s[name] != 1)}"
+
+    parts = [many(f"{what}s", what)]
+    if what == "point":
+        parts.append(many("features", "feature"))
+    parts += [
+        many(f"{word.replace(' ', '_')}s", word)
+        for word in ("decision point", "change", "confirmation")
+    ]
+    acts, differs = 100 * s["steps_spoken"], 100 * s["steps_differ"]
+    parts.append(f"acts on {acts:.1f} % of steps, differs from practice on {differs:.1f} %")
+    return " · ".join(parts)
+
+
+def steps_of(s: Mapping[str, Any]) -> dict[str, float]:
+    """The shares of steps in a summary, by name."""
+    return {name.removeprefix("steps_"): v for name, v in s.items() if name.startswith("steps_")}
+
+
+ROWS = {**STATES, "choice": "int32", "steps": "int64"}
+"""The arrays that hold one number per state, and their dtypes."""

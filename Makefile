@@ -10,7 +10,7 @@ demo: $(STAMP)
 	@$(BIN)/dprl demo
 
 test: $(STAMP)-dev check
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(STAMP)-dev
 	@$(BIN)/ruff check .

@@ -83,7 +83,7 @@ class NeighborPolicy(Stored):
     episode: NDArray[np.int64]
     menu: NDArray[np.int32]
     menus: NDArray[np.bool_]
-    engines: InitVar[Engines | None] = field(default=None, kw_only=True)
+    engines: InitVar[Any] = field(default=None, kw_only=True)
 
     def __post_init__(self, engines: Engines | None) -> None:
         super().__post_init__()

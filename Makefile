@@ -16,7 +16,7 @@ check: $(STAMP)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest --doctest-modules src/dprl --ignore=src/dprl/studies/atari tests/test_layers.py
+	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl --ignore=src/dprl/studies/atari tests/test_layers.py
 
 coverage: $(STAMP)-dev
 	@$(BIN)/python -m pytest -n auto --cov --cov-report=term

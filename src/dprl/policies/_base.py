@@ -110,9 +110,17 @@ class Parts:
         return math.inf if n_min is None else float(n_min)
 
     def bootstrap_neighbors(self) -> Near | None:
-        """What counts near a place, for returns that were cut short; None over labels.
+        """What counts near a place, for returns that were cut short (see `dprl.logs._censoring`).
 
-        See `dprl.logs._censoring`.
+        Returns:
+            None, because labels have no neighbours.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.bootstrap_neighbors() is None
+            True
         """
         return None
 
@@ -130,7 +138,18 @@ class Stored(Parts):
         return ""
 
     def unnamed(self) -> dict[str, Any]:
-        """The parts that name people in training, without their names; empty if none does."""
+        """The parts that name people in training, without their names.
+
+        Returns:
+            Attribute name → new value; empty if no part names anybody.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.unnamed()
+            {}
+        """
         return {}
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -151,19 +170,68 @@ class Stored(Parts):
 
         Plain hashes of training groups, which files of older versions hold, are sealed
         (`dprl.logs._overlap`): such a file is written with a new digest.
+
+        Args:
+            path: Where to write it; a file that is there is replaced.
+
+        Raises:
+            PolicyError: The path is a folder, or its folder does not exist.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "care.policy")
+            ...     policy.save(path)
+            ...     dprl.TablePolicy.load(path).digest() == policy.digest()
+            True
         """
         words, arrays = self._parts()
         words["provenance"] = to_json_value(sealed_origin(self.provenance))
         archive.pack(path, self.KIND, words, arrays)
 
     def digest(self) -> str:
-        """SHA-256 of everything the policy holds."""
+        """SHA-256 of everything the policy holds.
+
+        Returns:
+            The digest as hexadecimal text; equal policies have equal digests.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.digest() == dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).digest()
+            True
+        """
         digest: str = archive.document(self.KIND, *self._parts())[0]["digest"]
         return digest
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
+        """Read a policy file of this kind of policy. No code from it is run.
+
+        Args:
+            path: The file that `save` wrote.
+
+        Returns:
+            The policy.
+
+        Raises:
+            PolicyError: The file is not there, is damaged, or holds another kind of policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "care.policy")
+            ...     policy.save(path)
+            ...     dprl.TablePolicy.load(path).digest() == policy.digest()
+            True
+        """
         return cls._from_parts(path, *archive.unpack(path))
 
     @classmethod

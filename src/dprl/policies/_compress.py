@@ -53,7 +53,25 @@ class Compression:
         return float((self.places * d + 4 * self.after) / (self.before * (d + 4)))
 
     def changed(self, original: NeighborPolicy, states: Any) -> float:
-        """Share of states at which the smaller policy answers otherwise."""
+        """Share of states at which the smaller policy answers otherwise.
+
+        Args:
+            original: The policy before.
+            states: (k, d) features, or a table with these columns.
+
+        Returns:
+            A share of the k states, from 0 to 1.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> dprl.prune(policy).changed(policy, [[0.0], [9.0]])
+            0.0
+        """
         one, two = original.at(states).choice, self.policy.at(states).choice
         return float((one != two).mean())
 
@@ -78,7 +96,25 @@ def _report(before: NeighborPolicy, after: NeighborPolicy) -> Compression:
 
 
 def prune(policy: NeighborPolicy) -> Compression:
-    """The policy without the points that no decision can depend on."""
+    """The policy without the points that no decision can depend on; its decisions stay the same.
+
+    Args:
+        policy: A policy over numeric features.
+
+    Returns:
+        The smaller policy as `.policy`, and the numbers of points `.before` and `.after`.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+        ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+        ... )
+        >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+        >>> small = dprl.prune(policy)
+        >>> small.changed(policy, [[0.0], [9.0]])
+        0.0
+    """
     reach = 2 * float(policy.parameters["radius"]) * (1 + SLACK)
     known = policy.returns_engine.evidence(policy.z, reach, visits=policy.visits)
     rows = np.flatnonzero((known.n_pair >= policy.n_min).any(axis=1))
@@ -88,7 +124,29 @@ def prune(policy: NeighborPolicy) -> Compression:
 
 
 def compress(policy: NeighborPolicy, tol: float = 0.1) -> Compression:
-    """Pruning, then micro-clusters: answers as for a radius within r(1 ± tol/2)."""
+    """Pruning, then micro-clusters: answers as for a radius within r(1 ± tol/2).
+
+    Args:
+        policy: A policy over numeric features, with radius r.
+        tol: How far the radius may be off, as a share of r, in [0, 1). Default 0.1.
+
+    Returns:
+        The smaller policy as `.policy`, and the numbers of points `.before` and `.after`.
+
+    Raises:
+        ParameterError: `tol` is outside [0, 1).
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+        ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+        ... )
+        >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+        >>> small = dprl.compress(policy, tol=0.2)
+        >>> small.policy.act([0.0])
+        'drug'
+    """
     check_number("tol", tol, "[0, 1)")
     small = prune(policy).policy
     rho = tol * float(policy.parameters["radius"]) / 2

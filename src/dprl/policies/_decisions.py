@@ -51,6 +51,13 @@ class Kind(enum.IntEnum):
 
     DEFER: no action is named. CONFIRM: the usual action is named. CHANGE: another one is. UNKNOWN:
     an action is named, and the policy keeps no record of what is usually done there.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> dprl.Kind(policy.at("fever").kind[0]).word
+        'change'
     """
 
     DEFER = 0
@@ -135,6 +142,16 @@ class Decisions:
         highest: float64 (k,), largest return at a first visit.
         planned: float64 (k, A), value of taking the action now and following the plan after; NaN
             where it is not allowed.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> here = policy.at(["fever", "stable"])
+        >>> here.answers()
+        ['antibiotics', DEFER]
+        >>> here.m[0].tolist()
+        [54, 0, 2, 193]
     """
 
     states: Sequence[Any]
@@ -165,7 +182,34 @@ class Decisions:
         planned: Floats,
         terms: Terms,
     ) -> Self:
-        """The decisions that make these choices on this evidence."""
+        """The decisions that make these choices on this evidence.
+
+        Args:
+            known: The evidence at k states with A actions.
+            choice: int32 (k,), the code of the action named; -1 where it defers.
+            allowed: bool (k, A), the pairs that passed the rule.
+            planned: float64 (k, A), value of taking the action now and following the plan after, in
+                units of returns; NaN where it is not allowed.
+            terms: On which terms the policy decides.
+
+        Returns:
+            The decisions; the probability of an action is 1 where it is named.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> known, pairs = policy.allowed_at(policy.z[:1], None)
+            >>> choice = pairs.argmax(axis=1).astype("int32")
+            >>> here = Decisions.of(
+            ...     known, choice=choice, allowed=pairs, planned=known.pair.mean, terms=Terms()
+            ... )
+            >>> here.answers()
+            ['drug']
+        """
         return cls(
             states=known.states, actions=known.actions, choice=choice,
             pi=pi_of(choice, len(known.actions)), terms=terms, allowed=allowed, planned=planned,
@@ -183,7 +227,21 @@ class Decisions:
     ) -> Self:
         """The decisions of a policy that keeps no evidence.
 
-        `choice` (k,) is the most probable action, the first of equals, where it is not given.
+        Args:
+            states: The k states, as they were asked about.
+            actions: Action labels, A of them.
+            pi: float64 (k, A), the probability of each action; NaN in rows that defer.
+            terms: On which terms the policy decides.
+            choice: int64 (k,), the code of the action named; -1 where it defers. Default None: the
+                most probable action, the first of equals.
+
+        Returns:
+            The decisions, with counts of 0 and values of NaN.
+
+        Example:
+            >>> pi = np.array([[0.2, 0.8]])
+            >>> Decisions.without_evidence(["ill"], ("drug", "wait"), pi, Terms()).answers()
+            ['wait']
         """
         rows = pi.argmax(axis=1) if choice is None else choice
         nothing: dict[str, Any] = {
@@ -225,16 +283,40 @@ class Decisions:
         return _read_only((self.choice >= 0) & otherwise)
 
     def answers(self) -> list[Answer]:
-        """The action it names at each state, or DEFER."""
+        """The action it names at each state, or DEFER.
+
+        Returns:
+            A list of k action labels or DEFER, in the order of `states`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.at(["fever", "stable"]).answers()
+            ['antibiotics', DEFER]
+        """
         return [self.actions[a] if a >= 0 else DEFER for a in self.choice.tolist()]
 
     def probabilities(self, *, behavior: Floats | None = None) -> Floats:
-        """π(a|s), float64 (k, A); where it defers, what usual practice does.
+        """The probability π(a|s) of each action; where it defers, what usual practice does.
 
         Args:
-            behavior: (k, A), the behaviour at these states where it is known. By default the share
-                of training trajectories that took each action at their first visit; NaN where a
-                state was never seen.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: the share of training trajectories that took
+                each action at their first visit; NaN where a state was never seen.
+
+        Returns:
+            float64 (k, A); each row sums to 1, or is NaN.
+
+        Raises:
+            PolicyError: `behavior` has another shape.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.at(["fever"]).probabilities().tolist()
+            [[1.0, 0.0, 0.0, 0.0]]
         """
         if behavior is None:
             with np.errstate(invalid="ignore"):
@@ -248,7 +330,24 @@ class Decisions:
         return np.asarray(result)
 
     def at(self, rows: Ints, states: Sequence[Any]) -> Decisions:
-        """The decisions number `rows` (j,), called `states`; -1 is a state it knows nothing of."""
+        """Some of the decisions, under other names.
+
+        Args:
+            rows: int64 (j,), the numbers of the decisions to take, from 0; -1 stands for a state of
+                which nothing is known.
+            states: What to call the j states.
+
+        Returns:
+            The j decisions, in the order of `rows`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> here = policy.at(["fever", "stable"])
+            >>> here.at(np.array([1, 0, -1]), ["second", "first", "unknown"]).answers()
+            [DEFER, 'antibiotics', DEFER]
+        """
         inside = rows >= 0
 
         def taken(name: str) -> NDArray[Any]:

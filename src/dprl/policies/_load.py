@@ -28,7 +28,29 @@ HOMES = {kind.KIND: kind for kind in (
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
-    """Read a policy file. Runs no code from it; anything odd is a PolicyError."""
+    """Read a policy file, whatever kind of policy it holds. No code from it is run.
+
+    Args:
+        path: The file that a policy's `save` wrote.
+
+    Returns:
+        The policy, of the class that was saved.
+
+    Raises:
+        PolicyError: The file is no policy file, is damaged, or is of a kind this version cannot
+            read.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "care.policy")
+        ...     policy.save(path)
+        ...     load(path).act("fever")
+        'antibiotics'
+    """
     kind, words, arrays = archive.unpack(path)
     home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
     return home._from_parts(path, kind, words, arrays)

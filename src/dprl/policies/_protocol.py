@@ -46,6 +46,13 @@ class Policy(Protocol):
         knows_practice: Whether it keeps what was usually done in its states. Only then can it say
             what it changes.
         may_change: Whether it may change usual practice somewhere, and knows it.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> isinstance(policy, dprl.Policy)
+        True
     """
 
     @property
@@ -64,28 +71,143 @@ class Policy(Protocol):
     def may_change(self) -> bool: ...
 
     def at(self, states: Any) -> Decisions:
-        """What it answers at these states, and everything it knows about them."""
+        """What it answers at these states, and everything it knows about them.
+
+        Args:
+            states: The states, as the policy's `space` takes them: k labels, or (k, d) features; or
+                a single one.
+
+        Returns:
+            The k decisions, with the evidence behind them.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.at(["fever", "stable"]).answers()
+            ['antibiotics', DEFER]
+        """
 
     def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER; a single state gives a single answer."""
+        """The action for each state, or DEFER.
+
+        Args:
+            states: The states, as the policy's `space` takes them: k labels, or (k, d) features; or
+                a single one.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.act("fever")
+            'antibiotics'
+        """
 
     def probabilities(self, states: Any, *, behavior: Floats | None = None) -> Floats:
-        """π(a|s), float64 (k, A); where it defers, what usual practice does."""
+        """The probability π(a|s) of each action; where it defers, what usual practice does.
+
+        Args:
+            states: The states, as the policy's `space` takes them: k labels, or (k, d) features; or
+                a single one.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: what the policy knows of usual practice, NaN
+                where it knows nothing.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.probabilities(["fever"]).tolist()
+            [[1.0, 0.0, 0.0, 0.0]]
+        """
 
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
-        """Why it answers as it does in one state."""
+        """Why it answers as it does in one state.
+
+        Args:
+            state: A single state, as the policy's `space` takes it.
+            cases: Name similar training episodes too, where the policy knows them. Their labels may
+                be patients'. Default False.
+
+        Returns:
+            The answer, the reason for it in a sentence, and a table of the actions seen there.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.explain("fever").kind
+            'change'
+        """
 
     def changes(self, *, cases: bool = False) -> Table:
-        """Where its suggestion is not what is usually done."""
+        """Where its suggestion is not what is usually done.
+
+        Args:
+            cases: Name the training episodes too, where the policy knows them. Default False.
+
+        Returns:
+            A table of the changes: the state, the usual and the suggested action, and counts.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.changes()["state"]
+            ['fever', 'worse']
+        """
 
     def bootstrap_neighbors(self) -> Near | None:
-        """What counts near a place, for returns that were cut short; None over labels."""
+        """What counts near a place, for returns that were cut short.
+
+        Returns:
+            A function that finds the rows near a place; None over labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.bootstrap_neighbors() is None
+            True
+        """
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy file."""
+        """Write the policy file.
+
+        Args:
+            path: Where to write it; a file that is there is replaced.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "care.policy")
+            ...     policy.save(path)
+            ...     dprl.load(path).act("fever")
+            'antibiotics'
+        """
 
     def digest(self) -> str:
-        """SHA-256 of everything it holds."""
+        """SHA-256 of everything it holds.
+
+        Returns:
+            The digest as hexadecimal text.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.digest() == policy.digest()
+            True
+        """
 
 
 @runtime_checkable

@@ -59,6 +59,20 @@ def public_copy(policy: Kept, *, points: bool = False) -> Kept:
         points: Let training points (or the centres of cells) go along, where the policy answers
             from them. They are states of single people as they were measured; without this, such a
             policy is refused.
+
+    Returns:
+        The copy, of the same class.
+
+    Raises:
+        PolicyError: The policy lives in memory only, or it answers from states of single people
+            and `points` is False.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> dprl.public_copy(policy).provenance["log"]
+        'withheld'
     """
     policy.digest()  # a policy that lives in memory only is refused here
     if policy.single_states and not points:

@@ -156,6 +156,17 @@ class Tabled(Stored):
         steps and add up to 1; `steps_spoken` is the last two together. `steps_differ` is the share
         at which it speaks and practice does not always do the same: where the usual action is done
         in 40 % of the cases, to confirm it is to do it in the other 60 % too.
+
+        Returns:
+            Name → number of states, actions, decision points, changes and confirmations, and the
+            shares, from 0 to 1.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.summary()["changes"]
+            2
         """
         return summary_of(self.decisions, self.steps)
 

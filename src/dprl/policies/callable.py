@@ -47,6 +47,17 @@ class CallablePolicy:
             labels. By default those of the dataframe it was fitted to, where it remembers them.
         parameters: What is worth knowing about it (`gamma`, say, which `evaluate` then uses).
         provenance: Where it comes from.
+
+    Raises:
+        PolicyError: The model cannot be asked, `answers` is neither of the two, the features are
+            not the model's, or the actions are none or repeat a label.
+
+    Example:
+        >>> import dprl
+        >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+        >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+        >>> policy.act(["ill", "well"])
+        ['drug', DEFER]
     """
 
     certificate: ClassVar[None] = None
@@ -96,12 +107,37 @@ class CallablePolicy:
         return FeatureSpace(names, even, even) if names else OpenSpace()
 
     def bootstrap_neighbors(self) -> None:
-        """None: it knows no neighbours."""
+        """None: it knows no neighbours.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.bootstrap_neighbors() is None
+            True
+        """
 
     # -- what it answers ---------------------------------------------------------------------
 
     def at(self, states: Any) -> Decisions:
-        """What the model predicts at these states; a single state is a list of one."""
+        """What the model predicts at these states; a single state is a list of one.
+
+        Args:
+            states: k labels, or (k, d) features as the model takes them; or a single state.
+
+        Returns:
+            The k decisions; they carry no evidence.
+
+        Raises:
+            PolicyError: The model's answers are no actions, or differ when it is asked again.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.at(["ill", "well"]).choice.tolist()
+            [0, -1]
+        """
         rows, _ = self.space.read(states)
         choice = self.choice(rows)
         pi = pi_of(choice, len(self.actions))
@@ -110,7 +146,24 @@ class CallablePolicy:
         )
 
     def choice(self, states: Any) -> NDArray[np.int64]:
-        """int64 (k,): the code of the action predicted for each state, -1 where it defers."""
+        """The code of the action predicted for each state.
+
+        Args:
+            states: k labels, or (k, d) features as the model takes them.
+
+        Returns:
+            int64 (k,), a place in `actions`; -1 where the model answers None or DEFER.
+
+        Raises:
+            PolicyError: The model's answers are no actions, or differ when it is asked again.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.choice(["ill", "well"]).tolist()
+            [0, -1]
+        """
         asked = self._asked(states)
         codes = self._codes(asked)
         if (self._codes(asked[:AGAIN]) != codes[:AGAIN]).any():
@@ -191,7 +244,24 @@ class CallablePolicy:
         )
 
     def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER; a single state gives a single answer."""
+        """The action for each state, or DEFER.
+
+        Args:
+            states: k labels, or (k, d) features as the model takes them; or a single state.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Raises:
+            PolicyError: The model's answers are no actions, or differ when it is asked again.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.act(["ill", "well"])
+            ['drug', DEFER]
+        """
         rows, single = self.space.read(states)
         answers = self.at(rows).answers()
         return answers[0] if single else answers
@@ -199,11 +269,48 @@ class CallablePolicy:
     def probabilities(
         self, states: Any, *, behavior: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """π(a|s), float64 (k, A): 1 at the action predicted; `behavior` (or NaN) at deferral."""
+        """The probability π(a|s): 1 at the action predicted, `behavior` where it defers.
+
+        Args:
+            states: k labels, or (k, d) features as the model takes them; or a single state.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: NaN there.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            PolicyError: `behavior` has another shape, or the model's answers cannot be used.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.probabilities(["ill"]).tolist()
+            [[1.0, 0.0]]
+        """
         return self.at(states).probabilities(behavior=behavior)
 
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
-        """What the model names at one state; there is no evidence to explain it by."""
+        """What the model names at one state; there is no evidence to explain it by.
+
+        Args:
+            state: One state, as the model takes it.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, and whose it is.
+
+        Raises:
+            PolicyError: More than one state is given, or the model's answer cannot be used.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.explain(["ill"]).suggested
+            'drug'
+        """
         rows, single = self.space.read(state)
         if not single and len(rows) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(rows)}.")
@@ -211,18 +318,69 @@ class CallablePolicy:
         return explain_without_evidence(self.at(rows), 0, self.space.words(rows[0]), name)
 
     def changes(self, *, cases: bool = False) -> Table:
-        """Refused: it does not know what is usually done."""
+        """Refused: it does not know what is usually done.
+
+        Args:
+            cases: Has no effect. Default False.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
         raise no_record(str(self.parameters["learner"]))
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
-        """Refused: a policy file holds no code, and the model is code."""
+        """Refused: a policy file holds no code, and the model is code.
+
+        Args:
+            path: Has no effect.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.save("rule.policy")  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
         raise PolicyError(
             f"a policy around a {self.parameters['learner']} lives in memory only.",
             do="Keep the model in its own way, and wrap it again: dprl.CallablePolicy(model, ...).",
         )
 
     def digest(self) -> NoReturn:
-        """Refused, as saving is."""
+        """Refused, as saving is.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> rule = lambda states: ["drug" if s == "ill" else None for s in states]
+            >>> policy = dprl.CallablePolicy(rule, actions=["drug", "wait"])
+            >>> policy.digest()  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
         self.save("")
 
     def __repr__(self) -> str:

@@ -47,6 +47,36 @@ class CellPolicy(Tabled):
         scale: float64 (d,), what each feature is divided by.
         weight: float64 (d,), what each squared difference is multiplied by.
         z: float64 (S, d'), the cells' centres in coordinates where distance is Euclidean.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        choice: int32 (S,), the chosen action's code, -1 for DEFER.
+        allowed: bool (S, A), the pairs that passed the rule (Eq. 1).
+        steps: int64 (S,), rows of the training log in each cell.
+        n: int64 (S, A), trajectories that contain the pair.
+        m: int64 (S, A), trajectories that took the action at their first visit of the cell.
+        Q: float64 (S, A), Q̂(s,a); NaN where n = 0.
+        V: float64 (S,), V̂(s); NaN where the cell was never visited.
+        took_mean: float64 (S, A), mean return of first visits that took the action.
+        took_sd: float64 (S, A), sample standard deviation of these returns.
+        others_mean: float64 (S, A), mean return of first visits that did otherwise.
+        others_sd: float64 (S, A), sample standard deviation of these returns.
+        lowest: float64 (S,), smallest return at a first visit; NaN where never visited.
+        highest: float64 (S,), largest return at a first visit; NaN where never visited.
+        planned: float64 (S, A), value of taking the action now and following the plan after; NaN
+            where it is not allowed.
+        certificate: What is proved about it, where it went through `dprl.gate`. Default None.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+        ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+        ... )
+        >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+        >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+        >>> policy.act([[0.0], [9.0]])
+        ['drug', DEFER]
     """
 
     KIND: ClassVar[str] = "cells"
@@ -102,7 +132,32 @@ class CellPolicy(Tabled):
     # -- what it answers ---------------------------------------------------------------------
 
     def cells_of(self, states: Any) -> NDArray[np.int64]:
-        """The cell of each state, int64 (k,); -1 where it is in none."""
+        """The cell of each state.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+
+        Returns:
+            int64 (k,), the number of the cell; -1 where the state is in none.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.cells_of([[0.0], [9.0]]).tolist()
+            [0, -1]
+        """
         from dprl.evidence.neighbors._net import nearest_centres
 
         x, _ = self.space.read(states)
@@ -115,14 +170,59 @@ class CellPolicy(Tabled):
         """What it answers at these states, and everything it knows about their cells.
 
         Args:
-            states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
-                or one state as a sequence or a mapping.
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+
+        Returns:
+            The k decisions, with the evidence behind them.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.at([[0.0], [9.0]]).answers()
+            ['drug', DEFER]
         """
         cell = self.cells_of(states)
         return self.decisions.at(cell, range(len(cell)))
 
     def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER; states as in `at`."""
+        """The action for each state, or DEFER.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.act([0.0])
+            'drug'
+        """
         x, single = self.space.read(states)
         answers = self.at(x).answers()
         return answers[0] if single else answers
@@ -130,11 +230,63 @@ class CellPolicy(Tabled):
     def probabilities(
         self, states: Any, *, behavior: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """π(a|s), float64 (k, A): 1 at the chosen action, the behaviour's where it defers."""
+        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: the share of training trajectories in the
+                cell that took each action first; NaN outside all cells.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, a state is not numbers, or `behavior` has another
+                shape.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.probabilities([[0.0]]).tolist()
+            [[1.0, 0.0]]
+        """
         return self.at(states).probabilities(behavior=behavior)
 
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
-        """Why the policy answers as it does at one state; it knows no past cases by name."""
+        """Why the policy answers as it does at one state.
+
+        Args:
+            state: One state, as a sequence of d numbers or a mapping from name to number.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, the reason for it in a sentence, and a table of the actions seen there.
+
+        Raises:
+            PolicyError: More than one state is given, or a feature is not named.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.explain([0.0]).kind
+            'change'
+        """
         x, single = self.space.read(state)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
@@ -145,11 +297,48 @@ class CellPolicy(Tabled):
     # -- what it would change ----------------------------------------------------------------
 
     def changes(self, *, cases: bool = False) -> Table:
-        """The cells whose suggestion differs from the usual action, largest first."""
+        """The cells whose suggestion differs from the usual action, surest first.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with one line for each of these cells: its features, the usual and the suggested
+            action, the counts of episodes, the estimated values and their intervals.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.changes()["suggested"][0]
+            'drug'
+        """
         return self._listed(changes_of(self.decisions))
 
     def confirmations(self, *, cases: bool = False) -> Table:
-        """The cells whose suggestion is the usual action already, largest first."""
+        """The cells whose suggestion is the usual action already, surest first.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with the columns of `changes`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> len(policy.confirmations())
+            0
+        """
         return self._listed(confirmations_of(self.decisions))
 
     def situations(self, log: Log) -> list[Situation]:
@@ -157,6 +346,20 @@ class CellPolicy(Tabled):
 
         Args:
             log: A log with the features of this policy, in the same order.
+
+        Returns:
+            One situation for each cell that changes, with the rows of the log in it.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> len(policy.situations(log))
+            2
         """
         x = np.asarray(log.features)
         centres, names, used = self.space.features(self.z), self.feature_names, self.space.used
@@ -175,7 +378,30 @@ class CellPolicy(Tabled):
         return at_states(self.decisions, self.cells_of(x), words, centre)
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> CellPolicy:
-        """The policy with these of its changes alone; `noted` goes into its provenance."""
+        """The policy with these of its changes alone; elsewhere it defers.
+
+        Args:
+            approved: The changes to keep, each with a `state` or a `region`, such as what
+                `situations` returns. An empty list leaves a policy that makes no change.
+            noted: Facts to add to the provenance, such as who approved.
+
+        Returns:
+            The limited policy; its certificate, if it has one, is restated.
+
+        Raises:
+            ParameterError: The policy changes nothing in a cell that is named.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(600), state=[[0.0], [0.5]] * 300,
+            ...     action=["drug", "wait", "wait"] * 200, reward=[1, 0, 0] * 200,
+            ... )
+            >>> learner = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0)
+            >>> policy = dprl.gate(learner, log, value_range=(0, 1))
+            >>> policy.limited_to([]).act([0.0])
+            DEFER
+        """
         return limit_states(self, [c.state for c in approved if c.state is not None], **noted)
 
     def _listed(self, table: Table) -> Table:

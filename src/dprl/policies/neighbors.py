@@ -61,10 +61,21 @@ class NeighborPolicy(Stored):
         episode: int64 (N,), whose point it is.
         menu: int32 (N,), what was on offer there: a row of `menus`.
         menus: bool (M, A), the different sets of available actions.
+        certificate: What is proved about it, where it went through `dprl.gate`. Default None.
 
     Engines over its points that were built already can be handed over as `engines` when one is
     made; by default they are built on first use. They are no part of its file, and
     `dataclasses.replace` does not keep them.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+        ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+        ... )
+        >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+        >>> policy.act([[0.0], [9.0]])
+        ['drug', DEFER]
     """
 
     KIND: ClassVar[str] = "neighbors"
@@ -154,7 +165,21 @@ class NeighborPolicy(Stored):
         )
 
     def bootstrap_neighbors(self) -> Near | None:
-        """What counts near a place, as it looks (see `dprl.logs._censoring`)."""
+        """What counts near a place, for returns that were cut short (see `dprl.logs._censoring`).
+
+        Returns:
+            A function that finds the rows near a place, within the policy's radius.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> callable(policy.bootstrap_neighbors())
+            True
+        """
         from dprl.evidence.neighbors._bootstrap_neighbors import near
 
         first = self.visits == "first"
@@ -179,7 +204,24 @@ class NeighborPolicy(Stored):
         return self.returns_engine if same else self.returns_engine.with_values(self.worth)
 
     def available(self, z: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-        """bool (k, A): actions on offer at all neighbours of z (k, d'); None if all always were."""
+        """The actions that were on offer at all neighbours of a place.
+
+        Args:
+            z: float64 (k, d'), places in the coordinates of the policy's own `z`.
+
+        Returns:
+            bool (k, A); None if all actions were always on offer.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.available(policy.z[:1]) is None
+            True
+        """
         engine = self._engines.menus
         if engine is None:
             return None
@@ -191,7 +233,27 @@ class NeighborPolicy(Stored):
     def allowed_at(
         self, z: NDArray[np.float64], leave_out: NDArray[np.int64] | None
     ) -> tuple[Evidence, NDArray[np.bool_]]:
-        """The evidence at coordinates z (k, d'), and the pairs that pass the rule, (k, A)."""
+        """The evidence around some places, and the actions that pass the rule there.
+
+        Args:
+            z: float64 (k, d'), places in the coordinates of the policy's own `z`.
+            leave_out: int64 (k,), the number of the episode that does not count at each place; None
+                if all count.
+
+        Returns:
+            The evidence at the k places, and bool (k, A), true for actions that pass.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> known, pairs = policy.allowed_at(policy.z[:1], None)
+            >>> pairs.tolist()
+            [[True, False]]
+        """
         radius = float(self.parameters["radius"])
         known = self.returns_engine.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         contrast = bool(self.parameters["contrast"])
@@ -201,8 +263,27 @@ class NeighborPolicy(Stored):
         """What it answers at these states, and everything it knows about them.
 
         Args:
-            states: (k, d) numbers in the order of `feature_names`, or a table with these columns,
-                or one state as a sequence or a mapping.
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+
+        Returns:
+            The k decisions, with the evidence behind them.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.at([[0.0], [9.0]]).answers()
+            ['drug', DEFER]
         """
         x, _ = self.space.read(states)
         return self._decide(self.space.coordinates(x), None, x)
@@ -249,7 +330,31 @@ class NeighborPolicy(Stored):
         )
 
     def act(self, states: Any) -> Any:
-        """The action for each state, or DEFER; states as in `at`."""
+        """The action for each state, or DEFER.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.act([0.0])
+            'drug'
+        """
         x, single = self.space.read(states)
         answers = self.at(x).answers()
         return answers[0] if single else answers
@@ -257,10 +362,34 @@ class NeighborPolicy(Stored):
     def probabilities(
         self, states: Any, *, behavior: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """π(a|s), float64 (k, A): 1 at the chosen action, the behaviour's where it defers.
+        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
 
-        Without `behavior` (k, A): the share of neighbouring trajectories that took each action
-        first; NaN where there are none.
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: the share of neighbouring trajectories that
+                took each action first; NaN where there are none.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, a state is not numbers, or `behavior` has another
+                shape.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.probabilities([[0.0]]).tolist()
+            [[1.0, 0.0]]
         """
         return self.at(states).probabilities(behavior=behavior)
 
@@ -268,8 +397,26 @@ class NeighborPolicy(Stored):
         """Why the policy answers as it does at one state.
 
         Args:
-            state: As in `at`.
+            state: One state, as a sequence of d numbers or a mapping from name to number.
             cases: Name the most similar training episodes too. Their labels may be patients'.
+                Default False.
+
+        Returns:
+            The answer, the reason for it in a sentence, and a table of the actions seen there.
+
+        Raises:
+            PolicyError: More than one state is given, or a feature is not named.
+            LogError: A feature is not finite.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.explain([0.0]).kind
+            'change'
         """
         x, single = self.space.read(state)
         if not single and len(x) != 1:
@@ -302,14 +449,48 @@ class NeighborPolicy(Stored):
         return self._decide(self.z, self.episode)
 
     def changes(self, *, cases: bool = False) -> Table:
-        """The training points where its suggestion is not the usual action, largest first.
+        """The training points whose suggestion differs from the usual action, surest first.
 
-        `cases` names the episode (or group) of each; labels may be patients'.
+        Args:
+            cases: Name the episode (or group) of each point. Labels may be patients'. Default
+                False.
+
+        Returns:
+            A table with one line for each of these training points: its features, the usual and the
+            suggested action, the counts of episodes, the estimated values and their intervals.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.changes()["suggested"][0]
+            'drug'
         """
         return self._listed(changes_of(self.training), cases)
 
     def confirmations(self, *, cases: bool = False) -> Table:
-        """The training points where its suggestion is the usual action already."""
+        """The training points whose suggestion is the usual action already, surest first.
+
+        Args:
+            cases: Name the episode (or group) of each point. Labels may be patients'. Default
+                False.
+
+        Returns:
+            A table with the columns of `changes`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> len(policy.confirmations())
+            0
+        """
         return self._listed(confirmations_of(self.training), cases)
 
     def _listed(self, table: Table, cases: bool) -> Table:
@@ -333,16 +514,48 @@ class NeighborPolicy(Stored):
         )
 
     def situations(self, log: Log) -> list[Situation]:
-        """Its changes at the steps of a log, one per region, and the steps in each.
+        """Its changes, one per region, and the steps of a log in each.
 
         Args:
             log: A log with the features of this policy, in the same order.
+
+        Returns:
+            One situation for each region that changes, with the rows of the log in it.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> len(policy.situations(log))
+            1
         """
         x = np.asarray(log.features)
         return in_regions(self.at(x), self.space, x)
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> NeighborPolicy:
-        """The policy with these of its changes alone; `noted` goes into its provenance."""
+        """The policy with these of its changes alone; elsewhere it defers.
+
+        Args:
+            approved: The changes to keep, each with a `state` or a `region`, such as what
+                `situations` returns. An empty list leaves a policy that makes no change.
+            noted: Facts to add to the provenance, such as who approved.
+
+        Returns:
+            The limited policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.limited_to([]).act([0.0])
+            DEFER
+        """
         return limit_regions(self, [c.region for c in approved if c.region is not None], **noted)
 
     @property
@@ -354,13 +567,41 @@ class NeighborPolicy(Stored):
         )
 
     def unnamed(self) -> dict[str, Any]:
-        """Its points with episodes numbered by what they hold, whatever order they came in."""
+        """Its points with episodes numbered by what they hold, whatever order they came in.
+
+        Returns:
+            Attribute name → new value, for `dataclasses.replace`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> sorted(policy.unnamed())
+            ['G', 'action', 'episode', 'episodes', 'menu', 'worth', 'z']
+        """
         from dprl.policies._engines import unnamed_points
 
         return unnamed_points(self)
 
     def summary(self) -> dict[str, Any]:
-        """The counts that describe it, over its training points."""
+        """The counts that describe it, over its training points.
+
+        Returns:
+            Name → number of points, features, actions and changes, and shares of steps from 0 to 1.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.summary()["points"]
+            60
+        """
         s = summary_of(self.training, np.ones(len(self.z), np.int64))
         s["points"] = s.pop("states")
         return {**s, "features": len(self.feature_names)}

@@ -30,6 +30,14 @@ class StochasticPolicy(Stored):
         parameters: The learner and its settings.
         provenance: Digest and size of the training log, version of dprl.
         pi: float64 (S, A), π(a|s).
+        certificate: What is proved about it, where it went through `dprl.gate`. Default None.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.baselines.BC().fit(log)
+        >>> policy.act(["fever"])
+        ['watch']
     """
 
     KIND: ClassVar[str] = "stochastic"
@@ -51,8 +59,21 @@ class StochasticPolicy(Stored):
         """What it answers at these states: the most probable action, the first of equals.
 
         Args:
-            states: A list or a column of labels, or a single one. In a state that was never seen
-                the policy is uniform, so the first action is named.
+            states: A label, or a list or column of k labels. A state that is missing (None), or was
+                never seen in training, is answered uniformly: the first action is named.
+
+        Returns:
+            The k decisions; they carry no evidence.
+
+        Raises:
+            PolicyError: A label is of another type (text or number) than the training labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.baselines.BC().fit(log)
+            >>> policy.at(["fever"]).answers()
+            ['watch']
         """
         column, _ = self.space.read(states)
         return Decisions.without_evidence(column, self.actions, self._pi(column), Terms())
@@ -62,9 +83,24 @@ class StochasticPolicy(Stored):
         return np.concatenate([self.pi, uniform])[self.space.codes(column)]
 
     def act(self, states: Label | Iterable[Label | None] | None) -> Any:
-        """The most probable action of each state, the first of equals; states as in `at`.
+        """The most probable action of each state, the first of equals.
 
-        A sequence gives a list; a single label gives a single answer.
+        Args:
+            states: A label, or a list or column of k labels. A state that is missing (None), or was
+                never seen in training, is answered uniformly: the first action is named.
+
+        Returns:
+            A list of k action labels; for a single label, a single one.
+
+        Raises:
+            PolicyError: A label is of another type (text or number) than the training labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.baselines.BC().fit(log)
+            >>> policy.act("fever")
+            'watch'
         """
         column, single = self.space.read(states)
         answers = self.at(column).answers()
@@ -76,18 +112,67 @@ class StochasticPolicy(Stored):
         *,
         behavior: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """π(a|s), float64 (k, A); uniform in states that were never seen.
+        """The probability π(a|s) of each action; uniform in states that were never seen.
 
-        `behavior` is what a deferring policy would need; this one does not.
+        Args:
+            states: A list or column of k labels. Default None: all of the policy's states, in their
+                order.
+            behavior: Has no effect, because this policy never defers. Default None.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.baselines.BC().fit(log)
+            >>> policy.probabilities(["fever"]).round(2).tolist()
+            [[0.22, 0.0, 0.01, 0.78]]
         """
         return self._pi(self.states if states is None else self.space.column(states))
 
     def explain(self, state: Label, *, cases: bool = False) -> Explanation:
-        """How likely each action is in one state; there is no evidence to explain it by."""
+        """How likely each action is in one state; there is no evidence to explain it by.
+
+        Args:
+            state: The label of the state.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer and the probabilities.
+
+        Raises:
+            PolicyError: A label is of another type (text or number) than the training labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.baselines.BC().fit(log)
+            >>> policy.explain("fever").suggested
+            'watch'
+        """
         return explain_without_evidence(self.at([state]), 0, state, self._learner)
 
     def changes(self, *, cases: bool = False) -> Table:
-        """Refused: it does not know what is usually done."""
+        """Refused: it does not know what is usually done.
+
+        Args:
+            cases: Has no effect. Default False.
+
+        Returns:
+            Nothing: it always raises.
+
+        Raises:
+            PolicyError: Always.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.baselines.BC().fit(log)
+            >>> policy.changes()  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            dprl.errors.PolicyError: ...
+        """
         raise no_record(self._learner)
 
     @property

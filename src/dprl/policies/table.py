@@ -49,6 +49,14 @@ class TablePolicy(Tabled):
         highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
         planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
             allowed. Equal to Q̂ where the learner did not plan.
+        certificate: What is proved about it, where it went through `dprl.gate`. Default None.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+        >>> policy.act(["fever", "stable"])
+        ['antibiotics', DEFER]
     """
 
     KIND: ClassVar[str] = "tabular"
@@ -65,17 +73,44 @@ class TablePolicy(Tabled):
         """What it answers at these states, and everything it knows about them.
 
         Args:
-            states: A list or a column of labels, or a single one. A state that was never seen in
-                training, or is missing, is deferred. A label of another type than the training
-                labels is refused: it would defer for ever without a word.
+            states: A label, or a list or column of k labels. A state that is missing (None), or was
+                never seen in training, is deferred.
+
+        Returns:
+            The k decisions, with the evidence behind them.
+
+        Raises:
+            PolicyError: A label is of another type (text or number) than the training labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.at(["fever"]).answers()
+            ['antibiotics']
         """
         column, _ = self.space.read(states)
         return self.decisions.at(self.space.codes(column), column)
 
     def act(self, states: Label | Iterable[Label | None] | None) -> Any:
-        """The action for each state, or DEFER; states as in `at`.
+        """The action for each state, or DEFER.
 
-        A sequence gives a list; a single label gives a single answer.
+        Args:
+            states: A label, or a list or column of k labels. A state that is missing (None), or was
+                never seen in training, is deferred.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Raises:
+            PolicyError: A label is of another type (text or number) than the training labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.act("fever")
+            'antibiotics'
         """
         column, single = self.space.read(states)
         choice = np.append(self.choice, np.int32(-1))[self.space.codes(column)]
@@ -88,13 +123,27 @@ class TablePolicy(Tabled):
         *,
         behavior: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """π(a|s), float64 (k, A): 1 at the chosen action, the behaviour's where it defers.
+        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
 
         Args:
-            states: Which states; all of the policy's, in their order, by default.
-            behavior: (k, A), the behaviour at these states where it is known. By default the share
-                of training trajectories that took each action at their first visit; NaN where a
-                state was never seen.
+            states: A list or column of k labels. Default None: all of the policy's states, in their
+                order.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: the share of training trajectories that took
+                each action at their first visit; NaN where a state was never seen.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            PolicyError: `behavior` has another shape, or the states cannot be read.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.probabilities(["fever"]).tolist()
+            [[1.0, 0.0, 0.0, 0.0]]
         """
         here = self.decisions if states is None else self.at(self.space.column(states))
         return here.probabilities(behavior=behavior)
@@ -102,7 +151,22 @@ class TablePolicy(Tabled):
     def explain(self, state: Label, *, cases: bool = False) -> Explanation:
         """Why the policy answers as it does in one state.
 
-        `cases` asks for past cases by name; a policy over labels knows none.
+        Args:
+            state: The label of the state.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, the reason for it in a sentence, and a table of the actions seen there.
+
+        Raises:
+            PolicyError: A label is of another type (text or number) than the training labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.explain("fever").suggested
+            'antibiotics'
         """
         return explain_at(self.at([state]), 0, state)
 
@@ -111,23 +175,83 @@ class TablePolicy(Tabled):
     def changes(self, *, cases: bool = False) -> Table:
         """The decision points whose suggestion differs from the usual action, surest first.
 
-        `cases` asks for the labels of training episodes; only a `NeighborPolicy` knows them.
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with one line for each state that changes: the state, the usual and the
+            suggested action, the counts of episodes, the estimated values and their intervals.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.changes()["suggested"]
+            ['antibiotics', 'fluids']
         """
         return changes_of(self.decisions)
 
     def confirmations(self, *, cases: bool = False) -> Table:
-        """The decision points whose suggestion is the usual action already, largest first."""
+        """The decision points whose suggestion is the usual action already, surest first.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with the columns of `changes`.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> len(policy.confirmations())
+            0
+        """
         return confirmations_of(self.decisions)
 
     def situations(self, log: Log) -> list[Situation]:
-        """Its changes, one per state, and the steps of a log in each."""
+        """Its changes, one per state, and the steps of a log in each.
+
+        Args:
+            log: A log with labelled states.
+
+        Returns:
+            One situation for each state that changes, with the rows of the log in it.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> [situation.words for situation in policy.situations(log)]
+            ['state = fever', 'state = worse']
+        """
         name = self.provenance.get("columns", {}).get("state")
         label = name if isinstance(name, str) else "state"
         codes = self.space.codes(log.states)[log.codes()]
         return at_states(self.decisions, codes, lambda s, rows: f"{label} = {self.states[s]}")
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> TablePolicy:
-        """The policy with these of its changes alone; `noted` goes into its provenance."""
+        """The policy with these of its changes alone; elsewhere it defers.
+
+        Args:
+            approved: The changes to keep, each with a `state` or a `region`, such as what
+                `situations` returns. An empty list leaves a policy that makes no change.
+            noted: Facts to add to the provenance, such as who approved.
+
+        Returns:
+            The limited policy; its certificate, if it has one, is restated.
+
+        Raises:
+            ParameterError: The policy changes nothing in a state that is named.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> only = policy.limited_to(policy.situations(log)[:1], by="a physician")
+            >>> only.act(["fever", "worse"])
+            ['antibiotics', DEFER]
+        """
         return limit_states(self, [c.state for c in approved if c.state is not None], **noted)
 
     def _changed(self) -> list[dict[str, Any]]:

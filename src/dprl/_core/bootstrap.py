@@ -31,7 +31,7 @@ def picks(
     Args:
         n: Groups there are.
         draws: How many resamples.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
         strata: Numbers of the groups of each stratum; groups are replaced by groups of their own
             stratum. By default they are all of one.
     """

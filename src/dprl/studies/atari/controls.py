@@ -94,7 +94,7 @@ class Majority:
     """What was mostly done nearby.
 
     Attributes:
-        near: Whose neighbours are counted; what came of them is not looked at.
+        near: The policy whose neighbours are counted; what came of them is not looked at.
     """
 
     near: NeighborPolicy

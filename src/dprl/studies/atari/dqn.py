@@ -56,8 +56,8 @@ class DQN:
         copies: Games side by side.
         batch: Steps an update.
         every: Steps between updates.
-        learning_rate: Of Adam.
-        adam_eps: Of Adam.
+        learning_rate: Learning rate of Adam.
+        adam_eps: The ε of Adam.
         gamma: Discount.
         renewed: Updates between copies of Q into its target.
         memory: Steps kept.

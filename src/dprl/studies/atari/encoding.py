@@ -152,8 +152,8 @@ def encode(
         gamma: Discount of the returns.
         epochs: As many samples as so many passes, drawn with replacement.
         batch: Samples a step.
-        learning_rate: Of Adam.
-        seed: Of the first weights and the batches.
+        learning_rate: Learning rate of Adam.
+        seed: Seed of the first weights and the batches.
         device: "cpu" or "cuda".
         progress: Called with the stage's name and the share of it that is done.
     """

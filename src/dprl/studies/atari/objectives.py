@@ -116,7 +116,7 @@ def compare_objectives(
         objectives: Which to compare.
         k: Neighbours that vote, however far.
         gamma: Discount of the returns.
-        seed: Of the split, the encoders and the states that ask.
+        seed: Seed of the split, the encoders and the states that ask.
         progress: Called with the stage's name and the share of it that is done.
         fitting: As `encode` takes them.
     """

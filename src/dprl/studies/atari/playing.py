@@ -153,10 +153,10 @@ class Judge:
     Args:
         mixture: Who acts where a player defers.
         game: Its name.
-        encoder: Of the states to remember; without it no play is shared, nor with players that
-            have another.
+        encoder: Encoder of the states to remember; without it no play is shared, nor with players
+            that have another.
         episodes: Games, side by side.
-        seed: Of the games and of all chance; never that of a collection.
+        seed: Seed of the games and of all chance; never that of a collection.
         epsilon: Probability of an action at random.
         make: What plays.
     """

@@ -186,7 +186,7 @@ def play(
 
     Args:
         n: Stays.
-        seed: Of the patients and of all that happens to them.
+        seed: Seed of the patients and of all that happens to them.
         choose: What is done; asked once an hour for the stays that go on.
         twins: int64 (n,), the stay whose patient this is (kind and kidneys are the patient's).
         low: False: patients who are not hypotensive, for tables that hold such too.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 from synthetic import Result
 
-from dprl.evidence._evidence import COUNT, FIRST, LATER, SQUARE, SUM
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import count
 from dprl.logs.log import Log
@@ -26,12 +26,10 @@ def run(log: Log, gamma: float, n_min: int) -> Result:
     known, occurrences = count(log, gamma)
     pairs = allowed(known, n_min)
     semi = elevate(log, known, occurrences, pairs)
-    first, units = known.words[FIRST], known.units
-    both = first + known.words[LATER]
 
-    def sums(words):  # the others keep plain sums of squares; ours are about a centre
-        n, total = words[..., COUNT], words[..., SUM] * units.sum
-        about = words[..., SQUARE] * units.square
-        return total, about + units.centre * (2 * total - n * units.centre)
+    def sums(m):  # the others keep plain sums; ours are read as exact means and deviations
+        n, mean, sd = m.n, np.nan_to_num(m.mean), np.nan_to_num(m.sd)
+        return n * mean, n * mean**2 + np.maximum(n - 1, 0) * sd**2
 
-    return Result(both[..., COUNT], first[..., COUNT], *sums(both), *sums(first), semi.R, semi.D)
+    pair, took = known.pair, known.took
+    return Result(pair.n, took.n, *sums(pair), *sums(took), semi.R, semi.D)

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import Visits
-from dprl._core.compiled import compiled
+from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT, LIMIT, NOTHING, SUMS, add_window
 from dprl._core.exact_moments import moments, not_below
 from dprl.errors import LogError, PrecisionWarning
@@ -220,7 +220,10 @@ class Evidence:
     def _moments(self, sums: Sums, shape: tuple[int, ...]) -> Moments:
         words, top, bottom = sums
         out, lost = np.empty((len(words), 2)), np.empty(len(words), np.bool_)
-        moments(words, top, bottom, self.sums, out, lost)
+        in_parts(
+            lambda a, b: moments(words[a:b], top[a:b], bottom[a:b], self.sums, out[a:b], lost[a:b]),
+            parts(np.arange(len(words) + 1)),
+        )
         if lost.any():
             places = np.unique(np.flatnonzero(lost) // (len(lost) // len(self.states)))
             warnings.warn(

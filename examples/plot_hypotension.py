@@ -1,9 +1,10 @@
 """Treating low pressure by its cause: what DPRL finds in simulated intensive-care tables.
 
-Septic patients need vasopressors, dry ones fluid; lactate tells which is which, but the simulated
-clinician looks at the pressure alone and starts too low. From the tables of 2,000 stays, as a
-hospital would have them, DPRL learns on a quarter of the patients. The left panel shows what it
-suggests where the pressure is low and it speaks, the right one what the policies are truly worth.
+Septic patients need vasopressors, and dry patients (who lack fluid) need fluid. Lactate tells which
+is which, but the simulated clinician looks at the pressure alone and starts too low. The tables of
+2,000 stays look like those of a hospital. DPRL learns on a quarter of the patients. The left panel
+shows what DPRL suggests at low pressure, at the steps where it makes a suggestion. The right panel
+shows the true values of the policies.
 
     python examples/plot_hypotension.py docs/gallery/hypotension.png
 """

@@ -1,9 +1,10 @@
-"""Where the policy speaks, and where it stays silent: a noisy point mass.
+"""Where the policy makes suggestions, and where it defers: a noisy point mass.
 
-An expert walks a point mass around a pit to a goal, but in one strip of the square takes the wrong
-way four times out of five. From 400 logged walks DPRL should change the strip and leave the rest
-alone. One step looks at what followed each action under usual practice; planning looks at what
-would follow if the strip's other points were changed too.
+An expert moves a point mass around a pit to a goal, but in one strip of the square the expert takes
+the wrong way four times out of five. From 400 logged walks DPRL should change the actions in the
+strip and leave the rest alone. The one-step policy looks at what followed each action under usual
+practice. The planned policy looks at what would follow if the other points of the strip were
+changed too.
 
     python examples/plot_point_mass.py docs/gallery/point_mass.png
 """

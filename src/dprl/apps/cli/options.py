@@ -17,11 +17,15 @@ from dprl.logs.columns import NAMES, ROLES
 __all__ = [
     "SETTINGS",
     "Cases",
+    "Draws",
     "Json",
     "LearnerOptions",
+    "Level",
     "LogOptions",
     "OtherColumns",
     "Partitions",
+    "Seed",
+    "Values",
     "Whole",
     "Wholes",
     "columns_in_settings",
@@ -62,6 +66,12 @@ Partitions = Annotated[
 ]
 Cases = Annotated[
     bool, Parameter(help="Name training episodes, where the policy knows them.", negative="")
+]
+Seed = Annotated[Whole, Parameter(help="Seed of everything random.")]
+Level = Annotated[float, Parameter(help="Coverage of the intervals, between 0 and 1.")]
+Draws = Annotated[Whole, Parameter(help="Number of bootstrap draws.")]
+Values = Annotated[
+    bool, Parameter(help="Fit a model of values too (DM, DR, WDR); slow where states are features.")
 ]
 
 

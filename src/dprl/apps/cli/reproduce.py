@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, progress, show
 from dprl.apps.cli.options import Json, Whole
 from dprl.errors import PackageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 
+@command
 def reproduce(
     names: list[str],
     /,

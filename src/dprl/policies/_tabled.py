@@ -88,7 +88,7 @@ class Tabled(Stored):
     @classmethod
     def of(
         cls,
-        known: Evidence,
+        evidence: Evidence,
         *,
         choice: NDArray[np.int32],
         allowed: NDArray[np.bool_],
@@ -99,15 +99,15 @@ class Tabled(Stored):
     ) -> Self:
         """The policy that makes these choices on this evidence."""
         return cls(
-            states=known.states,
-            actions=known.actions,
+            states=evidence.states,
+            actions=evidence.actions,
             parameters=parameters,
             provenance=provenance,
             choice=choice,
             allowed=allowed,
             steps=steps,
             planned=planned,
-            **rows_of(known),
+            **rows_of(evidence),
         )
 
     # -- what it would change ----------------------------------------------------------------

@@ -48,8 +48,8 @@ def act(
     refuse_overwrite(out, policy, states)
     fitted = deferring(policy)
     if state is None and not fitted.space.feature_names:
-        kept = columns_for(fitted, None, "act")["state"]
-        state = kept[0] if isinstance(kept, list) and len(kept) == 1 else kept
+        columns = columns_for(fitted, None, "act")["state"]
+        state = columns[0] if isinstance(columns, list) and len(columns) == 1 else columns
     answered = answer(fitted, states, state, column, partitions)
     counts = answered.counts()
     if answered.guessed:

@@ -60,17 +60,17 @@ def evaluate(
         raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
     fitted = dprl.load(policy)
     named = columns_for(fitted, columns, "evaluate")
-    with progress() as tell, warned() as said:
+    with progress() as tell, warned() as cautions:
         data = read_like(fitted, files, tell, **named)
-        found = dprl.evaluate(
+        evaluation = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             allow_seen=allow_seen, progress=tell,
             value_range=None if lowest is None or highest is None else (lowest, highest),
         )  # fmt: skip
     if json:
-        facts = found.to_dict()
-        show({**facts, "warnings": [*said, *facts["warnings"]]}, as_json=True)
+        facts = evaluation.to_dict()
+        show({**facts, "warnings": [*cautions, *facts["warnings"]]}, as_json=True)
         return 0
-    caution(said)
-    show(f"{fitted!r}\n{found}", as_json=False)
+    caution(cautions)
+    show(f"{fitted!r}\n{evaluation}", as_json=False)
     return 0

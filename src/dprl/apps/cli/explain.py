@@ -34,9 +34,9 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
                     do=f"Features: {', '.join(names)}.",
                 )
     elif fitted.states and not isinstance(fitted.states[0], str):
-        known = {str(s).lower(): s for s in fitted.states}
+        by_text = {str(s).lower(): s for s in fitted.states}
         try:
-            label = known[state.lower()] if state.lower() in known else whole(state)
+            label = by_text[state.lower()] if state.lower() in by_text else whole(state)
         except ValueError:
             what = "true or false" if isinstance(fitted.states[0], bool) else "whole numbers"
             raise ParameterError(

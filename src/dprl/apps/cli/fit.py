@@ -45,7 +45,7 @@ def fit(
 
     refuse_overwrite(out, *files)
     learner = learning.learner(n_min, radius)
-    with progress() as tell, warned() as said:
+    with progress() as tell, warned() as cautions:
         data = dprl.read(files, **log.options(radius is not None), progress=tell)
         learning.check(data, radius)
         tell("fitting (the first run compiles for some seconds)", 0.0)
@@ -54,8 +54,8 @@ def fit(
     changes = policy.changes()
     if json:
         facts = {**policy.summary(), "policy": str(out), "digest": policy.digest()}
-        show({**facts, "warnings": said, "changed": changes.to_dicts()}, as_json=True)
+        show({**facts, "warnings": cautions, "changed": changes.to_dicts()}, as_json=True)
         return 0
-    caution(said)
+    caution(cautions)
     show(f"{data!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}.", as_json=False)
     return 0

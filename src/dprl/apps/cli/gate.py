@@ -63,7 +63,7 @@ def gate(
     refuse_overwrite(out, policy, *files)
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
-    with progress() as tell, warned() as said:
+    with progress() as tell, warned() as cautions:
         data = read_like(fitted, files, tell, **named)
         tell("certifying", 0.0)
         gated = dprl.gate(
@@ -74,8 +74,8 @@ def gate(
     proved = gated.certificate
     if json and proved is not None:
         show({**gated.summary(), "policy": str(out), "digest": gated.digest(),
-              "certificate": proved.to_dict(), "warnings": said}, json)  # fmt: skip
+              "certificate": proved.to_dict(), "warnings": cautions}, json)  # fmt: skip
         return 0
-    caution(said)
+    caution(cautions)
     show(f"before: {fitted}\nafter:  {gated}\n\n{proved}\n\nSaved as {out}.", json)
     return 0

@@ -45,7 +45,7 @@ def main(tokens: list[str] | None = None) -> None:
     raise SystemExit(_run(sys.argv[1:] if tokens is None else tokens))
 
 
-def _kept_json(tables: Any, tokens: list[str]) -> bool:
+def _json_by_default(tables: Any, tokens: list[str]) -> bool:
     """Whether the table of the command asked for says json = true; [icu.build] is inside [icu]."""
     for token in tokens:
         if not isinstance(tables.get(token), dict):
@@ -61,9 +61,9 @@ def _run(tokens: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show '·' still gets text
     try:
         helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
-        kept = None if helping else settings(app)
-        as_json = as_json or (kept is not None and _kept_json(kept.data, tokens))
-        app.config = () if kept is None else (kept,)
+        defaults = None if helping else settings(app)
+        as_json = as_json or (defaults is not None and _json_by_default(defaults.data, tokens))
+        app.config = () if defaults is None else (defaults,)
         with interruptible():
             result = app(tokens, exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -82,8 +82,8 @@ def _run(tokens: list[str]) -> int:
         short = shortage(error, "this command")
         if short is None and not isinstance(error, OSError):
             raise
-        said = short or (f"{getattr(error, 'strerror', '') or error}.", _place(error), "")
-        return refuse(DprlError(*said), type(error).__name__, as_json, 1)
+        lines = short or (f"{getattr(error, 'strerror', '') or error}.", _place(error), "")
+        return refuse(DprlError(*lines), type(error).__name__, as_json, 1)
 
 
 def _place(error: Exception) -> str:

@@ -53,13 +53,13 @@ def report(
     refuse_overwrite(out, policy, *files)
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "report")
-    with progress() as tell, warned() as said:
+    with progress() as tell, warned() as cautions:
         data = read_like(fitted, files, tell, **named)
         written = dprl.report(
             fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
             progress=tell,
         )  # fmt: skip
     if not json:
-        caution(said)
-    show({**written.to_dict(), "warnings": said} if json else str(written), json)
+        caution(cautions)
+    show({**written.to_dict(), "warnings": cautions} if json else str(written), json)
     return 0

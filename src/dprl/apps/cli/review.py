@@ -59,25 +59,25 @@ def review(
 
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "review")
-    with progress() as tell, warned() as said:
-        found = open_review(
+    with progress() as tell, warned() as cautions:
+        opened = open_review(
             fitted, policy, log, verdicts=verdicts, out=out, needs=needs,
             columns=named, progress=tell,
         )  # fmt: skip
-    caution(said)
+    caution(cautions)
     if export:
-        written = found.export()
+        written = opened.export()
         show(written.to_dict() if json else str(written), json)
         return 0
     check_packages()
     from dprl.apps._web import new_token, open_socket, run, url_of
 
     token = new_token()
-    app = found.app(token, host, tuple(allow_host or ()), cases)
+    app = opened.app(token, host, tuple(allow_host or ()), cases)
     sock = open_socket(host, port)
     url = f"{url_of(sock, host)}/{token}/"
-    facts: dict[str, Any] = {"url": url, "verdicts": str(found.verdicts.path), "out": str(out)}
+    facts: dict[str, Any] = {"url": url, "verdicts": str(opened.verdicts.path), "out": str(out)}
     warn_of_others(host, "verdicts and the log")
-    announce(facts, f"Review at {url}\nVerdicts in {found.verdicts.path}. Stop with Ctrl-C.", json)
+    announce(facts, f"Review at {url}\nVerdicts in {opened.verdicts.path}. Stop with Ctrl-C.", json)
     run(app, sock)
     return 0

@@ -40,16 +40,16 @@ def split(
     """
     from dprl.logs._split import split_table
 
-    with progress() as tell, warned() as said:
-        found = split_table(
+    with progress() as tell, warned() as cautions:
+        sides = split_table(
             files, by, out, fraction=fraction, seed=seed, partitions=partitions, progress=tell
         )
     lines = [
-        f"{side:<5}  {found[side]['kept']:,} of {by!r}, {found[side]['rows']:,} rows: "
-        f"{found[side]['file']}"
+        f"{side:<5}  {sides[side]['kept']:,} of {by!r}, {sides[side]['rows']:,} rows: "
+        f"{sides[side]['file']}"
         for side in ("train", "test")
     ]
     if not json:
-        caution(said)
-    show({**found, "warnings": said} if json else "\n".join(lines), json)
+        caution(cautions)
+    show({**sides, "warnings": cautions} if json else "\n".join(lines), json)
     return 0

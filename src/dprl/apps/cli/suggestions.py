@@ -100,7 +100,7 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
             ", ".join(map(repr, table.types)),
             "Name it with --state.",
         )
-    known = policy.space.states
-    states = table.states(column, type(known[0]) if known else int)
-    unknown = len(states) - sum(map(set(known).__contains__, states))
+    policy_states = policy.space.states
+    states = table.states(column, type(policy_states[0]) if policy_states else int)
+    unknown = len(states) - sum(map(set(policy_states).__contains__, states))
     return Answered(table, states, policy.act(states), unknown, guessed)

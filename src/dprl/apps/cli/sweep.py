@@ -98,32 +98,32 @@ def sweep(
         refuse_overwrite(path, *files, *(valid or ()))
     learner = learning.learner(n_min[0] if n_min else 1, radius[0] if radius else None)
     columns: dict[str, Any] = log.options(radius is not None)
-    with progress() as tell, warned() as said:
+    with progress() as tell, warned() as cautions:
         data = dprl.read(files, **columns, progress=tell)
         learning.check(data, radius)
         if valid is None:
             train, held = data.split(share, seed=seed)
         else:
             train, held = data, dprl.read(valid, **columns, progress=tell)
-        found = dprl.sweep(
+        swept = dprl.sweep(
             learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
             draws=draws, seed=seed, values=values, delta=delta,
             value_range=None if lowest is None or highest is None else (lowest, highest),
             progress=tell,
         )  # fmt: skip
         if figure is not None:
-            found.plot(figure)
+            swept.plot(figure)
     picked: dict[str, Any] | None = None
     if not json:
-        caution(dict.fromkeys(said))
-        show(str(found), as_json=False)
+        caution(dict.fromkeys(cautions))
+        show(str(swept), as_json=False)
     if rule is not None:
-        policy = found.pick(rule)
+        policy = swept.pick(rule)
         policy.save(out)
         chosen = {k: v for k, v in policy.provenance["sweep"].items() if k != "sample"}
         picked = {"policy": str(out), "digest": policy.digest(), **chosen}
     if json:
-        facts = {**found.to_dict(), "picked": picked, "warnings": list(dict.fromkeys(said))}
+        facts = {**swept.to_dict(), "picked": picked, "warnings": list(dict.fromkeys(cautions))}
         show(facts, as_json=True)
     elif picked is not None:
         show(f"\nPicked {picked['rule']}: {picked['words']}.\n{policy}\nSaved as {out}.", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -20,7 +21,7 @@ __all__ = ["Tabled", "in_a_line", "steps_of", "summary_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Tabled(Stored):
+class Tabled(Stored, ABC):
     """The choices in S states and the evidence behind them; immutable.
 
     Attributes:
@@ -181,9 +182,9 @@ class Tabled(Stored):
             certificate=self.certificate,
         )
 
+    @abstractmethod
     def _changed(self) -> list[dict[str, Any]]:
         """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
-        raise NotImplementedError
 
 
 def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:

@@ -28,6 +28,10 @@ ROW = {name: i for i, name in enumerate(ROWS)}
 PACKAGES = [name for name in ROWS if (SRC / name).is_dir()]
 BELOW_ALL = {"dprl._core.lazy", "dprl._core.version"}
 """What any package may use to say which names it has."""
+VAGUE = {"found", "known", "said", "told"}
+"""Names of local variables that do not say what the variable holds."""
+STILL_VAGUE = {"studies"}
+"""Packages whose local variables are not all renamed yet."""
 
 
 def imports(path):
@@ -63,6 +67,31 @@ def test_no_package_imports_upward():
         and ROW[used] >= ROW[package_of(path)]
     ]
     assert not found
+
+
+def local_names(path):
+    """(line, name) of every parameter of a function and every variable set inside one."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.arg):
+                yield node.lineno, node.arg
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.lineno, node.id
+            elif isinstance(node, ast.ExceptHandler) and node.name:
+                yield node.lineno, node.name
+
+
+def test_local_names_say_what_they_hold():
+    vague = {
+        f"{path.relative_to(SRC)}:{line} {name}"
+        for path in SRC.rglob("*.py")
+        if package_of(path) not in STILL_VAGUE
+        for line, name in local_names(path)
+        if name in VAGUE
+    }
+    assert not vague
 
 
 def lines_of_code(path: Path) -> int:

@@ -15,9 +15,11 @@ from dprl.baselines import BC, CQL, PQI, RL, SPIBB, FittedPQI, FittedSPIBB, Fore
 
 import dprl
 from dprl.policies._base import provenance_of
+from dprl.policies._load import HOMES, deferring
 from dprl.policies._protocol import DeferringPolicy, as_policy
 from dprl.policies._spaces import FeatureSpace, LabelSpace
-from dprl.policies.fitted import NetworkPolicy
+from dprl.policies._tabled import Tabled
+from dprl.policies.fitted import FeaturePolicy, NetworkPolicy
 
 FEATURES = ("pressure", "lactate")
 CELLS = dprl.DPRLContinuous(
@@ -387,7 +389,43 @@ def asked_for(path):
 
 def test_nothing_outside_asks_which_class_a_policy_is():
     outside = [p for p in SRC.rglob("*.py") if p.parent != SRC / "policies"]
-    assert not [found for path in outside for found in asked_for(path)]
+    outside.append(SRC / "policies" / "_load.py")  # it knows all of them, and needs none
+    assert not [place for path in outside for place in asked_for(path)]
+
+
+@kept
+def test_a_file_is_taken_for_deferring_by_what_the_policy_says(name, tmp_path):
+    policy, path = policy_of(name), tmp_path / "policy.dprl"
+    policy.save(path)
+    if policy.knows_practice:
+        assert deferring(path).digest() == policy.digest()
+        return
+    with pytest.raises(dprl.PolicyError, match="holds a policy of") as error:
+        deferring(path)
+    assert error.value.do == "Only DPRL's policies defer, explain and list changes."
+
+
+def test_a_new_kind_without_practice_is_no_deferring_policy(monkeypatch, tmp_path):
+    """Whoever adds a kind of policy says so with `knows_practice`, and nowhere else."""
+
+    class Silent(dprl.TablePolicy):
+        knows_practice = False
+
+    policy_of("table").save(tmp_path / "policy.dprl")
+    monkeypatch.setitem(HOMES, dprl.TablePolicy.KIND, Silent)
+    with pytest.raises(dprl.PolicyError, match="holds a policy of"):
+        deferring(tmp_path / "policy.dprl")
+
+
+@pytest.mark.parametrize(("base", "missing"), [(Tabled, "_changed"), (FeaturePolicy, "_pi")])
+def test_a_policy_that_lacks_a_part_cannot_be_made(base, missing):
+    """It is refused when it is made, not when it is asked."""
+
+    class Incomplete(base):
+        """All but the missing method."""
+
+    with pytest.raises(TypeError, match=rf"abstract method '?{missing}"):
+        Incomplete()
 
 
 def test_a_cell_named_like_a_column_is_told_by_its_own_numbers():

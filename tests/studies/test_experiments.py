@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from dprl._core import plot
 from dprl._core.table import Table
 from dprl.logs._parquet import read_rows, write_rows
 from dprl.studies.harness import Experiment, reproduce
-from dprl.studies.paper import NAMES, experiment
+from dprl.studies.paper import EXPERIMENTS, experiment, names
 from dprl.studies.paper.contest import blocks, label
 
 
@@ -132,7 +134,7 @@ def test_unknown_experiment():
         experiment("fourest")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_settings_are_data(name):
     one = experiment(name)
     for quick in (True, False):
@@ -140,6 +142,22 @@ def test_settings_are_data(name):
         assert json.loads(json.dumps(tasks)) == tasks
         assert len({json.dumps(t, sort_keys=True) for t in tasks}) == len(tasks)
     assert one.question.endswith("?")
+    assert one.name == name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_table_names_what_there_is(name):
+    """The module, and for experiments that are made: the function and its arguments."""
+    entry = EXPERIMENTS[name]
+    assert entry.shows.endswith(".")
+    assert bool(entry.needs) == bool(entry.maker)
+    if entry.needs:
+        module = importlib.import_module(f"dprl.studies.paper.{entry.module}")
+        parameters = inspect.signature(getattr(module, entry.maker)).parameters
+        required = {key for key, p in parameters.items() if p.default is p.empty}
+        assert required <= set(entry.options) <= set(parameters)
+    if entry.review:
+        assert callable(module.reviewed)
 
 
 def summary_of(name, tmp_path, tasks):
@@ -219,7 +237,7 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_quick_versions_are_quick_and_draw(name, tmp_path):
     if name == "icu-sepsis" and find_spec("icu_sepsis") is None:
         pytest.skip("icu-sepsis is not installed (pip install 'dprl[bench]')")

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from test_experiments import TOY, running
 
+import dprl.apps.cli.reproduce
 import dprl.studies.paper
 from dprl.errors import PackageError
 from dprl.logs._parquet import read_rows
+from dprl.studies.paper import Entry
 
 PROGRAM = """
 import sys, time
@@ -34,7 +37,8 @@ def run(setting):
 
 SLOW = Experiment("slow", "Does it stop?", settings, run, Table, None)
 if __name__ == "__main__":
-    dprl.studies.paper.experiment = lambda name: SLOW
+    dprl.studies.paper.EXPERIMENTS["slow"] = dprl.studies.paper.Entry("slow", "It stops.")
+    dprl.studies.paper.experiment = lambda name, **options: SLOW
     main(["reproduce", "slow", "--workers", sys.argv[1], "--out", "out"])
 """
 
@@ -46,13 +50,15 @@ def lacking(setting):
 @pytest.fixture
 def toys(monkeypatch):
     """Three experiments, of which the second needs a package that is not there."""
-    known = {
+    toys = {
         "first": replace(TOY, name="first"),
         "lacking": replace(TOY, name="lacking", run=lacking),
         "last": replace(TOY, name="last"),
     }
-    monkeypatch.setattr(dprl.studies.paper, "NAMES", dict.fromkeys(known, ""))
-    monkeypatch.setattr(dprl.studies.paper, "experiment", known.__getitem__)
+    monkeypatch.setattr(
+        dprl.studies.paper, "EXPERIMENTS", dict.fromkeys(toys, Entry("toy", "Toys."))
+    )
+    monkeypatch.setattr(dprl.studies.paper, "experiment", lambda name, **options: toys[name])
 
 
 def test_all_goes_on_without_what_is_missing(run, toys, tmp_path):
@@ -92,6 +98,84 @@ def test_without_matplotlib_no_rows_are_computed_in_vain(run, toys, monkeypatch,
     code, _, err = run("reproduce", "first", "--workers", 1)
     assert (code, "a figure needs matplotlib, which is not installed." in err) == (1, True)
     assert not (tmp_path / "out").exists()
+
+
+def words_of_help(out):
+    """The text of a help page, without its frame and its line breaks."""
+    return " ".join(out.replace("│", " ").split())
+
+
+def test_help_says_what_every_experiment_shows(run):
+    _, out, _ = run("reproduce", "--help")
+    words = words_of_help(out)
+    for name, entry in dprl.studies.paper.EXPERIMENTS.items():
+        assert f"• {name}: {entry.shows}" in words
+    assert "Needs --tables." in words
+    assert "Needs --experts, unless --quick." in words
+
+
+def test_help_follows_the_table(monkeypatch):
+    monkeypatch.setitem(
+        dprl.studies.paper.EXPERIMENTS, "new", Entry("new", "Something new.", needs="--luck")
+    )
+    assert "- **new**: Something new. Needs --luck." in dprl.apps.cli.reproduce._listed()
+
+
+def test_an_unknown_experiment_is_told_the_whole_table(run, tmp_path):
+    """And before anything is prepared, wherever it stands."""
+    for names in (["fourest"], ["all", "fourest"], ["hypotension", "fourest"]):
+        code, _, err = run("reproduce", *names)
+        assert (code, "there is no experiment 'fourest'." in err) == (1, True)
+        for name in (*dprl.studies.paper.EXPERIMENTS, "all"):
+            assert name in err.split("Experiments: ")[1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_without_its_folder_is_refused_before_others_run(run, tmp_path):
+    code, _, err = run("reproduce", "hypotension", "forest", "--quick")
+    assert (code, "needs a folder of MIMIC tables" in err) == (1, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_experiments_get_the_options_of_their_entry(run, monkeypatch, tmp_path):
+    """And those that need options run last, as they stand in the table."""
+    from types import SimpleNamespace
+
+    import dprl.studies.harness
+
+    received, ran = {}, []
+
+    def maker(name):
+        def make(**options):
+            received[name] = options
+            return replace(TOY, name=name)
+
+        return make
+
+    def harness(experiment, folder, **options):
+        ran.append((experiment.name, folder))
+        raise PackageError("not today.")
+
+    for name, module in {
+        "forest": SimpleNamespace(EXPERIMENT=replace(TOY, name="forest")),
+        "hypotension": SimpleNamespace(on_tables=maker("hypotension")),
+        "atari": SimpleNamespace(on_games=maker("atari")),
+    }.items():
+        monkeypatch.setitem(sys.modules, f"dprl.studies.paper.{name}", module)
+    monkeypatch.setattr(dprl.studies.harness, "reproduce", harness)
+    run("reproduce", "atari", "hypotension", "forest", "--tables", "t", "--out", "o", "--quick")
+    assert ran == [
+        (name, Path("o") / f"{name}-quick") for name in ("forest", "hypotension", "atari")
+    ]
+    assert set(received["hypotension"]) == {"tables", "folder", "progress"}
+    assert received["hypotension"]["tables"] == Path("t")
+    assert set(received["atari"]) == {"games", "experts", "folder", "quick", "seed", "progress"}
+    assert received["atari"]["folder"] == Path("o") / "atari-quick"
+
+
+def test_all_leaves_out_what_needs_an_option():
+    alone = dprl.studies.paper.names()
+    assert set(dprl.studies.paper.EXPERIMENTS) - set(alone) == {"hypotension", "atari"}
 
 
 @pytest.mark.slow

@@ -124,12 +124,12 @@ class Described:
         e = int(np.searchsorted(log.starts, row, "right")) - 1
         ahead = range(row + 1, min(row + 1 + AHEAD, int(log.starts[e + 1])))
 
-        def said(t: int) -> str:
+        def step_words(t: int) -> str:
             did = str(log.actions[log.action[t]])
             return did if log.state is None else f"{log.states[log.state[t]]}: {did}"
 
         more = int(log.starts[e + 1]) - 1 - row - len(ahead)
-        words = [said(t) for t in ahead] + ([f"… {more} more"] if more else [])
+        words = [step_words(t) for t in ahead] + ([f"… {more} more"] if more else [])
         features: tuple[tuple[str, float], ...] = ()
         if log.features is not None:
             features = tuple(zip(log.feature_names, log.features[row].tolist(), strict=True))
@@ -146,14 +146,14 @@ class Described:
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
-    known, strange = seen(policy.provenance, log), check_familiar(policy, log)
+    shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         near = policy.bootstrap_neighbors()
         settled = settle(log, gamma, policy.parameters.get("cut"), near)
-    notes = [*strange, *(str(w.message) for w in said)]
+    notes = [*strange, *(str(w.message) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
     left_out = log.n_episodes - settled.n_episodes
@@ -165,8 +165,9 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     G = returns(settled, gamma)
     states, row = _states(policy, settled)
     here = policy.at(states)
-    found = policy.situations(settled)
-    changes, rows = [_change(one, settled, G) for one in found], [one.rows for one in found]
+    situations = policy.situations(settled)
+    changes = [_change(one, settled, G) for one in situations]
+    rows = [one.rows for one in situations]
     kinds, choice, silent = here.kind[row], here.choice[row], _silent(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
@@ -180,7 +181,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         log_digest=log.digest(),
         cut=len(log.cut_episodes),
         left_out=left_out,
-        seen=known,
+        seen=shared,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
         steps={
@@ -239,10 +240,10 @@ def _change(one: Situation, log: Log, G: NDArray[np.float64]) -> Change:
 def _silent(here: Decisions, row: Ints) -> Counter[str]:
     """How many of the log's steps are silent why; row (N,): the decision at each step."""
     states, counts = np.unique(row[here.kind[row] == Kind.DEFER], return_counts=True)
-    words, found = silences(here), Counter[str]()
+    words, steps_by_reason = silences(here), Counter[str]()
     for why, count in zip(why_silent(here, states).tolist(), counts.tolist(), strict=True):
-        found[words[why]] += count
-    return found
+        steps_by_reason[words[why]] += count
+    return steps_by_reason
 
 
 def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:

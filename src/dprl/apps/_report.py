@@ -96,15 +96,15 @@ class Report:
         }
 
     def __str__(self) -> str:
-        said = f"{self.changes:,} change{'s' * (self.changes != 1)}"
+        summary = f"{self.changes:,} change{'s' * (self.changes != 1)}"
         if self.whole < self.changes:
-            said += f", {self.whole:,} told in full"
+            summary += f", {self.whole:,} told in full"
         if self.confirmed:
-            said += (
+            summary += (
                 f"; confirms what is usually done in {pages.percent(self.confirmed)} of decisions "
                 f"(something else was done than it says in {pages.percent(self.not_done)})"
             )
-        lines = [f"{said} → {self.path} ({self.bytes / 1000:.0f} kB)"]
+        lines = [f"{summary} → {self.path} ({self.bytes / 1000:.0f} kB)"]
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
         return "\n".join(lines)
@@ -174,16 +174,16 @@ def report(
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
-    judged, said = None, list(described.notes)
+    judged, notes = None, list(described.notes)
     if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             judged = evaluate(policy, log, values=values, draws=draws, seed=seed, progress=progress)
-        said += [str(w.message) for w in caught]
+        notes += [str(w.message) for w in caught]
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
-        _facts(described, judged, list(dict.fromkeys(said)), title, day, seed), described, cases
+        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed), described, cases
     )
     with replacing(target) as part:
         part.write_bytes(text)
@@ -197,12 +197,12 @@ def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple
     """The page with as many changes as fit, how many are told in full, and how many are listed."""
     whole, listed, proofs = WHOLE, LISTED, PROOFS
     total = len(described.changes)
-    told = [_told(described, c, cases) for c in described.changes[:whole]]
+    in_full = [_told(described, c, cases) for c in described.changes[:whole]]
     while True:
         shown = min(whole, total)
         rest = described.changes[shown : shown + listed]
         page = pages.render(
-            "report.html", told=told[:shown], rest=rest, left=total - shown - len(rest),
+            "report.html", told=in_full[:shown], rest=rest, left=total - shown - len(rest),
             proofs=proofs, **facts,
         )  # fmt: skip
         text = page.encode()

@@ -100,10 +100,10 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        told = _adding_headers(send)
+        send_with_headers = _adding_headers(send)
         wrong = self._wrong(scope["method"], headers)
         if wrong is not None:
-            await self.refuse(*wrong)(scope, receive, told)
+            await self.refuse(*wrong)(scope, receive, send_with_headers)
             return
         try:
             async with asyncio.timeout(SECONDS_A_BODY):
@@ -111,12 +111,16 @@ class Guard:
         except ConnectionError:  # broken off midway: half a request is not answered
             return
         except TimeoutError:
-            said = self.refuse(408, "the request's body did not arrive in time.", "Send it again.")
-            await said(scope, receive, told)
+            refusal = self.refuse(
+                408, "the request's body did not arrive in time.", "Send it again."
+            )
+            await refusal(scope, receive, send_with_headers)
             return
         if body is None:
             do = f"Send at most {self.limit:,} bytes at a time."
-            await self.refuse(413, "the request's body is too large.", do)(scope, receive, told)
+            await self.refuse(413, "the request's body is too large.", do)(
+                scope, receive, send_with_headers
+            )
             return
         given = False
 
@@ -127,7 +131,7 @@ class Guard:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self.app(scope, whole, told)
+        await self.app(scope, whole, send_with_headers)
 
     def _wrong(self, method: str, headers: dict[str, str]) -> tuple[int, str, str] | None:
         host = headers.get("host", "")
@@ -178,12 +182,12 @@ class Guard:
 def _adding_headers(send: Send) -> Send:
     more = [(k.lower().encode(), v.encode()) for k, v in HEADERS.items()]
 
-    async def told(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *more]}
         await send(message)
 
-    return told
+    return send_with_headers
 
 
 def open_socket(host: str, port: int) -> socket.socket:

@@ -91,7 +91,7 @@ class Cells:
 
 
 def gate_cells(
-    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
+    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], note: str
 ) -> CellPolicy:
     """The certified policy of a learner over features.
 
@@ -100,15 +100,15 @@ def gate_cells(
         log: The log, with numeric features.
         asked: delta, value_range, margin and horizon.
         sides: bool (groups,), true for the groups of the half that proposes.
-        said: A sentence on how the groups were split, for the certificate.
+        note: A sentence on how the groups were split, for the certificate.
 
     Returns:
         A policy over cells, with its certificate.
     """
-    policy = _gated(learner, log, asked, sides, said)
+    policy = _gated(learner, log, asked, sides, note)
     sensitivity = []
     for radius in (learner.radius / 2, learner.radius * 2):
-        other = _gated(replace(learner, radius=radius), log, asked, sides, said).certificate
+        other = _gated(replace(learner, radius=radius), log, asked, sides, note).certificate
         if other is not None:
             sensitivity.append(
                 {"radius": float(radius), "suggestions": len(other.rows), "gain": other.gain}
@@ -121,7 +121,7 @@ def gate_cells(
 
 
 def _gated(
-    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], said: str
+    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], note: str
 ) -> CellPolicy:
     settled = settle(log, learner.gamma, learner.cut).gathered()
     halves = half_of(settled, log, sides, True), half_of(settled, log, sides, False)
@@ -144,16 +144,16 @@ def _gated(
     too_large = proof.pairs & (refuted > 0) & (refuted >= bears)
     proof = replace(proof, pairs=proof.pairs & ~too_large)
 
-    known, occurrences = count(whole, gamma)
+    cell_evidence, occurrences = count(whole, gamma)
     available = availability(cells.labelled(log))
-    pairs = allowed(known, learner.n_min, contrast=learner.contrast, available=available)
+    pairs = allowed(cell_evidence, learner.n_min, contrast=learner.contrast, available=available)
     pairs &= proof.pairs
     over_cells = DPRLDiscrete(
         n_min=learner.n_min, gamma=gamma, contrast=learner.contrast, plan=learner.plan
     )
-    choice, planned = over_cells.choose(whole, known, occurrences, pairs)
+    choice, planned = over_cells.choose(whole, cell_evidence, occurrences, pairs)
     inner = TablePolicy.of(
-        known,
+        cell_evidence,
         choice=choice,
         allowed=pairs,
         planned=planned,
@@ -171,7 +171,7 @@ def _gated(
     if len(speaks):
         facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
         facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
-    notes = [said]
+    notes = [note]
     if too_large.any():
         notes.append(
             f"{int(too_large.sum()):,} more passed, but the data prove too much difference within "

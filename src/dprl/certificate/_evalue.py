@@ -228,14 +228,14 @@ class Differences:
     log_e: Floats
 
 
-def differences(known: Histograms, pairs: ArrayLike, alpha: float) -> Differences:
+def differences(histograms: Histograms, pairs: ArrayLike, alpha: float) -> Differences:
     """Lower bounds at level α and e-values for pairs s·A + a.
 
     The coarse grid finds the pairs whose e-value cannot reach 1/α even without the grid's slack.
     These keep the bound of the coarse grid; the others get the bound of the fine grid.
 
     Args:
-        known: Histograms of the returns.
+        histograms: Histograms of the returns.
         pairs: Codes s·A + a, in any order; the result has them sorted.
         alpha: Level of each bound, in (0, 1).
 
@@ -244,20 +244,20 @@ def differences(known: Histograms, pairs: ArrayLike, alpha: float) -> Difference
     """
     check_number("alpha", alpha, "(0, 1)")
     chosen = np.unique(np.asarray(pairs, np.int64))
-    A = len(known.actions)
-    size = len(known.states) * A
+    A = len(histograms.actions)
+    size = len(histograms.states) * A
     if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < size:
         raise ParameterError(f"pairs run from 0 to {size - 1}; got {chosen[0]}..{chosen[-1]}.")
     nats = -math.log(alpha) - 1e-12
-    width = known.value_range[1] - known.value_range[0]
+    width = histograms.value_range[1] - histograms.value_range[0]
 
     def on_grid(asked: Ints, steps: int) -> Floats:
         table, result = _table(steps), np.empty((len(asked), 3))
 
         def part(first: int, last: int) -> None:
             _fill(
-                table, known.keys, known.counts, BINS, A, asked[first:last], steps, nats, RATIO,
-                result[first:last],
+                table, histograms.keys, histograms.counts, BINS, A, asked[first:last], steps, nats,
+                RATIO, result[first:last],
             )  # fmt: skip
 
         half = len(asked) // 2 if len(asked) >= WORTH_A_THREAD else 0

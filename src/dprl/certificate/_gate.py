@@ -266,10 +266,10 @@ def _origin(proposal: Any, log: Log) -> dict[str, Any]:
     facts = getattr(proposal, "provenance", {})
     if not facts or facts.get("log") == log.digest():
         return {}
-    kept = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
+    origin = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
     if facts.get("public"):
-        kept["public"] = True
-    return {"proposed": sealed_origin(kept)}
+        origin["public"] = True
+    return {"proposed": sealed_origin(origin)}
 
 
 def _learner(proposal: Any) -> Learner:

@@ -76,7 +76,7 @@ class Proven:
         advantage: Lower bound of the advantage in units of returns, -inf where not tested.
         log_e: Natural logarithm of the e-value of "no benefit", 0 where not tested.
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
-        known: Evidence of the part of the log that certifies.
+        evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
     """
 
@@ -85,25 +85,25 @@ class Proven:
     advantage: Floats
     log_e: Floats
     p_high: Floats
-    known: Evidence
+    evidence: Evidence
     tested: int
 
 
-def propose(known: Evidence, learner: Learner, available: Bools | None) -> Bools:
+def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
     """bool (S, A): the pairs that one half of the log proposes.
 
     They pass the learner's rule with half of n_min, and their uncorrected Welch bound is above 0.
     """
     half = learner.n_min if math.isinf(learner.n_min) else max(1.0, math.ceil(learner.n_min / 2))
-    pairs = allowed(known, half, contrast=learner.contrast, available=available)
-    took, others = known.took, known.others
+    pairs = allowed(evidence, half, contrast=learner.contrast, available=available)
+    took, others = evidence.took, evidence.others
     low, _ = welch(took.n, took.mean, took.sd, others.n, others.mean, others.sd)
     return np.asarray(pairs & (low > 0))
 
 
 def certify(
     log: Log,
-    known: Evidence,
+    evidence: Evidence,
     wanted: Bools,
     gamma: float,
     asked: Asked,
@@ -120,7 +120,7 @@ def certify(
         each = asked.delta * share / tested
         result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
         low[at], log_e[at] = result.low, result.log_e
-        took, total = known.took.n[at], known.state.n[at[0]]
+        took, total = evidence.took.n[at], evidence.state.n[at[0]]
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
         p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
@@ -128,7 +128,7 @@ def certify(
         passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    return Proven(passed, low, advantage, log_e, p_high, known, tested)
+    return Proven(passed, low, advantage, log_e, p_high, evidence, tested)
 
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
@@ -167,15 +167,15 @@ def finish(
         proof = max(
             (p for p in proofs if p.pairs[s, a]), key=lambda p: (p.low[s, a], p.log_e[s, a])
         )
-        known = proof.known
+        evidence = proof.evidence
         rows.append({
             "state": policy.states[s],
             "kind": Kind(policy.kind[s]).word,
             "usual": usual_words(policy.decisions, int(s)),
             "suggested": policy.actions[a],
-            "n": int(known.took.n[s, a]),
-            "others": int(known.others.n[s, a]),
-            "difference": float(known.took.mean[s, a] - known.others.mean[s, a]),
+            "n": int(evidence.took.n[s, a]),
+            "others": int(evidence.others.n[s, a]),
+            "difference": float(evidence.took.mean[s, a] - evidence.others.mean[s, a]),
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
             "log10_e": float(proof.log_e[s, a] / math.log(10)),

@@ -39,79 +39,81 @@ def wary_of(
     Returns:
         One sentence per warning.
     """
-    unit, said = facts["unit"], []
+    unit, cautions = facts["unit"], []
     states = set(policy.space.states)
     if states and log.state is not None:
-        known = np.array([s in states for s in log.states])
-        strange = float((~known)[log.codes()].mean())
+        in_policy = np.array([s in states for s in log.states])
+        strange = float((~in_policy)[log.codes()].mean())
         if strange > 0.01:
-            said.append(never_saw(policy, strange))
+            cautions.append(never_saw(policy, strange))
     if cut == "drop" and len(log.cut_episodes):
-        said.append(
+        cautions.append(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
             f"every number here is of the other {facts['episodes']:,}."
         )
     if cut == "bootstrap" and len(log.cut_episodes):
-        said.append(
+        cautions.append(
             f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
             "practice, whatever the policy would do there."
         )
     if facts["not_offered"]:
-        said.append(
+        cautions.append(
             f"at {100 * facts['not_offered']:.1f} % of the steps at which the policy speaks its "
             "suggestion was not on offer: the estimates suppose that it was."
         )
     if not facts["spoken"]:
-        return [*said, "the policy speaks nowhere in this log: it is usual practice, exactly."]
+        return [*cautions, "the policy speaks nowhere in this log: it is usual practice, exactly."]
     if not facts["reached"]:
-        said.append(
+        cautions.append(
             "wherever the policy speaks in this log, it says what practice does always already: "
             "this log says nothing about what it would do otherwise."
         )
     elif not facts["reached_change"] and policy.may_change:
-        said.append(f"no {unit[:-1]} reaches a change: this log says nothing about the changes.")
+        cautions.append(
+            f"no {unit[:-1]} reaches a change: this log says nothing about the changes."
+        )
     if facts["reached"] and not facts["followers"]:
-        said.append(
+        cautions.append(
             f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a step at which "
             "the policy differs from practice, and none took the suggestion at every one. What "
             "would have happened is the model's guess."
         )
     if facts["ess"] < ENOUGH <= min(facts["ess_differs"], facts["groups"]):
-        said.append(
+        cautions.append(
             f"the effective sample size over all is {facts['ess']:.1f}, below {ENOUGH}: estimates "
             f"rest on few {unit}."
         )
     if facts["followers"] and facts["ess_differs"] < ENOUGH:
-        said.append(
+        cautions.append(
             f"the effective sample size where it matters is {facts['ess_differs']:.1f}, below "
             f"{ENOUGH}: estimates rest on few {unit}, and intervals are too short."
         )
     elif facts["reached_change"] and facts["ess_change"] < ENOUGH <= facts["ess_differs"]:
-        said.append(
+        cautions.append(
             f"the effective sample size of those that reach a change is "
             f"{facts['ess_change']:.1f}, below {ENOUGH}: what the changes alone bring rests on few "
             f"{unit}."
         )
     if undefined > 0:
-        said.append(
+        cautions.append(
             f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
             "WIS, WPDIS and WDR do not exist there."
         )
     if abs(facts["mean_weight"] - 1) > 0.5:
-        said.append(
+        cautions.append(
             f"the mean weight is {facts['mean_weight']:.2f}, not 1: the behaviour is badly "
             "estimated where it matters, or too few follow."
         )
     if facts["clipped"] > 0.05:
-        said.append(
+        cautions.append(
             f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
             " the policy often does what is hardly ever done."
         )
     if facts["guessed"] is not None and facts["guessed"] > 0.01:
-        said.append(
+        cautions.append(
             f"at {100 * facts['guessed']:.1f} % of the steps at which it speaks, the suggestion "
             "was never taken elsewhere in this log: DM, DR and WDR guess its value."
         )
     if trouble:
-        said.append(f"DM, DR and WDR are left out: {trouble}")
-    return said
+        cautions.append(f"DM, DR and WDR are left out: {trouble}")
+    return cautions

@@ -122,7 +122,7 @@ def evaluate(
     check_number("clip", clip, "[0, 1]")
     declared = _declared(policy, gamma, value_range)
     asked = as_policy(policy)
-    said_before = (*refuse_seen(asked, log, allow_seen), *check_familiar(asked, log))
+    first_warnings = (*refuse_seen(asked, log, allow_seen), *check_familiar(asked, log))
     tell = progress or (lambda stage, share: None)
 
     # `time` keeps the original row numbers, for finding the rows that are left.
@@ -131,21 +131,21 @@ def evaluate(
         replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
     ).gathered()
     tell("what the policy says", 0.0)
-    said = spoken(asked, settled)
+    decisions = spoken(asked, settled)
     tell("behaviour", 0.0)
-    known = _behavior(behavior, log, seed)
+    behavior_model = _behavior(behavior, log, seed)
     rows = np.asarray(settled.time, np.int64)
 
-    chance = known.took()[rows]
-    speaks = said.speaks[said.row]
-    named = said.pi[said.row, settled.action]
-    floor = clip if known.estimated else 0.0
+    chance = behavior_model.took()[rows]
+    speaks = decisions.speaks[decisions.row]
+    named = decisions.pi[decisions.row, settled.action]
+    floor = clip if behavior_model.estimated else 0.0
     ratio = np.where(speaks, named / np.maximum(chance, max(floor, np.finfo(float).tiny)), 1.0)
     needed = speaks & (named > 0)
     model, trouble = None, ""
     if values and speaks.any():
         try:
-            model = evaluate_q(settled, said, gamma, seed=seed, progress=tell)
+            model = evaluate_q(settled, decisions, gamma, seed=seed, progress=tell)
         except PlanError as error:
             trouble = error.what
     zero = np.zeros(settled.n_steps)
@@ -154,10 +154,10 @@ def evaluate(
         settled.starts, settled.group, settled.reward, gamma, ratio, speaks, Q, V
     )
 
-    usual = known.table.argmax(axis=1)[known.row][rows]
-    changed = said.changes(usual)
-    table, practised = practice(known, log)
-    apart = differs(said, table, practised[rows])
+    usual = behavior_model.table.argmax(axis=1)[behavior_model.row][rows]
+    changed = decisions.changes(usual)
+    table, practised = practice(behavior_model, log)
+    apart = differs(decisions, table, practised[rows])
     facts = {
         "episodes": settled.n_episodes,
         "groups": len(settled.groups),
@@ -167,16 +167,16 @@ def evaluate(
         "changed": float(changed.mean()),
         "confirmed": float((speaks & ~changed).mean()),
         "differs": float(apart.mean()),
-        "mixed": bool(((said.pi > 0) & (said.pi < 1)).any()),
+        "mixed": bool(((decisions.pi > 0) & (decisions.pi < 1)).any()),
         **_where_it_matters(weighted, settled, apart, changed, speaks & (named == 0)),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
         "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
-        "behavior": known.how,
-        "misplaced": known.misplaced,
-        "log_loss": known.log_loss,
-        **_suggested(known, said, rows, settled, speaks),
-        "not_offered": _not_offered(said, settled, speaks),
+        "behavior": behavior_model.how,
+        "misplaced": behavior_model.misplaced,
+        "log_loss": behavior_model.log_loss,
+        **_suggested(behavior_model, decisions, rows, settled, speaks),
+        "not_offered": _not_offered(decisions, settled, speaks),
         **_range(weighted, declared),
         "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
     }
@@ -189,8 +189,8 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
-    wary = [*said_before, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
-    found = Evaluation(
+    wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
+    evaluation = Evaluation(
         rows=rows_out,
         behavior=usual_practice,
         facts=facts,
@@ -200,7 +200,7 @@ def evaluate(
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
         },
     )  # fmt: skip
-    return replace(found, warnings=tuple(dict.fromkeys((*wary, *found.impossible()))))
+    return replace(evaluation, warnings=tuple(dict.fromkeys((*wary, *evaluation.impossible()))))
 
 
 # -- what goes in -----------------------------------------------------------------------------
@@ -278,26 +278,26 @@ def _where_it_matters(
     }
 
 
-def _not_offered(said: Spoken, log: Log, speaks: Bools) -> float:
+def _not_offered(decisions: Spoken, log: Log, speaks: Bools) -> float:
     """Share of the steps at which the policy speaks and its suggestion was not on offer."""
     if log.available is None or log.menus is None or not speaks.any():
         return 0.0
-    suggested = said.suggested[said.row[speaks]]
-    known = suggested < log.n_actions
-    offered = log.menus[log.available[speaks], np.where(known, suggested, 0)]
-    return float((~(known & offered)).mean())
+    suggested = decisions.suggested[decisions.row[speaks]]
+    in_log = suggested < log.n_actions
+    offered = log.menus[log.available[speaks], np.where(in_log, suggested, 0)]
+    return float((~(in_log & offered)).mean())
 
 
 def _suggested(
-    known: Behavior, said: Spoken, rows: NDArray[np.int64], log: Log, speaks: Bools
+    behavior: Behavior, decisions: Spoken, rows: NDArray[np.int64], log: Log, speaks: Bools
 ) -> dict[str, float | None]:
     """How often the suggested action was expected from the behaviour, and how often taken."""
     at = np.flatnonzero(speaks)
     if not len(at):
         return {"suggested_expected": None, "suggested_done": None}
-    suggested = said.suggested[said.row[at]]
+    suggested = decisions.suggested[decisions.row[at]]
     theirs = suggested < log.n_actions
-    chance = known.table[known.row[rows[at]], np.where(theirs, suggested, 0)] * theirs
+    chance = behavior.table[behavior.row[rows[at]], np.where(theirs, suggested, 0)] * theirs
     return {
         "suggested_expected": float(chance.mean()),
         "suggested_done": float((suggested == log.action[at]).mean()),
@@ -339,8 +339,10 @@ def _intervals(
             numbers = (np.nan, np.nan, np.nan)
             if exists:
                 bare = name == "DM" and speaks
-                found = (np.nan, np.nan) if bare else ends(drawn[:, k] - off * drawn[:, BEHAVIOR])
-                numbers = (float(point[k] - off * point[BEHAVIOR]), *found)
+                interval = (
+                    (np.nan, np.nan) if bare else ends(drawn[:, k] - off * drawn[:, BEHAVIOR])
+                )
+                numbers = (float(point[k] - off * point[BEHAVIOR]), *interval)
             row |= dict(zip((what, f"{what}_low", f"{what}_high"), numbers, strict=True))
         rows[name] = row
     low, high = ends(drawn[:, BEHAVIOR])

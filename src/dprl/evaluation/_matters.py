@@ -45,34 +45,34 @@ ROUNDING = 1e-9
 """The tolerance, instead of TOLERANCE, where π puts all probability on one action."""
 
 
-def practice(known: Behavior, log: Log) -> tuple[Floats, Ints]:
+def practice(behavior: Behavior, log: Log) -> tuple[Floats, Ints]:
     """Practice in `log`: distributions (M, A), and the row of them for each step (N,).
 
     For labels these are the plain shares of actions; the estimated behaviour is smoothed and never
     exactly 1.
     """
-    if not known.estimated or log.state is None:
-        return known.table, known.row
+    if not behavior.estimated or log.state is None:
+        return behavior.table, behavior.row
     S, A, codes = log.n_states, log.n_actions, log.codes().astype(np.int64)
     taken = np.bincount(codes * A + log.action, minlength=S * A).reshape(S, A)
     return taken / np.maximum(taken.sum(axis=1, keepdims=True), 1), codes
 
 
-def differs(said: Spoken, table: Floats, row: Ints) -> Bools:
+def differs(decisions: Spoken, table: Floats, row: Ints) -> Bools:
     """bool (N,): the steps at which the policy differs from practice.
 
     `table` (M, A) and `row` (N,) describe practice, as `practice` returns it.
     """
-    wide = np.zeros((len(table), len(said.actions)))
+    wide = np.zeros((len(table), len(decisions.actions)))
     wide[:, : table.shape[1]] = table
-    tolerance = np.where(said.pi.max(axis=1, initial=0.0) < 1, TOLERANCE, ROUNDING)
-    found = np.zeros(len(row), bool)
-    spoken = np.flatnonzero(said.speaks[said.row])
+    tolerance = np.where(decisions.pi.max(axis=1, initial=0.0) < 1, TOLERANCE, ROUNDING)
+    differing = np.zeros(len(row), bool)
+    spoken = np.flatnonzero(decisions.speaks[decisions.row])
     for first in range(0, len(spoken), AT_ONCE):
         at = spoken[first : first + AT_ONCE]
-        moved = np.abs(said.pi[said.row[at]] - wide[row[at]]).sum(axis=1) / 2
-        found[at] = moved > tolerance[said.row[at]]
-    return found
+        moved = np.abs(decisions.pi[decisions.row[at]] - wide[row[at]]).sum(axis=1) / 2
+        differing[at] = moved > tolerance[decisions.row[at]]
+    return differing
 
 
 def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[int, int, float]:

@@ -366,11 +366,11 @@ def sweep(
     rows, policies, evaluations = [], [], []
     tell("settings", 0.0)
     for setting, policy in zip(settings, fitted(learner, train, settings), strict=True):
-        found = evaluate(
+        evaluation = evaluate(
             policy, valid, gamma=_gamma(learner, policy), behavior=behavior, level=level,
             draws=draws, seed=seed, clip=clip, values=values,
         )  # fmt: skip
-        row = {**setting, **row_of(policy, found, estimator)}
+        row = {**setting, **row_of(policy, evaluation, estimator)}
         if delta is not None:
             proved = gate(
                 policy, train, delta=delta / len(settings), value_range=value_range, seed=seed
@@ -379,7 +379,7 @@ def sweep(
             row["certified_gain"] = 0.0 if proved is None else proved.gain or 0.0
         rows.append(row)
         policies.append(policy)
-        evaluations.append(found)
+        evaluations.append(evaluation)
         tell("settings", len(rows) / len(settings))
     return Sweep(
         tuple(rows), tuple(policies), tuple(evaluations), estimator, train.digest(), valid.digest(),

@@ -60,7 +60,7 @@ class Values:
 
 def evaluate_q(
     log: Log,
-    said: Spoken,
+    decisions: Spoken,
     gamma: float,
     *,
     folds: int | None = None,
@@ -72,7 +72,7 @@ def evaluate_q(
 
     Args:
         log: A settled log.
-        said: The policy's decisions at the steps of the log.
+        decisions: The policy's decisions at the steps of the log.
         gamma: Discount per step, in (0, 1].
         folds: Number of folds. Default: 5 for labels, 2 for features (where a fold takes some
             seconds).
@@ -92,9 +92,9 @@ def evaluate_q(
         if progress is not None:
             progress("values", k / K)
         if log.state is not None:
-            others = tables(log, said, gamma, rows != k)
+            others = tables(log, decisions, gamma, rows != k)
         else:
-            others = forests(log, said, gamma, fold != k, trees=trees, seed=seed)
+            others = forests(log, decisions, gamma, fold != k, trees=trees, seed=seed)
         mine = rows == k
         values.Q[mine], values.V[mine] = others.Q[mine], others.V[mine]
         values.guessed[mine] = others.guessed[mine]
@@ -104,9 +104,9 @@ def evaluate_q(
 # -- labels -----------------------------------------------------------------------------------
 
 
-def tables(log: Log, said: Spoken, gamma: float, use: Bools) -> Values:
+def tables(log: Log, decisions: Spoken, gamma: float, use: Bools) -> Values:
     """Values at every step, learned from the steps `use` (N,) of whole episodes."""
-    state, A = log.codes().astype(np.int64), len(said.actions)
+    state, A = log.codes().astype(np.int64), len(decisions.actions)
     pair = state * A + log.action
     seen, n = np.unique(pair[use], return_counts=True)
     place = np.full(log.n_states * A, -1, np.int64)
@@ -116,12 +116,12 @@ def tables(log: Log, said: Spoken, gamma: float, use: Bools) -> Values:
     last = np.zeros(log.n_steps, bool)
     last[log.starts[1:] - 1] = True
     before = np.flatnonzero(use & ~last)
-    after, action = _ahead(said, before + 1)
+    after, action = _ahead(decisions, before + 1)
     to = place[state[before + 1][after] * A + action]
-    weight = said.pi[said.row[before + 1][after], action]
+    weight = decisions.pi[decisions.row[before + 1][after], action]
     observed = place[pair[before + 1]]
     to = np.where(to >= 0, to, observed[after])  # never seen: what was done is used instead
-    silent = np.flatnonzero(~said.speaks[said.row[before + 1]])
+    silent = np.flatnonzero(~decisions.speaks[decisions.row[before + 1]])
     source = place[pair[before]]
     P = sparse.csr_array(
         (
@@ -134,33 +134,35 @@ def tables(log: Log, said: Spoken, gamma: float, use: Bools) -> Values:
         shape=(len(seen), len(seen)),
     )
     Q = solve((gamma * sparse.diags_array(1 / n) @ P).tocsr(), R)
-    return _spread(log, said, use, pair, place, Q)
+    return _spread(log, decisions, use, pair, place, Q)
 
 
-def _ahead(said: Spoken, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _ahead(
+    decisions: Spoken, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The actions that the policy may take at these steps: (place in `rows`, action) pairs."""
-    which, action = np.nonzero(said.pi[said.row[rows]])
+    which, action = np.nonzero(decisions.pi[decisions.row[rows]])
     return which, action
 
 
 def _spread(
     log: Log,
-    said: Spoken,
+    decisions: Spoken,
     use: Bools,
     pair: NDArray[np.int64],
     place: NDArray[np.int64],
     Q: Floats,
 ) -> Values:
     """Q̂ and V̂ at every step from Q of the pairs seen; usual practice for a pair never seen."""
-    state, A = log.codes(), len(said.actions)
+    state, A = log.codes(), len(decisions.actions)
     practised = Q[place[pair[use]]]
     visits = np.bincount(state[use], minlength=log.n_states)
     usual = np.bincount(state[use], weights=practised, minlength=log.n_states)
     usual = np.where(visits > 0, usual / np.maximum(visits, 1), practised.mean())
     table = np.where(place >= 0, Q[place], np.repeat(usual, A)).reshape(-1, A)
     took = table[state, pair - state * A]
-    pi = said.pi[said.row]
-    V = np.where(said.speaks[said.row], (pi * table[state]).sum(axis=1), took)
+    pi = decisions.pi[decisions.row]
+    V = np.where(decisions.speaks[decisions.row], (pi * table[state]).sum(axis=1), took)
     unseen = (place < 0).reshape(-1, A)
     return Values(took, V, np.any((pi > 0) & unseen[state], axis=1))
 
@@ -168,9 +170,11 @@ def _spread(
 # -- features ---------------------------------------------------------------------------------
 
 
-def forests(log: Log, said: Spoken, gamma: float, use: Bools, *, trees: int, seed: int) -> Values:
+def forests(
+    log: Log, decisions: Spoken, gamma: float, use: Bools, *, trees: int, seed: int
+) -> Values:
     """Values at every step, learned from the episodes `use` (E,)."""
-    A, rows = len(said.actions), np.repeat(use, log.lengths)
+    A, rows = len(decisions.actions), np.repeat(use, log.lengths)
     part = log.take(np.flatnonzero(use))
     metric = Metric(scale="none").fit(log)
     points = Points.of(part, metric, gamma)
@@ -178,7 +182,7 @@ def forests(log: Log, said: Spoken, gamma: float, use: Bools, *, trees: int, see
     last[part.starts[1:] - 1] = True
     centre = points.z.mean(axis=0)
     data = Transitions(points, part.reward, last, gamma, A, metric, centre)
-    pi = _followed(log, said)
+    pi = _followed(log, decisions)
     mine = pi[rows]
 
     def value(Q: Floats) -> Floats:
@@ -196,9 +200,9 @@ def forests(log: Log, said: Spoken, gamma: float, use: Bools, *, trees: int, see
     return Values(took, V, np.any((pi > 0) & ~taken, axis=1))
 
 
-def _followed(log: Log, said: Spoken) -> Floats:
+def _followed(log: Log, decisions: Spoken) -> Floats:
     """π (N, A), with all probability on what was done where the policy defers."""
-    pi = said.pi[said.row]
-    silent = np.flatnonzero(~said.speaks[said.row])
+    pi = decisions.pi[decisions.row]
+    silent = np.flatnonzero(~decisions.speaks[decisions.row])
     pi[silent, log.action[silent]] = 1.0
     return pi

@@ -205,12 +205,12 @@ class DPRLContinuous:
 
     def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
         """float64 (N,): the value of each training point in a plan over many decisions."""
-        known, pairs = policy.allowed_at(points.z, points.episode)
+        evidence, pairs = policy.allowed_at(points.z, points.episode)
         ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
         semi = elevate_neighbors(
             policy.returns_engine, points, ahead, pairs, self.radius, self.visits == "first"
         )
-        return ahead.planned(policy_iteration(semi, known.pair.mean[pairs]).V)
+        return ahead.planned(policy_iteration(semi, evidence.pair.mean[pairs]).V)
 
     def settings(self) -> dict[str, Any]:
         """The learner as values JSON can hold, for the parameters of a policy.

@@ -139,13 +139,13 @@ class DPRLDiscrete:
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut).gathered()
-        known, occurrences = count(settled, self.gamma, visits=self.visits)
+        evidence, occurrences = count(settled, self.gamma, visits=self.visits)
         offered = availability(log)
         for learner in learners:
-            pairs = allowed(known, learner.n_min, contrast=self.contrast, available=offered)
-            choice, planned = self.choose(settled, known, occurrences, pairs)
+            pairs = allowed(evidence, learner.n_min, contrast=self.contrast, available=offered)
+            choice, planned = self.choose(settled, evidence, occurrences, pairs)
             yield TablePolicy.of(
-                known,
+                evidence,
                 choice=choice,
                 allowed=pairs,
                 planned=planned,
@@ -170,13 +170,13 @@ class DPRLDiscrete:
         return {"learner": type(self).__name__, **settings}
 
     def choose(
-        self, log: Log, known: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]
+        self, log: Log, evidence: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The chosen action of each state, from evidence that learners with one gamma can share.
 
         Args:
             log: A gathered log without cut episodes, with S states and A actions.
-            known: Its evidence, from `dprl.evidence.tabular.count`.
+            evidence: Its evidence, from `dprl.evidence.tabular.count`.
             occurrences: The rows that were counted, from the same call.
             pairs: bool (S, A), the pairs that may be chosen.
 
@@ -196,11 +196,11 @@ class DPRLDiscrete:
             >>> choice[:3].tolist()
             [0, -1, -1]
         """
-        choice = best_choice(known.pair.mean, pairs)
-        planned = np.where(pairs, known.pair.mean, np.nan)
+        choice = best_choice(evidence.pair.mean, pairs)
+        planned = np.where(pairs, evidence.pair.mean, np.nan)
         if self.plan:
-            semi = elevate(log, known, occurrences, pairs)
-            result = policy_iteration(semi, known.pair.mean[pairs])
+            semi = elevate(log, evidence, occurrences, pairs)
+            result = policy_iteration(semi, evidence.pair.mean[pairs])
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
         return choice, planned

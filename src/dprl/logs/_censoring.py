@@ -106,7 +106,7 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
     keep = np.ones(log.n_steps, bool)
     keep[at] = False
 
-    def kept(column: NDArray[Any] | None) -> NDArray[Any] | None:
+    def shortened(column: NDArray[Any] | None) -> NDArray[Any] | None:
         return None if column is None else column[keep]
 
     short = replace(
@@ -114,11 +114,11 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
         starts=np.concatenate(([0], np.cumsum(log.lengths - is_cut))),
         action=log.action[keep],
         reward=log.reward[keep],
-        state=kept(log.state),
-        features=kept(log.features),
-        time=kept(log.time),
-        offset=kept(log.offset),
-        available=kept(log.available),
+        state=shortened(log.state),
+        features=shortened(log.features),
+        time=shortened(log.time),
+        offset=shortened(log.offset),
+        available=shortened(log.available),
     )
     return short, at
 

@@ -187,12 +187,12 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         raise LogError(f"{name!r} must be one column; got shape {array.shape}.")
     if array.dtype.kind == "f":
         gone = np.isnan(array) if missing is None else missing | np.isnan(array)
-        kept = array[~gone]
-        odd = np.flatnonzero((kept != np.rint(kept)) | (np.abs(kept) > WHOLE[1]))
+        present = array[~gone]
+        odd = np.flatnonzero((present != np.rint(present)) | (np.abs(present) > WHOLE[1]))
         if len(odd):
-            _one_label(float(kept[odd[0]]), name)
+            _one_label(float(present[odd[0]]), name)
         whole = np.zeros(len(array), np.int64)
-        whole[~gone] = kept.astype(np.int64)
+        whole[~gone] = present.astype(np.int64)
         return encode(whole, name, gone)
     if array.dtype == np.uint64 and len(array) and array.max() > WHOLE[0]:
         array = array.astype(object)
@@ -220,25 +220,25 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
 def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> Coded:
     """Code whole numbers or booleans: by a table if their range is small, else by sorting."""
     gone = np.zeros(len(array), bool) if missing is None else missing
-    kept = array if missing is None else array[~gone]
+    present = array if missing is None else array[~gone]
     codes = np.full(len(array), -1, np.int32)
-    if not len(kept):
+    if not len(present):
         return Coded(codes, ())
     if array.dtype.kind == "b":
-        values, found = np.unique(kept, return_inverse=True)
+        values, inverse = np.unique(present, return_inverse=True)
     else:
-        low, high = int(kept.min()), int(kept.max())
-        if high - low < max(4 * len(kept), 1 << 20):
-            offset = kept - low
+        low, high = int(present.min()), int(present.max())
+        if high - low < max(4 * len(present), 1 << 20):
+            offset = present - low
             seen = np.zeros(high - low + 1, bool)
             seen[offset] = True
             places = np.flatnonzero(seen)
             table = np.zeros(high - low + 1, np.int32)
             table[places] = np.arange(len(places))
-            values, found = np.array([low + p for p in places.tolist()], object), table[offset]
+            values, inverse = np.array([low + p for p in places.tolist()], object), table[offset]
         else:
-            values, found = np.unique(kept, return_inverse=True)
-    codes[~gone] = found
+            values, inverse = np.unique(present, return_inverse=True)
+    codes[~gone] = inverse
     return Coded(codes, tuple(values.tolist()))
 
 
@@ -328,15 +328,15 @@ def times(
     gone = np.zeros(len(array), bool) if missing is None else missing.copy()
     if array.dtype.kind == "O":
         gone |= np.array([v is None or v != v for v in array.tolist()], bool)
-        kept = [v for v, g in zip(array.tolist(), gone.tolist(), strict=True) if not g]
-        if all(isinstance(v, datetime.date) for v in kept):
+        present = [v for v, g in zip(array.tolist(), gone.tolist(), strict=True) if not g]
+        if all(isinstance(v, datetime.date) for v in present):
             dates = np.full(len(array), np.datetime64(0, "us"))
-            dates[~gone] = np.array([_naive(v) for v in kept], "datetime64[us]")
-            return dates, gone, _offsets(kept, gone, name)
-        if all(isinstance(v, int | float) for v in kept):
-            whole = all(isinstance(v, int) for v in kept)
+            dates[~gone] = np.array([_naive(v) for v in present], "datetime64[us]")
+            return dates, gone, _offsets(present, gone, name)
+        if all(isinstance(v, int | float) for v in present):
+            whole = all(isinstance(v, int) for v in present)
             plain = np.zeros(len(array), np.int64 if whole else np.float64)
-            plain[~gone] = kept
+            plain[~gone] = present
             return plain, gone, None
     if array.dtype.kind not in "iufmMb":
         raise LogError(
@@ -352,17 +352,17 @@ def times(
 
 
 def _offsets(
-    kept: list[datetime.date], gone: NDArray[np.bool_], name: str
+    dates: list[datetime.date], gone: NDArray[np.bool_], name: str
 ) -> NDArray[np.int32] | None:
     """Seconds ahead of UTC (N,) of the dates that are not missing; None if none has a zone."""
-    ahead = [v.utcoffset() if isinstance(v, datetime.datetime) else None for v in kept]
-    known = [a for a in ahead if a is not None]
-    if not known:
+    ahead = [v.utcoffset() if isinstance(v, datetime.datetime) else None for v in dates]
+    offsets = [a for a in ahead if a is not None]
+    if not offsets:
         return None
-    if len(known) < len(ahead):
-        refuse_mixed(name, len(known), len(ahead))
+    if len(offsets) < len(ahead):
+        refuse_mixed(name, len(offsets), len(ahead))
     offset = np.zeros(len(gone), np.int32)
-    offset[~gone] = [round(a.total_seconds()) for a in known]
+    offset[~gone] = [round(a.total_seconds()) for a in offsets]
     return offset
 
 

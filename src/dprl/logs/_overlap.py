@@ -117,12 +117,12 @@ def shared(sample: Any, key: str, log: Log) -> float:
         return 0.0
     if sample["version"] not in (PLAIN, KEYED):
         raise ValueError("a sample of another version")
-    kept = set(sample["kept"])
+    sampled = set(sample["kept"])
     content = _contents(log, np.arange(len(log.groups)))
     # The sample holds all groups of its log up to its largest mark: so far, both can be compared.
     if sample["version"] == KEYED:
         marks = _keyed_marks(log, content, key)
-        top = max(kept)
+        top = max(sampled)
         near = [mark for mark in marks if mark <= top]
     else:
         content, label = content >> HALF, _labels(log.groups)
@@ -133,8 +133,8 @@ def shared(sample: Any, key: str, log: Log) -> float:
             if is_known
         ]
     chance = float(np.sqrt(float(sample["alike"]) * _alike(content)))
-    in_log, in_sample = len(kept & set(marks)), sum(mark in kept for mark in near)
-    return max(_kappa(in_log, len(kept), chance), _kappa(in_sample, len(near), chance))
+    in_log, in_sample = len(sampled & set(marks)), sum(mark in sampled for mark in near)
+    return max(_kappa(in_log, len(sampled), chance), _kappa(in_sample, len(near), chance))
 
 
 def seen(origin: Mapping[str, Any], log: Log) -> str:

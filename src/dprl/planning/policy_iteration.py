@@ -283,10 +283,10 @@ def improve(mdp: FiniteMDP, pi: Floats, step: Callable[[Floats], Floats]) -> Flo
 
 def known_mdp(model: Model, gamma: float) -> FiniteMDP:
     """The model's MDP, if it was estimated with the discount the learner plans with."""
-    known = model.mdp.gamma
-    if known != gamma:
+    model_gamma = model.mdp.gamma
+    if model_gamma != gamma:
         raise ParameterError(
-            f"the model was estimated with gamma = {known!r}; this learner has {gamma!r}.",
+            f"the model was estimated with gamma = {model_gamma!r}; this learner has {gamma!r}.",
             do="Estimate the model with the learner's gamma.",
         )
     return model.mdp

@@ -102,17 +102,17 @@ def _scatter(
     for e in range(len(starts) - 1):
         end, at = np.int32(-1), starts[e + 1]
         total = 0.0  # discounted rewards from here up to, not including, the decision point ahead
-        found = 0
+        written = 0
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):  # no branch: write, then keep or not
             total = reward[t] + gamma * total
             r, p = row[state[t], action[t]], point[state[t]]
-            whence[found], whither[found] = r, end
-            steps[found], gain[found] = at - t, total
-            found += (r != none) & counted[t]
+            whence[written], whither[written] = r, end
+            steps[written], gain[written] = at - t, total
+            written += (r != none) & counted[t]
             end = p if p >= 0 else end
             at = t if p >= 0 else at
             total = 0.0 if p >= 0 else total
-        for i in range(found):
+        for i in range(written):
             r = whence[i]
             place = rows[r]
             segments[place, 0] = whither[i]

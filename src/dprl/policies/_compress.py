@@ -116,8 +116,8 @@ def prune(policy: NeighborPolicy) -> Compression:
         0.0
     """
     reach = 2 * float(policy.parameters["radius"]) * (1 + SLACK)
-    known = policy.returns_engine.evidence(policy.z, reach, visits=policy.visits)
-    rows = np.flatnonzero((known.n_pair >= policy.n_min).any(axis=1))
+    evidence = policy.returns_engine.evidence(policy.z, reach, visits=policy.visits)
+    rows = np.flatnonzero((evidence.n_pair >= policy.n_min).any(axis=1))
     if not len(rows):
         rows = np.arange(1)  # a policy that defers everywhere keeps one point to say so
     return _report(policy, _noted(_kept(policy, rows, policy.z), pruned=True))

@@ -175,7 +175,7 @@ class Decisions:
     @classmethod
     def of(
         cls,
-        known: Evidence,
+        evidence: Evidence,
         *,
         choice: NDArray[np.int32],
         allowed: NDArray[np.bool_],
@@ -185,7 +185,7 @@ class Decisions:
         """The decisions that make these choices on this evidence.
 
         Args:
-            known: The evidence at k states with A actions.
+            evidence: The evidence at k states with A actions.
             choice: int32 (k,), the code of the action named; -1 where it defers.
             allowed: bool (k, A), the pairs that passed the rule.
             planned: float64 (k, A), value of taking the action now and following the plan after, in
@@ -211,9 +211,9 @@ class Decisions:
             ['drug']
         """
         return cls(
-            states=known.states, actions=known.actions, choice=choice,
-            pi=pi_of(choice, len(known.actions)), terms=terms, allowed=allowed, planned=planned,
-            **rows_of(known),
+            states=evidence.states, actions=evidence.actions, choice=choice,
+            pi=pi_of(choice, len(evidence.actions)), terms=terms, allowed=allowed, planned=planned,
+            **rows_of(evidence),
         )  # fmt: skip
 
     @classmethod
@@ -383,19 +383,19 @@ def pi_of(choice: NDArray[Any], n_actions: int) -> Floats:
     return pi
 
 
-def rows_of(known: Evidence) -> dict[str, Any]:
+def rows_of(evidence: Evidence) -> dict[str, Any]:
     """Evidence as the arrays that policies and decisions keep, by name."""
     return {
-        "n": known.pair.n,
-        "m": known.took.n,
-        "Q": known.pair.mean,
-        "V": known.state.mean,
-        "took_mean": known.took.mean,
-        "took_sd": known.took.sd,
-        "others_mean": known.others.mean,
-        "others_sd": known.others.sd,
-        "lowest": np.ascontiguousarray(known.span[:, 0]),
-        "highest": np.ascontiguousarray(known.span[:, 1]),
+        "n": evidence.pair.n,
+        "m": evidence.took.n,
+        "Q": evidence.pair.mean,
+        "V": evidence.state.mean,
+        "took_mean": evidence.took.mean,
+        "took_sd": evidence.took.sd,
+        "others_mean": evidence.others.mean,
+        "others_sd": evidence.others.sd,
+        "lowest": np.ascontiguousarray(evidence.span[:, 0]),
+        "highest": np.ascontiguousarray(evidence.span[:, 1]),
     }
 
 

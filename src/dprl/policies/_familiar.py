@@ -45,13 +45,13 @@ def _labels(policy: Any, log: Log) -> tuple[str, ...]:
     states = policy.space.states
     if not states or not log.states or isinstance(states[0], str) != isinstance(log.states[0], str):
         return ()  # labels of another type are refused by name, wherever they are looked up
-    known = np.array([state in policy.space for state in log.states])[log.codes()]
-    share = float(known.mean())
+    familiar = np.array([state in policy.space for state in log.states])[log.codes()]
+    share = float(familiar.mean())
     if share < TOO_FEW:
-        strange = log.states[log.codes()[np.argmin(known)]]
+        strange = log.states[log.codes()[np.argmin(familiar)]]
         raise LogError(
-            f"only {int(known.sum()):,} of {len(known):,} steps of this log are in states the "
-            "policy knows: it is a log of something else, and says nothing about the policy.",
+            f"only {int(familiar.sum()):,} of {len(familiar):,} steps of this log are in states "
+            "the policy knows: it is a log of something else, and says nothing about the policy.",
             f"state {strange!r} is unknown; the policy's states look like "
             f"{', '.join(map(repr, states[:3]))}",
             "Name the column the policy's states are in (--state, or state=), or judge it by a log "
@@ -72,8 +72,8 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     reach = radius * policy.space.scale[used] / np.sqrt(policy.space.weight[used])
     reach = reach + 1e-9 * np.maximum(np.abs(low), np.abs(high))
     inside = (low - reach <= x) & (x <= high + reach)
-    known = inside.all(axis=1)
-    share = float(known.mean())
+    familiar = inside.all(axis=1)
+    share = float(familiar.mean())
     if share >= FEW:
         return ()
     worst = int(inside.mean(axis=0).argmin())
@@ -83,8 +83,8 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     near = f"within {radius:g} of the ranges" if radius else "inside the ranges"
     if share < TOO_FEW:
         raise LogError(
-            f"only {int(known.sum()):,} of {len(known):,} steps of this log lie {near} of the "
-            "training log: it is a log of something else, and says nothing about the policy.",
+            f"only {int(familiar.sum()):,} of {len(familiar):,} steps of this log lie {near} of "
+            "the training log: it is a log of something else, and says nothing about the policy.",
             place,
             "See that every feature is the same measurement in the same unit as in training.",
         )

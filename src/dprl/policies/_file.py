@@ -190,10 +190,10 @@ def _array(z: zipfile.ZipFile, array: str, spec: Any, name: str) -> NDArray[Any]
     try:
         if np.lib.format.read_magic(stream) != (1, 0):
             raise ValueError("npy version")
-        found = np.lib.format.read_array_header_1_0(stream)
+        header = np.lib.format.read_array_header_1_0(stream)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise _broken(name, f"array {array!r} has a broken header") from error
     data = stream.read()
-    if found != (shape, False, dtype) or len(data) != size:
+    if header != (shape, False, dtype) or len(data) != size:
         raise _broken(name, f"array {array!r} is not what policy.json says")
     return np.frombuffer(data, dtype).reshape(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs.columns import NAMES, REQUIRED
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["deferring", "load", "own_columns", "read_like"]
 
 
-Loaded: TypeAlias = TablePolicy | CellPolicy | StochasticPolicy | NeighborPolicy | NetworkPolicy
+Deferring: TypeAlias = TablePolicy | CellPolicy | NeighborPolicy
+Loaded: TypeAlias = Deferring | StochasticPolicy | NetworkPolicy
 HOMES = {kind.KIND: kind for kind in (
     TablePolicy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
 )}  # fmt: skip
@@ -56,16 +57,16 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     return home._from_parts(path, kind, words, arrays)
 
 
-def deferring(path: str | os.PathLike[str]) -> TablePolicy | CellPolicy | NeighborPolicy:
+def deferring(path: str | os.PathLike[str]) -> Deferring:
     """A policy of DPRL's from a file; the rivals' have no changes to list."""
     fitted = load(path)
-    if isinstance(fitted, StochasticPolicy | NetworkPolicy):
+    if not fitted.knows_practice:
         raise PolicyError(
             f"{os.fspath(path)!r} holds a policy of "
             f"{fitted.parameters.get('learner', 'another kind')}.",
             do="Only DPRL's policies defer, explain and list changes.",
         )
-    return fitted
+    return cast("Deferring", fitted)  # these are the kinds that know usual practice
 
 
 def own_columns(policy: Any) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def group(
     """
     usable = range(x.shape[1]) if usable is None else usable
     grids = {j: _Grid.of(x[:, j]) for j in usable}
-    found = []
+    groups = []
     kinds = dict.fromkeys(c for c in changes if c is not None)
     for change in sorted(kinds, key=lambda c: (str(c[0]), str(c[1]))):
         mine = np.array([c == change for c in changes])
@@ -88,9 +88,9 @@ def group(
             region = Region(change[0], change[1], ranges)
             inside = region.holds(x, names)
             held = np.flatnonzero(inside & mine)
-            found.append(Group(region, held, len(held) / int(inside.sum())))
-    found.sort(key=lambda g: -len(g.rows))
-    return found
+            groups.append(Group(region, held, len(held) / int(inside.sum())))
+    groups.sort(key=lambda g: -len(g.rows))
+    return groups
 
 
 def ranges_of(
@@ -166,7 +166,7 @@ def _split(
     both = np.concatenate((rows, inside))
     mine = np.arange(len(both)) < len(rows)
     p, n = len(rows), len(both)
-    best, found = p * (n - p) / n * (1 - 1e-12), None
+    best, best_cut = p * (n - p) / n * (1 - 1e-12), None
     for j, grid in grids.items():
         order = np.argsort(x[both, j], kind="stable")
         v = x[both[order], j]
@@ -181,8 +181,8 @@ def _split(
         i = int(gini.argmin())
         if gini[i] < best:
             t = grid.between(float(v[i]), float(v[i + 1]), x[rows, j])
-            best, found = float(gini[i]), (j, t)
-    return found
+            best, best_cut = float(gini[i]), (j, t)
+    return best_cut
 
 
 class _Grid(NamedTuple):

@@ -60,13 +60,13 @@ def at_states(
     typical: Callable[[int], tuple[tuple[str, float], ...]] = lambda s: (),
 ) -> list[Situation]:
     """One situation per changed state, the surest first; codes (N,): the state of each step."""
-    found = []
+    situations = []
     for s in surest_first(here, np.flatnonzero(here.kind == Kind.CHANGE)).tolist():
         rows = np.flatnonzero(codes == s)
-        found.append(
+        situations.append(
             Situation(words(s, rows), here.states[s], None, typical(s), rows, rows, 1.0, here, s)
         )
-    return found
+    return situations
 
 
 def in_regions(
@@ -77,16 +77,16 @@ def in_regions(
     The numbers of a region are those of the step nearest to the median of its steps.
     """
     z = space.coordinates(x) if z is None else z
-    names, whole, found = space.feature_names, whole_numbers(space, x), []
+    names, whole, situations = space.feature_names, whole_numbers(space, x), []
     for one in group(x, names, change_words(here), space.used):
         typical = int(one.rows[_from_median(z[one.rows]).argmin()])
         state: Any = tuple(zip(names, x[typical].tolist(), strict=True))
         inside = np.flatnonzero(one.region.holds(x, names))
         words = range_words(one.region.ranges, whole)
-        found.append(
+        situations.append(
             Situation(words, None, one.region, state, inside, one.rows, one.purity, here, typical)
         )
-    return found
+    return situations
 
 
 def whole_numbers(space: FeatureSpace, x: Floats) -> dict[str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -20,7 +21,7 @@ __all__ = ["Tabled", "in_a_line", "steps_of", "summary_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Tabled(Stored):
+class Tabled(Stored, ABC):
     """The choices in S states and the evidence behind them; immutable.
 
     Attributes:
@@ -88,7 +89,7 @@ class Tabled(Stored):
     @classmethod
     def of(
         cls,
-        known: Evidence,
+        evidence: Evidence,
         *,
         choice: NDArray[np.int32],
         allowed: NDArray[np.bool_],
@@ -99,15 +100,15 @@ class Tabled(Stored):
     ) -> Self:
         """The policy that makes these choices on this evidence."""
         return cls(
-            states=known.states,
-            actions=known.actions,
+            states=evidence.states,
+            actions=evidence.actions,
             parameters=parameters,
             provenance=provenance,
             choice=choice,
             allowed=allowed,
             steps=steps,
             planned=planned,
-            **rows_of(known),
+            **rows_of(evidence),
         )
 
     # -- what it would change ----------------------------------------------------------------
@@ -181,9 +182,9 @@ class Tabled(Stored):
             certificate=self.certificate,
         )
 
+    @abstractmethod
     def _changed(self) -> list[dict[str, Any]]:
         """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
-        raise NotImplementedError
 
 
 def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:

@@ -82,12 +82,12 @@ class CallablePolicy:
             )
         if self.answers not in ("labels", "codes"):
             raise PolicyError(f"answers must be 'labels' or 'codes'; got {self.answers!r}.")
-        known = getattr(self.model, "feature_names_in_", ())
-        names = tuple(self.feature_names) or tuple(map(str, known))
-        if len(known) and sorted(names) != sorted(map(str, known)):
+        model_names = getattr(self.model, "feature_names_in_", ())
+        names = tuple(self.feature_names) or tuple(map(str, model_names))
+        if len(model_names) and sorted(names) != sorted(map(str, model_names)):
             raise PolicyError(
                 "the model was fitted to other features than it is said to take.",
-                f"{', '.join(map(str, known[:4]))} and not {', '.join(names[:4])}",
+                f"{', '.join(map(str, model_names[:4]))} and not {', '.join(names[:4])}",
             )
         actions = tuple(self.actions)
         if not actions or len(set(actions)) != len(actions):
@@ -95,7 +95,7 @@ class CallablePolicy:
                 f"actions must be different labels, at least one; got {actions!r}.",
                 do="Pass those of the log: actions=log.actions.",
             )
-        put("feature_names", tuple(map(str, known)) if len(known) else names)
+        put("feature_names", tuple(map(str, model_names)) if len(model_names) else names)
         put("actions", actions)
         put("parameters", Facts({"learner": type(self.model).__name__, **self.parameters}))
         put("provenance", Facts(self.provenance))
@@ -175,18 +175,18 @@ class CallablePolicy:
 
     def _codes(self, asked: Any) -> NDArray[np.int64]:
         """The codes of its answers."""
-        found = self._predict(asked)
-        if isinstance(found, tuple):  # stable-baselines3: (actions, hidden state)
-            found = found[0]
-        found = found if isinstance(found, list) else np.asarray(found)
-        if np.ndim(found) != 1 and np.size(found) == len(asked):
-            found = np.reshape(np.asarray(found), len(asked))
-        if np.ndim(found) != 1 or len(found) != len(asked):
+        predicted = self._predict(asked)
+        if isinstance(predicted, tuple):  # stable-baselines3: (actions, hidden state)
+            predicted = predicted[0]
+        predicted = predicted if isinstance(predicted, list) else np.asarray(predicted)
+        if np.ndim(predicted) != 1 and np.size(predicted) == len(asked):
+            predicted = np.reshape(np.asarray(predicted), len(asked))
+        if np.ndim(predicted) != 1 or len(predicted) != len(asked):
             raise PolicyError(
-                f"the model predicted {np.shape(found)} for {len(asked):,} states.",
+                f"the model predicted {np.shape(predicted)} for {len(asked):,} states.",
                 do="It must name one action a state.",
             )
-        column = found.tolist() if isinstance(found, np.ndarray) else found
+        column = predicted.tolist() if isinstance(predicted, np.ndarray) else predicted
         return np.array([self._code(answer) for answer in column], np.int64)
 
     @functools.cached_property
@@ -194,10 +194,10 @@ class CallablePolicy:
         """What is asked; stable-baselines3 would explore unless told not to."""
         predict = getattr(self.model, "predict", self.model)
         try:
-            told = "deterministic" in inspect.signature(predict).parameters
+            can_be_told = "deterministic" in inspect.signature(predict).parameters
         except (TypeError, ValueError):  # what is written in C may not say
-            told = False
-        return functools.partial(predict, deterministic=True) if told else predict
+            can_be_told = False
+        return functools.partial(predict, deterministic=True) if can_be_told else predict
 
     def _asked(self, states: Any) -> Any:
         """The states as the model takes them."""

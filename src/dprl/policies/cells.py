@@ -369,11 +369,11 @@ class CellPolicy(Tabled):
 
         def words(s: int, rows: NDArray[np.int64]) -> str:
             near = ", ".join(f"{name} = {value:.4g}" for name, value in centre(s))
-            said = f"cell {s}: all states nearest to {near}"
+            cell_words = f"cell {s}: all states nearest to {near}"
             if not len(rows):
-                return said
+                return cell_words
             ranges = range_words(ranges_of(x, names, rows, used), whole_numbers(self.space, x))
-            return f"{said}; in this log {ranges}"
+            return f"{cell_words}; in this log {ranges}"
 
         return at_states(self.decisions, self.cells_of(x), words, centre)
 

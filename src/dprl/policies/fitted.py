@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Protocol
 
@@ -34,7 +35,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeaturePolicy(Parts):
+class FeaturePolicy(Parts, ABC):
     """A distribution over actions for any numeric features; immutable.
 
     Attributes:
@@ -69,9 +70,9 @@ class FeaturePolicy(Parts):
         """The features a state needs, and how distance is measured."""
         return FeatureSpace(self.feature_names, self.scale, self.weight)
 
+    @abstractmethod
     def _pi(self, z: Floats) -> Floats:
         """π (k, A) at coordinates z (k, d')."""
-        raise NotImplementedError
 
     def at(self, states: Any) -> Decisions:
         """What it answers at these states: the most probable action, the first of equals.

@@ -255,9 +255,11 @@ class NeighborPolicy(Stored):
             [[True, False]]
         """
         radius = float(self.parameters["radius"])
-        known = self.returns_engine.evidence(z, radius, visits=self.visits, leave_out=leave_out)
+        evidence = self.returns_engine.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         contrast = bool(self.parameters["contrast"])
-        return known, allowed(known, self.n_min, contrast=contrast, available=self.available(z))
+        return evidence, allowed(
+            evidence, self.n_min, contrast=contrast, available=self.available(z)
+        )
 
     def at(self, states: Any) -> Decisions:
         """What it answers at these states, and everything it knows about them.
@@ -295,14 +297,14 @@ class NeighborPolicy(Stored):
         x: NDArray[np.float64] | None = None,
     ) -> Decisions:
         """The answers at coordinates z (k, d') of features x (k, d)."""
-        known, pairs = self.allowed_at(z, leave_out)
-        planned = known
+        evidence, pairs = self.allowed_at(z, leave_out)
+        planned = evidence
         if self._plan_engine is not self.returns_engine:
             radius = float(self.parameters["radius"])
             planned = self._plan_engine.evidence(z, radius, visits=self.visits, leave_out=leave_out)
         q = planned.pair.mean
         here = Decisions.of(
-            known,
+            evidence,
             choice=best_choice(q, pairs),
             allowed=pairs,
             planned=np.where(pairs, q, np.nan),
@@ -619,11 +621,11 @@ class NeighborPolicy(Stored):
 
     def _changed(self) -> list[dict[str, Any]]:
         """The changes at training points by region, each with the numbers of a typical point."""
-        found, x = [], self.space.features(self.z)
+        rows, x = [], self.space.features(self.z)
         for one in in_regions(self.training, self.space, x, self.z):
             row = next(iter(change_rows(one.here, np.array([one.s]), "")))
-            found.append({**row, "where": one.words, "steps": len(one.made)})
-        return found
+            rows.append({**row, "where": one.words, "steps": len(one.made)})
+        return rows
 
     def __str__(self) -> str:
         return in_a_line(self.summary(), "point")

@@ -272,8 +272,8 @@ def changes_of(here: Decisions) -> Table:
     if len(table) or not confirmed:
         return table
     where = f"at {confirmed:,} decision point{'s' * (confirmed != 1)}"
-    said = f"It is not silent: {where} it asks for the usual action always (confirmations)."
-    return replace(table, note=said)
+    note = f"It is not silent: {where} it asks for the usual action always (confirmations)."
+    return replace(table, note=note)
 
 
 def confirmations_of(here: Decisions) -> Table:

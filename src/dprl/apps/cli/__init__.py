@@ -1,1 +1,1 @@
-"""The command line: one module per command or group of commands; `main` puts them together."""
+"""The command line: one module per command, registered where it is defined; `main` runs it."""

@@ -1,106 +1,75 @@
-"""`dprl act`: reads a file of states and writes it again with a suggestion on every row."""
+"""`dprl act`: a policy's suggestion beside every state of a table."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from dprl._core.disk import replacing
-from dprl.errors import LogError
-from dprl.logs._files import TableFile
-from dprl.policies._decisions import DEFER
-from dprl.policies._protocol import Policy
+from cyclopts import Parameter
 
-__all__ = ["Answered", "answer"]
+from dprl._core.disk import refuse_overwrite
+from dprl.apps.cli._app import command
+from dprl.apps.cli.console import complain, show
+from dprl.apps.cli.log_columns import columns_for
+from dprl.apps.cli.options import Json, Partitions
+
+__all__ = ["act"]
 
 
-class Answered:
-    """States with their answers, ready to be written in the order they came.
+@command
+def act(
+    policy: str,
+    states: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
+    /,
+    *,
+    state: Annotated[
+        str | None, Parameter(help="Column of states; by default as in the log.")
+    ] = None,
+    out: Annotated[
+        str | None, Parameter(help="A .csv or .parquet file; default: standard output.")
+    ] = None,
+    column: Annotated[str, Parameter(help="Name of the column that is added.")] = "suggested",
+    defer: Annotated[str, Parameter(help="What to write for DEFER; '' for nothing.")] = "DEFER",
+    partitions: Partitions = False,
+    json: Json = False,
+) -> int:
+    """Write a policy's suggestion beside every state of a table.
 
-    `guessed` names the only column of the file, where it was taken for the states although it has
-    another name.
+    Example: `echo stage-3 | (echo stage; cat) | dprl act policy.dprl`
+
+    Args:
+        policy: A policy file.
+        states: A CSV or Parquet file with a column of states; '-' reads CSV with a header from
+            standard input.
     """
+    from dprl.apps.cli.suggestions import answer
+    from dprl.policies._decisions import DEFER
+    from dprl.policies._load import deferring
 
-    def __init__(
-        self, table: TableFile, states: list[Any], answers: list[Any], unknown: int, guessed: str
-    ) -> None:
-        self.table, self.states, self.answers, self.unknown = table, states, answers, unknown
-        self.guessed = guessed
-
-    def counts(self) -> dict[str, int]:
-        """Rows, rows deferred, and rows whose state the policy never saw."""
-        deferred = sum(a is DEFER for a in self.answers)
-        return {"rows": len(self.answers), "deferred": deferred, "unknown": self.unknown}
-
-    def write(self, out: str | None, name: str, defer: str) -> None:
-        """Write the input's columns and one more; to standard output where `out` is None."""
-        words = [defer if a is DEFER else str(a) for a in self.answers]
-        if out is not None:
-            if not Path(out).parent.is_dir():
-                raise LogError(f"the folder of {out!r} does not exist.", do="Make it first.")
-            with replacing(out) as part:
-                self.table.write_with(name, words, part, Path(out).suffix.lower())
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            part = Path(folder) / "answers.csv"
-            self.table.write_with(name, words, part, ".csv")
-            with part.open(encoding="utf-8", newline="") as stream:
-                shutil.copyfileobj(stream, sys.stdout)
-
-
-def answer(
-    policy: Policy,
-    source: str,
-    column: str | None,
-    added: str,
-    partitions: bool = False,
-) -> Answered:
-    """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
-
-    `column` names the column of states (by default the one that the policy was fitted on); `added`
-    is the name of the new column of answers. With `partitions`, folders named NAME=VALUE are read
-    as columns too.
-    """
-    if source != "-":
-        return _answer(policy, TableFile(source, partitions=partitions), column, added)
-    with tempfile.TemporaryDirectory() as folder:
-        name = Path(folder) / "standard input.csv"  # the name used in messages
-        with name.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
-        return _answer(policy, TableFile(str(name)), column, added)
-
-
-def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:
-    if added.lower() in {"state", *(name.lower() for name in table.types)}:
-        raise LogError(
-            f"the table has a column {added!r} already.", do="Choose another with --column."
+    refuse_overwrite(out, policy, states)
+    fitted = deferring(policy)
+    if state is None and not fitted.space.feature_names:
+        columns = columns_for(fitted, None, "act")["state"]
+        state = columns[0] if isinstance(columns, list) and len(columns) == 1 else columns
+    answered = answer(fitted, states, state, column, partitions)
+    counts = answered.counts()
+    if answered.guessed:
+        complain(f"the only column, {answered.guessed!r}, is taken for the states.")
+    if out is not None:
+        answered.write(out, column, defer)
+    if json:
+        rows = [
+            {"state": s, column: None if a is DEFER else a}
+            for s, a in zip(answered.states, answered.answers, strict=True)
+        ]
+        show({**counts, "rows_out": rows} if out is None else {**counts, "out": out}, as_json=True)
+        return 0
+    if out is None:
+        answered.write(None, column, defer)
+    if counts["unknown"]:
+        complain(
+            f"{counts['unknown']:,} of {counts['rows']:,} rows hold a state the policy never saw: "
+            "deferred."
         )
-    names = policy.space.feature_names
-    if names:
-        if column is not None:
-            raise LogError(
-                f"a state of this policy is {len(names)} features, not {column!r}.",
-                do="Leave --state out: the table's columns are found by the features' names.",
-            )
-        x = table.features(names)
-        rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
-        return Answered(table, rows, policy.act(x), 0, "")
-    guessed = ""
-    if column is None:
-        named = policy.provenance.get("columns", {}).get("state")
-        column = named if isinstance(named, str) else None
-        if column not in table.types and len(table.types) == 1:
-            column = guessed = next(iter(table.types))
-    if column is None:
-        raise LogError(
-            f"which of the {len(table.types)} columns holds the states is not said.",
-            ", ".join(map(repr, table.types)),
-            "Name it with --state.",
-        )
-    known = policy.space.states
-    states = table.states(column, type(known[0]) if known else int)
-    unknown = len(states) - sum(map(set(known).__contains__, states))
-    return Answered(table, states, policy.act(states), unknown, guessed)
+    if out is not None:
+        complain(f"{counts['rows']:,} rows, {counts['deferred']:,} deferred. Saved as {out}.")
+    return 0

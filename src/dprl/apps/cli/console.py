@@ -31,9 +31,9 @@ def complain(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def caution(said: Iterable[str]) -> None:
+def caution(lines: Iterable[str]) -> None:
     """Print warnings to the error stream."""
-    for line in said:
+    for line in lines:
         complain(f"warning: {line}")
 
 
@@ -49,11 +49,11 @@ def head(table: Table, rows: int = 20) -> str:
 @contextlib.contextmanager
 def warned() -> Iterator[list[str]]:
     """Collect warnings as plain lines instead of printing them."""
-    said: list[str] = []
+    lines: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield said
-        said += [str(w.message) for w in caught]
+        yield lines
+        lines += [str(w.message) for w in caught]
 
 
 @contextlib.contextmanager

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dprl.envs.care import care_pathway
-from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._io import check, read, write
-from dprl.policies.table import TablePolicy
+from dprl.apps.cli._app import command
+from dprl.apps.cli.console import progress, show
+from dprl.apps.cli.options import Json
 
-__all__ = ["run"]
+__all__ = ["demo"]
 
 PATIENTS, SEED, N_MIN = 2_000, 7, 50
 COLUMNS = {
@@ -20,12 +19,36 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+@command
+def demo(*, folder: Path | None = None, json: Json = False) -> int:
+    """Show the whole job on invented patients: log → check → fit → changes → the truth.
+
+    Args:
+        folder: Folder for the log and the policy; by default a new temporary folder.
+    """
+    import tempfile
+
+    where = Path(tempfile.mkdtemp(prefix="dprl-demo-")) if folder is None else folder
+    where.mkdir(parents=True, exist_ok=True)
+    with progress() as tell:
+        tell("warming up (the first run compiles for some seconds)", 0.0)
+        lines: list[str] = []
+        result = _run(where, lines.append)
+    show(result if json else "\n".join(lines), json)
+    return 0
+
+
+def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Draw a log, check it, fit, list the changes, and compare with the truth.
 
     Writes visits.parquet and policy.dprl into `folder`; returns everything as plain values.
     """
     from dataclasses import replace
+
+    from dprl.envs.care import care_pathway
+    from dprl.learners.discrete import DPRLDiscrete
+    from dprl.logs._io import check, read, write
+    from dprl.policies.table import TablePolicy
 
     pathway = care_pathway()
     file, saved = folder / "visits.parquet", folder / "policy.dprl"

@@ -8,12 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
+from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress, show
 from dprl.apps.cli.options import Json
 
 __all__ = ["export"]
 
 
+@command
 def export(
     policy: str,
     /,

@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from dprl._core.disk import check_target
+from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress, show
 from dprl.apps.cli.options import Json, Whole
 
-__all__ = ["app"]
+__all__ = ["group"]
 
-app = App(
+group = App(
     name="icu",
     help="""Hypotension in intensive care: from MIMIC tables to logs.
 
@@ -23,6 +24,7 @@ app = App(
 Without access to MIMIC: `dprl icu simulate --out tables` makes tables of the same layout.
 """,
 )
+command(group)
 
 Threads = Annotated[
     Whole | None, Parameter(help="Number of threads; the result does not depend on it.")
@@ -30,7 +32,7 @@ Threads = Annotated[
 Temp = Annotated[Path | None, Parameter(help="A folder with room for temporary files.")]
 
 
-@app.command
+@group.command
 def build(
     folder: Path,
     /,
@@ -74,7 +76,7 @@ def build(
     return 0
 
 
-@app.command
+@group.command
 def split(
     stays: Path,
     /,
@@ -118,7 +120,7 @@ def split(
     return 0
 
 
-@app.command
+@group.command
 def simulate(
     *,
     out: Annotated[Path, Parameter(help="A folder; it gets icu/ and hosp/.")],

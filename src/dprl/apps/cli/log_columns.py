@@ -21,15 +21,15 @@ def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[s
     from dprl.policies._load import own_columns
 
     result: dict[str, Any] = dict(vars(asked or OtherColumns()))
-    kept = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
+    in_settings = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
     own = own_columns(policy)
     if not own:
-        return {**result, **kept}
+        return {**result, **in_settings}
     features = list(policy.space.feature_names)
     used = {**own, "state": features} if features else own
     others = [
         f"{part} = {_shown(name)}, used is {_shown(used.get(part))} (--{part} overrides)"
-        for part, name in kept.items()
+        for part, name in in_settings.items()
         if not _same(used.get(part), name)
     ]
     if others:
@@ -47,9 +47,9 @@ def _shown(name: Any) -> str:
     return ", ".join(map(repr, names[:3])) + more if names else "none"
 
 
-def _same(own: Any, kept: Any) -> bool:
+def _same(own: Any, in_settings: Any) -> bool:
     """Whether the names, which may be patterns such as 'x_*', mean these columns."""
-    ours, patterns = _names(own), _names(kept)
+    ours, patterns = _names(own), _names(in_settings)
     return all(any(fnmatch.fnmatchcase(n, p) for p in patterns) for n in ours) and all(
         any(fnmatch.fnmatchcase(n, p) for n in ours) for p in patterns
     )

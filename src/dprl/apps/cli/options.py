@@ -17,11 +17,15 @@ from dprl.logs.columns import NAMES, ROLES
 __all__ = [
     "SETTINGS",
     "Cases",
+    "Draws",
     "Json",
     "LearnerOptions",
+    "Level",
     "LogOptions",
     "OtherColumns",
     "Partitions",
+    "Seed",
+    "Values",
     "Whole",
     "Wholes",
     "columns_in_settings",
@@ -42,14 +46,14 @@ def whole(word: str) -> int:
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     """Whole numbers only: 2.5 is refused, where cyclopts would round it to 2."""
-    found = []
+    wholes = []
     for token in tokens:
         word = token.value.removesuffix(".0")
         try:
-            found.append(whole(word))
+            wholes.append(whole(word))
         except ValueError:
             raise ValueError(f"{token.value!r} is not a whole number.") from None
-    return found if get_origin(kind) is list else found[0]
+    return wholes if get_origin(kind) is list else wholes[0]
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
@@ -63,6 +67,12 @@ Partitions = Annotated[
 Cases = Annotated[
     bool, Parameter(help="Name training episodes, where the policy knows them.", negative="")
 ]
+Seed = Annotated[Whole, Parameter(help="Seed of everything random.")]
+Level = Annotated[float, Parameter(help="Coverage of the intervals, between 0 and 1.")]
+Draws = Annotated[Whole, Parameter(help="Number of bootstrap draws.")]
+Values = Annotated[
+    bool, Parameter(help="Fit a model of values too (DM, DR, WDR); slow where states are features.")
+]
 
 
 def _column_options(name: str, *, of_policy: bool) -> Any:
@@ -75,10 +85,12 @@ def _column_options(name: str, *, of_policy: bool) -> Any:
     options: list[tuple[str, Any, Any]] = []
     for role in sorted(ROLES, key=lambda role: not role.required):
         hint: Any = list[str] if role.several else str
-        told = (
+        help_text = (
             f"By default the policy's own column{'s' * role.several}." if of_policy else role.help
         )
-        words = Parameter(help=told, negative="") if role.several else Parameter(help=told)
+        words = (
+            Parameter(help=help_text, negative="") if role.several else Parameter(help=help_text)
+        )
         if role.required and not of_policy:
             options.append((role.name, Annotated[hint, words], field()))
         else:
@@ -122,16 +134,16 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:
     """NAME=VALUE pairs as a dict."""
-    found = {}
+    by_name = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
-        if name.strip() in found:
+        if name.strip() in by_name:
             raise ParameterError(f"{name.strip()!r} is given twice.")
         try:
-            found[name.strip()] = float(value)
+            by_name[name.strip()] = float(value)
         except ValueError:
             raise ParameterError(f"{how}; got {pair!r}.") from None
-    return found
+    return by_name
 
 
 @Parameter(name="*")
@@ -232,12 +244,12 @@ def _commands(app: App) -> list[str]:
 
 def _check_tables(tables: Any, app: App, besides: list[str], inside: str = "") -> None:
     """Refuse a table that belongs to no command and is none of `besides`."""
-    known = besides + _commands(app)
+    permitted = besides + _commands(app)
     for name, table in tables.items():
-        if name not in known or not isinstance(table, dict):
+        if name not in permitted or not isinstance(table, dict):
             raise ParameterError(
                 f"{SETTINGS} has {inside + name!r}, which is no table dprl knows.",
-                do=f"Tables are {', '.join(f'[{inside}{one}]' for one in known)}.",
+                do=f"Tables are {', '.join(f'[{inside}{one}]' for one in permitted)}.",
             )
         if name not in besides and app[name].default_command is None:  # a group of commands
             _check_tables(table, app[name], [], f"{name}.")

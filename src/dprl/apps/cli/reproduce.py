@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, progress, show
 from dprl.apps.cli.options import Json, Whole
 from dprl.errors import PackageError
+from dprl.studies import paper
 
 if TYPE_CHECKING:
     from dprl.studies.harness import Experiment, Result
@@ -19,8 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 
+def _listed() -> str:
+    """The table of experiments, for --help."""
+    lines = [
+        f"- **{name}**: {listed.shows}" + f" Needs {listed.needs}." * bool(listed.needs)
+        for name, listed in paper.EXPERIMENTS.items()
+    ]
+    return "\n".join(
+        ["Experiments to run:\n", *lines, f"- **{paper.ALL}**: Those that need no further option."]
+    )
+
+
+@command
 def reproduce(
-    names: list[str],
+    names: Annotated[list[str], Parameter(help=_listed())],
     /,
     *,
     quick: Annotated[
@@ -56,18 +70,11 @@ def reproduce(
     others run, the skipped ones are listed at the end, and the exit code is 1.
 
     Example: `dprl reproduce forest risky-arms --quick`
-
-    Args:
-        names: forest, risky-arms, gridworld, behavior, bounds, coverage, icu-sepsis, intervals,
-            contrasts, or all; or hypotension, which needs --tables, or atari, which needs --experts
-            unless --quick.
     """
-    from dprl.studies.paper import NAMES, experiment
-
-    wanted = list(dict.fromkeys([*(NAMES if "all" in names else ()), *names]))
-    wanted = [name for name in wanted if name != "all"]
-    apart = [name for name in ("hypotension", "atari") if name in wanted]
-    chosen = {name: experiment(name) for name in wanted if name not in apart}
+    wanted = list(dict.fromkeys([*(paper.names() if paper.ALL in names else ()), *names]))
+    wanted = [name for name in wanted if name != paper.ALL]
+    apart = [name for name in wanted if paper.entry(name).needs]
+    apart.sort(key=list(paper.EXPERIMENTS).index)
     skipped: dict[str, PackageError] = {}
 
     @contextlib.contextmanager
@@ -80,19 +87,14 @@ def reproduce(
                 raise
             skipped[name] = error
 
-    for name in apart:  # check the folders before hours of work
-        place = out / (name + ("-quick" if quick else ""))
+    chosen: dict[str, Experiment] = {}
+    # All are made before the first runs: one that lacks its folder is refused before hours of work.
+    for name in [*(name for name in wanted if name not in apart), *apart]:
         with unless_missing(name), progress() as tell:
-            if name == "hypotension":
-                from dprl.studies.paper.hypotension import on_tables
-
-                chosen[name] = on_tables(tables, place, progress=tell)
-            else:
-                from dprl.studies.paper.atari import on_games
-
-                chosen[name] = on_games(
-                    games or (), experts, place, quick=quick, seed=seed, progress=tell
-                )
+            chosen[name] = paper.experiment(
+                name, tables=tables, games=games or (), experts=experts, quick=quick, seed=seed,
+                folder=_folder(out, name, quick), progress=tell,
+            )  # fmt: skip
     results: list[Result] = []
     for name, one in chosen.items():
         with unless_missing(name):
@@ -120,23 +122,28 @@ def reproduce(
     return 1 if skipped else 0
 
 
+def _folder(out: Path, name: str, quick: bool) -> Path:
+    return out / (name + ("-quick" if quick else ""))
+
+
 def _run(experiment: Experiment, out: Path, quick: bool, seed: int, workers: int | None) -> Result:
-    """One experiment, and the review report that goes with hypotension."""
+    """One experiment, and the review report if one goes with it."""
     from dprl.studies.harness import reproduce as run
 
+    name = experiment.name
     with progress() as tell:
         result = run(
-            experiment, out / (experiment.name + ("-quick" if quick else "")),
+            experiment, _folder(out, name, quick),
             quick=quick, seed=seed, workers=workers, progress=tell,
         )  # fmt: skip
-        if experiment.name == "hypotension":
+        title = paper.entry(name).review
+        if title:
             from dprl.apps._report import report as write_report
-            from dprl.studies.paper.hypotension import reviewed
 
             tell("review report", 0.0)
-            policy, test = reviewed(result.folder, seed)
+            policy, test = paper.reviewed(name, result.folder, seed)
             write_report(
                 policy, test, result.folder / "review.html", values=not quick, seed=seed,
-                title="Hypotension in intensive care: what would change", progress=tell,
+                title=title, progress=tell,
             )  # fmt: skip
     return result

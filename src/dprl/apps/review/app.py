@@ -116,8 +116,8 @@ class _Site:
         return self._index(request)
 
     def _index(self, request: Request, message: str = "") -> Response:
-        reviewer, said = _reviewer(request), self.verdicts.all()
-        status = statuses(said, self.keys, self.needs)
+        reviewer, verdicts = _reviewer(request), self.verdicts.all()
+        status = statuses(verdicts, self.keys, self.needs)
         mine = {k for k in self.keys if any(_is(reviewer, v) for v in status[k].latest)}
         counts = Counter(s.word for s in status.values())
         chosen = {n: request.query_params.get(n, "")[:100] for n in ("status", "suggested", "text")}
@@ -145,7 +145,7 @@ class _Site:
             needs=self.needs,
             out=self.out.name,
             exported=self.exported,
-            since=0 if self.exported is None else len(said) - self.exported.verdicts,
+            since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
             message=message or _said(request),
         )
@@ -160,15 +160,15 @@ class _Site:
         if key not in self.described:
             raise HTTPException(404, "there is no such change")
         c, at = self.described[key], self.keys.index(key)
-        said = self.verdicts.all()
-        status = statuses(said, self.keys, self.needs)[key]
+        verdicts = self.verdicts.all()
+        status = statuses(verdicts, self.keys, self.needs)[key]
         took, others = self.described.cases(c)
         return self._page(
             "change.html",
             code,
             c=c,
             status=status,
-            history=[v for v in reversed(said) if v.change == key],
+            history=[v for v in reversed(verdicts) if v.change == key],
             current={v.id for v in status.latest},
             place=at + 1,
             total=len(self.keys),
@@ -212,18 +212,18 @@ class _Site:
 
     def _record(self, change: str, reviewer: str, verdict: str, comment: str) -> Response:
         try:
-            said = self.verdicts.add(change, reviewer, verdict, comment)
+            recorded = self.verdicts.add(change, reviewer, verdict, comment)
         except ParameterError as error:
             return self._change(change, reviewer[:100], f"{error.what} {error.do}", comment, 422)
         status = self._statuses()
         at = self.keys.index(change)
         ahead = self.keys[at + 1 :] + self.keys[:at]
-        todo = (k for k in ahead if not any(_is(said.reviewer, v) for v in status[k].latest))
+        todo = (k for k in ahead if not any(_is(recorded.reviewer, v) for v in status[k].latest))
         following = next(todo, None)
         place = f"change/{following}" if following else ""
-        answer = RedirectResponse(f"/{self.token}/{place}?recorded={said.id}", 303)
+        answer = RedirectResponse(f"/{self.token}/{place}?recorded={recorded.id}", 303)
         answer.set_cookie(
-            NAME_COOKIE, quote(said.reviewer), path=f"/{self.token}/", httponly=True,
+            NAME_COOKIE, quote(recorded.reviewer), path=f"/{self.token}/", httponly=True,
             samesite="strict",
         )  # fmt: skip
         return answer

@@ -74,8 +74,11 @@ def open_review(
     file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     audit = out.with_name(out.stem + "-audit.csv")
     inputs = expand_paths(path, *log)
-    kept = {file.resolve(), *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm"))}
-    if {out.resolve(), audit.resolve()} & (inputs | kept) or kept & inputs:
+    verdict_files = {
+        file.resolve(),
+        *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm")),
+    }
+    if {out.resolve(), audit.resolve()} & (inputs | verdict_files) or verdict_files & inputs:
         raise ParameterError(
             "a file that is read or holds verdicts would be overwritten.",
             f"--out {str(out)!r}, its audit {audit.name!r}, --verdicts {str(file)!r}",

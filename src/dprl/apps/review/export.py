@@ -75,15 +75,15 @@ def cell(value: Any) -> str:
     return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
 
 
-def audit(said: Sequence[Verdict], described: Described, needs: int) -> str:
+def audit(verdicts: Sequence[Verdict], described: Described, needs: int) -> str:
     """The audit trail as CSV."""
     changes = {c.key: c for c in described.changes}
-    state = statuses(said, list(changes), needs)
+    state = statuses(verdicts, list(changes), needs)
     current = {v.id for s in state.values() for v in s.latest}
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
-    for v in said:
+    for v in verdicts:
         c = changes[v.change]
         row = (
             v.id, v.time, v.reviewer, v.change, c.situation, c.usual, c.suggested, v.verdict,
@@ -109,16 +109,18 @@ def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: i
     holds the most verdicts.
     """
     check_whole("needs", needs, 1)
-    with verdicts.held() as said:
-        return _write(said, described, out, needs)
+    with verdicts.held() as recorded:
+        return _write(recorded, described, out, needs)
 
 
-def _write(said: Sequence[Verdict], described: Described, out: Path, needs: int) -> Exported:
-    state = statuses(said, [c.key for c in described.changes], needs)
-    kept = [c for c in described.changes if state[c.key].approved]
-    trail = audit(said, described, needs).encode()
+def _write(verdicts: Sequence[Verdict], described: Described, out: Path, needs: int) -> Exported:
+    state = statuses(verdicts, [c.key for c in described.changes], needs)
+    approved = [c for c in described.changes if state[c.key].approved]
+    trail = audit(verdicts, described, needs).encode()
     digest = hashlib.sha256(trail).hexdigest()
-    policy = approved_policy(described, kept, audit=digest, needs=needs, log=described.log_digest)
+    policy = approved_policy(
+        described, approved, audit=digest, needs=needs, log=described.log_digest
+    )
     beside = out.with_name(f"{out.stem}-audit.csv")
     with replacing(beside) as part:
         part.write_bytes(trail)
@@ -126,9 +128,9 @@ def _write(said: Sequence[Verdict], described: Described, out: Path, needs: int)
     return Exported(
         out,
         beside,
-        tuple(c.key for c in kept),
+        tuple(c.key for c in approved),
         len(described.changes),
-        len(said),
+        len(verdicts),
         policy.digest(),
         digest,
     )

@@ -154,15 +154,15 @@ class Verdicts:
                 db.execute(statement)
             db.execute(f"PRAGMA application_id={APPLICATION}")
             db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-        found = dict(db.execute("SELECT name, value FROM facts"))
+        stored = dict(db.execute("SELECT name, value FROM facts"))
         db.execute("COMMIT")
         for name, what in (
             ("policy", "another policy"), ("changes", "another log"), ("log", "another log"),
         ):  # fmt: skip
-            if found.get(name) != facts[name]:
+            if stored.get(name) != facts[name]:
                 raise PolicyError(
                     f"{self.path.name!r} holds verdicts on {what}.",
-                    f"{name} {str(found.get(name))[:12]}… there, {facts[name][:12]}… here",
+                    f"{name} {str(stored.get(name))[:12]}… there, {facts[name][:12]}… here",
                     "A verdict is on what was seen: name another file with --verdicts.",
                 )
 
@@ -182,10 +182,10 @@ class Verdicts:
             number, before = (last[0] + 1, last[1]) if last else (1, "")
             time = datetime.now(UTC).isoformat(timespec="microseconds")
             row = (number, time, reviewer, change, verdict, comment)
-            said = Verdict(*row, _chain(before, row))
-            db.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, said.chain))
+            recorded = Verdict(*row, _chain(before, row))
+            db.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, recorded.chain))
             db.execute("COMMIT")
-        return said
+        return recorded
 
     def all(self) -> list[Verdict]:
         """Every verdict, in the order given; a PolicyError where the chain is broken."""
@@ -243,8 +243,8 @@ def statuses(
     there are at least `needs` of them.
     """
     latest: dict[str, dict[str, Verdict]] = {change: {} for change in changes}
-    for said in verdicts:
-        latest[said.change][who(said.reviewer)] = said
+    for verdict in verdicts:
+        latest[verdict.change][who(verdict.reviewer)] = verdict
     return {change: _status(list(mine.values()), needs) for change, mine in latest.items()}
 
 

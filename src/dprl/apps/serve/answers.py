@@ -174,32 +174,32 @@ class Answers:
 
     def _check_label(self, state: Any, index: int) -> None:
         """Refuse a label of another type than the policy's."""
-        known = self.policy.space.states
-        kind = type(known[0]) if known else str
+        labels = self.policy.space.states
+        kind = type(labels[0]) if labels else str
         if type(state) is not kind:
             what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
             raise StateError(
                 f"this policy's states are {what}; got {_short(state)}.",
                 index,
-                do=f"Its states look like {', '.join(map(repr, known[:3]))}.",
+                do=f"Its states look like {', '.join(map(repr, labels[:3]))}.",
             )
 
     def _features(self, states: list[Any]) -> NDArray[np.float64]:
         """The features, float64 (k, d); a StateError names the first state that is wrong."""
         names = self.features
-        known = f"Features: {', '.join(names)}."
+        hint = f"Features: {', '.join(names)}."
         x = np.empty((len(states), len(names)))
         for i, state in enumerate(states):
             if not isinstance(state, Mapping):
                 raise StateError(
-                    f"a state is an object of features; got {_short(state)}.", i, do=known
+                    f"a state is an object of features; got {_short(state)}.", i, do=hint
                 )
             for name in state:
                 if name not in names:
-                    raise StateError(f"{name!r:.80} is no feature of this policy.", i, name, known)
+                    raise StateError(f"{name!r:.80} is no feature of this policy.", i, name, hint)
             for j, name in enumerate(names):
                 if name not in state:
-                    raise StateError(f"a state needs the feature {name!r}.", i, name, known)
+                    raise StateError(f"a state needs the feature {name!r}.", i, name, hint)
                 x[i, j] = _number(state[name], i, name)
         return x
 

@@ -50,7 +50,7 @@ class Json(Response):
 
 
 def _error(status: int, kind: str, error: DprlError, headers: dict[str, str] | None = None) -> Json:
-    said = {
+    facts = {
         "kind": kind,
         "what": error.what,
         "where": error.where,
@@ -58,7 +58,7 @@ def _error(status: int, kind: str, error: DprlError, headers: dict[str, str] | N
         "state": getattr(error, "index", None),
         "feature": getattr(error, "feature", None),
     }
-    return Json({"error": said}, status, headers)
+    return Json({"error": facts}, status, headers)
 
 
 class _RefusedError(Exception):
@@ -103,8 +103,10 @@ def serve_app(
         if isinstance(error, _RefusedError):
             return error.response
         if isinstance(error, HTTPException):
-            said = DprlError(f"{error.detail}.", request.url.path[:200], "See GET /openapi.json.")
-            return _error(error.status_code, "refused", said, dict(error.headers or {}))
+            refusal = DprlError(
+                f"{error.detail}.", request.url.path[:200], "See GET /openapi.json."
+            )
+            return _error(error.status_code, "refused", refusal, dict(error.headers or {}))
         return _error(500, "internal", DprlError("something went wrong here."))
 
     return Starlette(
@@ -161,11 +163,11 @@ class _Service:
     async def explain(self, request: Request) -> Response:
         state = await self._asked(request, "state")
         try:
-            said = await run_in_threadpool(self.answers.explain, state)
+            explanation = await run_in_threadpool(self.answers.explain, state)
         except StateError as error:
             raise _RefusedError(422, "state", error) from error
-        self.metrics.answered([said])
-        return Json(said)
+        self.metrics.answered([explanation])
+        return Json(explanation)
 
     async def policy(self, request: Request) -> Response:
         self._enter(request)
@@ -227,12 +229,12 @@ def _odd(what: str, where: str) -> _RefusedError:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
         raise ValueError(f"{twice!r:.60} is said twice")
-    return found
+    return members
 
 
 def _no_constant(word: str) -> Any:
@@ -243,5 +245,5 @@ def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        said = DprlError("the body is not JSON that can be read.", str(error)[:200])
-        raise _RefusedError(400, "json", said) from error
+        refusal = DprlError("the body is not JSON that can be read.", str(error)[:200])
+        raise _RefusedError(400, "json", refusal) from error

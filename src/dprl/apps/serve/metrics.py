@@ -89,13 +89,13 @@ class Counting:
             return
         begin, code = time.perf_counter(), 500
 
-        async def told(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, told)
+            await self.app(scope, receive, send_noting_status)
         finally:
             self.metrics.asked(scope["path"], code, time.perf_counter() - begin)

@@ -120,7 +120,7 @@ def _find(
     todo = np.empty(16 * FAN, np.int64)
     low, high, size, child, half, slots = boxes[0], boxes[1], boxes[2], boxes[3], boxes[5], boxes[6]
     p, skips, wholes, row, total = asked.p, asked.skip, asked.whole, blocks.row, cargo.total
-    action, amount, found, value = cargo.action, cargo.amount, desk.found, cargo.value
+    action, amount, hits, value = cargo.action, cargo.amount, desk.hits, cargo.value
     radius, extent = asked.radius, cargo.extent
     if len(size) == 0:
         every = ~np.uint64(0) >> np.uint64(QUERIES - len(chosen))
@@ -167,8 +167,8 @@ def _find(
             k = bit(left)
             left &= left - ONE
             q = chosen[k]
-            for word in range(found.shape[1]):
-                lanes, first = found[k, word], b * LANES + 64 * word
+            for word in range(hits.shape[1]):
+                lanes, first = hits[k, word], b * LANES + 64 * word
                 while lanes and adding:
                     i = first + bit(lanes)
                     _add(words, q, action, amount, i, 1)

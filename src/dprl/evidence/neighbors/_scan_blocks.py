@@ -70,7 +70,7 @@ class Desk(NamedTuple):
         s: float32 (4, LANES), squared distances of four queries.
         flag: uint8 (LANES,), 0 or 1 for each lane.
         eight: uint64 (LANES / 8,), the same bytes, eight at a time.
-        found: uint64 (QUERIES, LANES / 64), the lanes found, one bit each.
+        hits: uint64 (QUERIES, LANES / 64), the lanes found, one bit each.
     """
 
     p: NDArray[np.float32]
@@ -79,7 +79,7 @@ class Desk(NamedTuple):
     s: NDArray[np.float32]
     flag: NDArray[np.uint8]
     eight: Bits
-    found: Bits
+    hits: Bits
 
 
 @compiled
@@ -282,12 +282,12 @@ def scan(
 ) -> np.uint64:  # pragma: no cover - compiled
     """Find the lanes of block b that lie in the balls of the queries chosen[k], k a bit of `left`.
 
-    The queries have been placed before. Returns which of them found any lane, and fills desk.found
+    The queries have been placed before. Returns which of them found any lane, and fills desk.hits
     for those.
     """
     # Local names: taking an array out of a tuple in a loop would count references in the loop.
     x, rows, z, asked_z = blocks.x[b], blocks.row, blocks.z, asked.z
-    p, low, high, s, flag, eight, found = desk
+    p, low, high, s, flag, eight, hits = desk
     first, filled, limit = b * LANES, len(z) - b * LANES, asked.radius * asked.radius
     ks, D, any_found = np.zeros(4, np.int64), p.shape[1], np.uint64(0)
     while left:
@@ -335,7 +335,7 @@ def scan(
                         ):
                             near &= ~(maybe & ~(maybe - ONE))
                         maybe &= maybe - ONE
-                found[k, half] = near
+                hits[k, half] = near
                 if near:
                     any_found |= ONE << np.uint64(k)
     return any_found

@@ -145,9 +145,9 @@ class Engine:
     def nbytes(self) -> int:
         """Memory used in addition to that of the points, in bytes."""
         parts: list[NDArray[Any]] = [*self.blocks[1:], *self.boxes]
-        for kept in ("_cargo_all", "_cargo_first"):
-            if kept in self.__dict__:
-                cargo = self.__dict__[kept]
+        for name in ("_cargo_all", "_cargo_first"):
+            if name in self.__dict__:
+                cargo = self.__dict__[name]
                 parts += [cargo.amount, cargo.slot, cargo.total, cargo.extent]
                 parts += [] if cargo.action is self.points.action else [cargo.action]
         return sum(part.nbytes for part in parts)

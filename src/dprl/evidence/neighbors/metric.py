@@ -232,7 +232,7 @@ class FittedMetric:
                 f"states need {len(self.names)} features in columns; got shape {x.shape}.",
                 do=f"Features: {', '.join(self.names)}.",
             )
-        kept = np.flatnonzero(self.weight)
+        weighted = np.flatnonzero(self.weight)
         finite = np.isfinite(x)
         if not finite.all():
             row, i = np.argwhere(~finite)[0]
@@ -243,13 +243,13 @@ class FittedMetric:
                 "A distance needs every feature. Fill it, or leave the feature out.",
             )
         with np.errstate(over="ignore"):
-            z = x[:, kept] * (np.sqrt(self.weight) / self.scale)[kept]
+            z = x[:, weighted] * (np.sqrt(self.weight) / self.scale)[weighted]
         large = np.abs(z) > LARGEST
         if large.any():
             row, i = np.argwhere(large)[0]
             raise LogError(
-                f"feature {self.names[kept[i]]!r} is beyond 1e18 after scaling.",
-                f"state {row}: {x[row, kept[i]]:g}",
+                f"feature {self.names[weighted[i]]!r} is beyond 1e18 after scaling.",
+                f"state {row}: {x[row, weighted[i]]:g}",
                 "Is it a code for 'missing', or in the wrong unit?",
             )
         return z

@@ -143,12 +143,12 @@ class SPIBB:
 
 def _keep(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:
     """The greedy step of Π_b: all probability of free actions goes to the best of them."""
-    kept = np.where(free, 0.0, pi_b)
+    fixed = np.where(free, 0.0, pi_b)
     spare = np.where(free, pi_b, 0.0).sum(axis=1)
     states = np.arange(len(pi_b))
 
     def step(Q: Floats) -> Floats:
-        pi = kept.copy()
+        pi = fixed.copy()
         pi[states, lowest_best(Q, free, 0.0)] += spare  # no free action: 0 is added
         return pi
 

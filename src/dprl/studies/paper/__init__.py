@@ -3,34 +3,111 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dprl.errors import ParameterError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dprl.logs.log import Log
+    from dprl.policies._protocol import DeferringPolicy
     from dprl.studies.harness import Experiment
 
-__all__ = ["NAMES", "experiment"]
-
-NAMES = {
-    "forest": "forest",
-    "risky-arms": "risky_arms",
-    "gridworld": "gridworld",
-    "behavior": "behavior",
-    "bounds": "bounds",
-    "coverage": "coverage",
-    "icu-sepsis": "icu_sepsis",
-    "intervals": "intervals",
-    "contrasts": "contrasts",
-}
-"""Experiment → module."""
+__all__ = ["ALL", "EXPERIMENTS", "Entry", "entry", "experiment", "names", "reviewed"]
 
 
-def experiment(name: str) -> Experiment:
-    """The experiment of this name."""
-    if name not in NAMES:
+@dataclass(frozen=True)
+class Entry:
+    """What the table of experiments says about one of them.
+
+    Attributes:
+        module: The module of this package that defines it.
+        shows: What it shows, in one line.
+        needs: The option without which it cannot run, in words; `all` leaves such experiments out.
+            Default: none.
+        maker: The function of the module that makes the experiment. Default: it is `EXPERIMENT`.
+        options: The arguments of that function.
+        review: Title of the review report that goes with the results. Default: there is none.
+    """
+
+    module: str
+    shows: str
+    needs: str = ""
+    maker: str = ""
+    options: tuple[str, ...] = ()
+    review: str = ""
+
+
+EXPERIMENTS = {
+    "forest": Entry("forest", "The better first choice, where counts by state spread thin."),
+    "risky-arms": Entry("risky_arms", "Who is fooled by arms that only look good by luck."),
+    "gridworld": Entry("gridworld", "Who finds the cells where an expert is careless."),
+    "behavior": Entry("behavior", "What SPIBB loses when the behaviour must be estimated."),
+    "bounds": Entry("bounds", "Which of the published guarantees says anything at all."),
+    "coverage": Entry("coverage", "How often certificates hold, and what they are worth."),
+    "icu-sepsis": Entry("icu_sepsis", "Who beats an expert nearly as good as the data allow."),
+    "intervals": Entry("intervals", "How often the intervals of an evaluation hold the truth."),
+    "contrasts": Entry("contrasts", "How often the interval beside a suggestion holds the truth."),
+    "hypotension": Entry(
+        "hypotension", "What changes in intensive care, and whether for the better.",
+        needs="--tables", maker="on_tables", options=("tables", "folder", "progress"),
+        review="Hypotension in intensive care: what would change",
+    ),
+    "atari": Entry(
+        "atari", "Who plays better than the mixture that played the logged games.",
+        needs="--experts, unless --quick", maker="on_games",
+        options=("games", "experts", "folder", "quick", "seed", "progress"),
+    ),
+}  # fmt: skip
+"""Experiment → its entry. The command line's help, its error message and `all` are made of this."""
+
+ALL = "all"
+"""The word for all experiments that need nothing more."""
+
+
+def names() -> list[str]:
+    """The experiments that `all` stands for."""
+    return [name for name, listed in EXPERIMENTS.items() if not listed.needs]
+
+
+def entry(name: str) -> Entry:
+    """What the table says about the experiment of this name; a `ParameterError` for others."""
+    if name not in EXPERIMENTS:
         raise ParameterError(
-            f"there is no experiment {name!r}.", do=f"Experiments: {', '.join(NAMES)}, all."
+            f"there is no experiment {name!r}.",
+            do=f"Experiments: {', '.join(EXPERIMENTS)}, {ALL}.",
         )
-    found: Experiment = importlib.import_module(f"dprl.studies.paper.{NAMES[name]}").EXPERIMENT
-    return found
+    return EXPERIMENTS[name]
+
+
+def experiment(name: str, **options: Any) -> Experiment:
+    """The experiment of this name.
+
+    Args:
+        name: A name in `EXPERIMENTS`.
+        **options: What experiments with a `maker` take, such as a folder of tables; each gets those
+            of its entry, and the others get none.
+    """
+    listed = entry(name)
+    module = importlib.import_module(f"{__name__}.{listed.module}")
+    made: Experiment = (
+        getattr(module, listed.maker)(**{key: options[key] for key in listed.options})
+        if listed.maker
+        else module.EXPERIMENT
+    )
+    return made
+
+
+def reviewed(name: str, folder: Path, seed: int) -> tuple[DeferringPolicy, Log]:
+    """The policy and the held-out log of an experiment's review report.
+
+    Args:
+        name: An experiment whose entry has a `review`.
+        folder: The folder of its results.
+        seed: The seed it ran with.
+    """
+    module = importlib.import_module(f"{__name__}.{entry(name).module}")
+    policy, held_out = module.reviewed(folder, seed)
+    return policy, held_out

@@ -1,0 +1,33 @@
+"""`dprl changes`: the decisions a policy would change."""
+
+from __future__ import annotations
+
+from dprl.apps.cli._app import command
+from dprl.apps.cli.console import show
+from dprl.apps.cli.options import Cases, Json
+
+__all__ = ["changes"]
+
+
+@command
+def changes(
+    policy: str, /, *, confirmations: bool = False, cases: Cases = False, json: Json = False
+) -> int:
+    """List the decisions a policy would change, the largest difference first.
+
+    Args:
+        policy: A policy file.
+        confirmations: List instead the states where it suggests the usual action.
+    """
+    from dprl.policies._load import deferring
+
+    fitted = deferring(policy)
+    listed = fitted.confirmations if confirmations else fitted.changes
+    table = listed(cases=cases)
+    proved = fitted.certificate
+    if json:
+        facts = None if proved is None else proved.to_dict()
+        show({"rows": table.to_dicts(), "certificate": facts}, json)
+        return 0
+    show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)
+    return 0

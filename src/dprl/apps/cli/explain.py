@@ -1,0 +1,48 @@
+"""`dprl explain`: why a policy answers as it does in one state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprl.apps.cli._app import command
+from dprl.apps.cli.console import show
+from dprl.apps.cli.options import Cases, Json, numbers, whole
+from dprl.errors import ParameterError
+
+__all__ = ["explain"]
+
+
+@command
+def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = False) -> int:
+    """Say why a policy answers as it does in one state.
+
+    Args:
+        policy: A policy file.
+        state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
+    """
+    from dprl.policies._load import deferring
+
+    fitted = deferring(policy)
+    label: Any = state
+    names = fitted.space.feature_names
+    if names:
+        label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
+        for name in label:
+            if name not in names:
+                raise ParameterError(
+                    f"{name!r} is no feature of this policy.",
+                    do=f"Features: {', '.join(names)}.",
+                )
+    elif fitted.states and not isinstance(fitted.states[0], str):
+        by_text = {str(s).lower(): s for s in fitted.states}
+        try:
+            label = by_text[state.lower()] if state.lower() in by_text else whole(state)
+        except ValueError:
+            what = "true or false" if isinstance(fitted.states[0], bool) else "whole numbers"
+            raise ParameterError(
+                f"this policy's states are {what}; got {state!r}.",
+                do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
+            ) from None
+    explanation = fitted.explain(label, cases=cases)
+    show(explanation.to_dict() if json else str(explanation), json)
+    return 0

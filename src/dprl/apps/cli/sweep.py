@@ -1,0 +1,130 @@
+"""`dprl sweep`: several settings, each judged on held-out episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from dprl._core.disk import refuse_overwrite
+from dprl.apps.cli._app import command
+from dprl.apps.cli.console import caution, progress, show, warned
+from dprl.apps.cli.options import (
+    Draws,
+    Json,
+    LearnerOptions,
+    Level,
+    LogOptions,
+    Seed,
+    Values,
+    Wholes,
+)
+from dprl.errors import ParameterError
+
+__all__ = ["sweep"]
+
+
+@command
+def sweep(
+    files: list[str],
+    /,
+    log: LogOptions,
+    learning: LearnerOptions,
+    *,
+    n_min: Annotated[
+        Wholes,
+        Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True, negative=""),
+    ],
+    radius: Annotated[
+        list[float] | None,
+        Parameter(help="For features: values to try.", consume_multiple=True, negative=""),
+    ] = None,
+    valid: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Files of held-out episodes to judge on; by default the files are split.",
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
+    share: Annotated[
+        float, Parameter(help="Without --valid: share of the groups to learn from.")
+    ] = 0.5,
+    estimator: Annotated[
+        str | None, Parameter(help="Estimator to show; default DR, or WPDIS without values.")
+    ] = None,
+    rule: Annotated[
+        Literal["cautious", "lower-end", "bold"] | None,
+        Parameter(help="Pick a setting by this rule, and save its policy."),
+    ] = None,
+    out: Annotated[Path, Parameter(help="File for the picked policy.")] = Path("policy.dprl"),
+    delta: Annotated[
+        float | None,
+        Parameter(help="Also certify every setting; all claims together may fail so often."),
+    ] = None,
+    lowest: Annotated[float | None, Parameter(help="With --delta: the lowest return.")] = None,
+    highest: Annotated[float | None, Parameter(help="With --delta: the highest return.")] = None,
+    figure: Annotated[
+        Path | None, Parameter(help="Figure of the settings: .png, .svg or .pdf.")
+    ] = None,
+    level: Level = 0.95,
+    draws: Draws = 2_000,
+    seed: Seed = 0,
+    values: Values = True,
+    json: Json = False,
+) -> int:
+    """Try several n_min (and radius), and judge each policy on held-out episodes.
+
+    Rules: **cautious** the largest n_min, **lower-end** the largest lower end, **bold** the most
+    steps at which it differs from practice; each only among settings whose interval lies above 0
+    and whose effective sample size where it matters is at least 30. What is picked must be judged
+    on other episodes again: `dprl evaluate` refuses those used here.
+
+    Example: `dprl sweep train.csv --valid valid.csv --episode patient --state stage --action drug
+    --reward score --gamma 0.99 --n-min 10 20 50 --rule cautious`
+
+    Args:
+        files: CSV or Parquet files to learn from, or patterns in quotes.
+    """
+    import dprl
+
+    for path in (out, figure):
+        if path is not None and not path.parent.is_dir():
+            raise ParameterError(
+                f"the folder of {str(path)!r} does not exist.", do="Make it first."
+            )
+    for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
+        refuse_overwrite(path, *files, *(valid or ()))
+    learner = learning.learner(n_min[0] if n_min else 1, radius[0] if radius else None)
+    columns: dict[str, Any] = log.options(radius is not None)
+    with progress() as tell, warned() as cautions:
+        data = dprl.read(files, **columns, progress=tell)
+        learning.check(data, radius)
+        if valid is None:
+            train, held = data.split(share, seed=seed)
+        else:
+            train, held = data, dprl.read(valid, **columns, progress=tell)
+        swept = dprl.sweep(
+            learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
+            draws=draws, seed=seed, values=values, delta=delta,
+            value_range=None if lowest is None or highest is None else (lowest, highest),
+            progress=tell,
+        )  # fmt: skip
+        if figure is not None:
+            swept.plot(figure)
+    picked: dict[str, Any] | None = None
+    if not json:
+        caution(dict.fromkeys(cautions))
+        show(str(swept), as_json=False)
+    if rule is not None:
+        policy = swept.pick(rule)
+        policy.save(out)
+        chosen = {k: v for k, v in policy.provenance["sweep"].items() if k != "sample"}
+        picked = {"policy": str(out), "digest": policy.digest(), **chosen}
+    if json:
+        facts = {**swept.to_dict(), "picked": picked, "warnings": list(dict.fromkeys(cautions))}
+        show(facts, as_json=True)
+    elif picked is not None:
+        show(f"\nPicked {picked['rule']}: {picked['words']}.\n{policy}\nSaved as {out}.", False)
+    return 0

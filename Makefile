@@ -4,19 +4,25 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := .venv/.installed
 
-.PHONY: demo test check coverage format slow deep atari lowest bench docs clean
+# Python keeps what it compiled, whatever the shell says: reading every test anew costs seconds a process.
+test check: export PYTHONDONTWRITEBYTECODE :=
+DOCTESTS := --doctest-modules src/dprl --ignore=src/dprl/studies/atari
+
+.PHONY: demo test check lint coverage format slow deep atari lowest bench docs clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
 
-test: $(STAMP)-dev check
-	@$(BIN)/python -m pytest -n auto --dist worksteal
+test: lint
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(DOCTESTS) tests
 
-check: $(STAMP)-dev
+check: lint
+	@$(BIN)/python -m pytest -n auto $(DOCTESTS) tests/test_layers.py
+
+lint: $(STAMP)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl --ignore=src/dprl/studies/atari tests/test_layers.py
 
 coverage: $(STAMP)-dev
 	@$(BIN)/python -m pytest -n auto --cov --cov-report=term

@@ -1,14 +1,20 @@
-"""The code blocks of README and how-to run as they stand, in order, in an empty folder."""
+"""The code blocks of README and how-to run as they stand, in order, each chain in an empty folder."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import dprl
+from dprl.apps.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -18,30 +24,69 @@ def blocks(name):
     return BLOCK.findall((ROOT / name).read_text())
 
 
-def run(folder, pages):
-    """Shell blocks one by one; Python blocks as one growing program."""
-    program = "import dprl\n"
+def run(folder, code_blocks):
+    """Shell blocks one by one; Python blocks one after the other in one namespace."""
+    names = {"__name__": "__main__", "dprl": dprl}
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     out = ""
-    for page in pages:
-        for language, code in blocks(page):
-            if language == "python":
-                program += code
-                command = [sys.executable, "-c", program]
-            else:
-                command = ["bash", "-euo", "pipefail", "-c", code]
+    for language, code in code_blocks:
+        if language == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(code, code, "exec"), names)
+            out += printed.getvalue()
+        else:
             done = subprocess.run(
-                command, cwd=folder, env=env, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, f"{page}:\n{code}\n{done.stderr}"
+                ["bash", "-euo", "pipefail", "-c", code],
+                cwd=folder, env=env, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{code}\n{done.stderr}"
             out += done.stdout
     return out
 
 
-def test_blocks_run(tmp_path):
-    out = run(tmp_path, ["README.md", "docs/howto.md"])
+def leave_what_the_readme_leaves(folder):
+    """The files that the how-to goes on with, by the README's own commands, in this process."""
+    shell = "".join(code for language, code in blocks("README.md") if language == "bash")
+    settings = re.search(r"<<'TOML'\n(.*?)^TOML$", shell, re.MULTILINE | re.DOTALL)
+    (folder / "dprl.toml").write_text(settings.group(1))
+    for line in shell.splitlines():
+        if line.startswith(("dprl demo", "dprl split", "dprl fit")):
+            with pytest.raises(SystemExit) as caught:
+                main(shlex.split(line)[1:])
+            assert not caught.value.code
+    for left in ("demo/visits.parquet", "policy.dprl"):
+        assert (folder / left).exists()
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def of_tables(block):
+    """Whether a block of the how-to is of the study that begins with tables: a chain of its own."""
+    return re.search(r"\bicu\b", block[1]) is not None
+
+
+def test_blocks_of_the_readme_run(empty):
+    out = run(empty, blocks("README.md"))
     assert "['antibiotics', DEFER]" in out
     assert "12,fever,antibiotics\n14,stable,DEFER" in out
+
+
+def test_blocks_of_the_howto_run(empty):
+    leave_what_the_readme_leaves(empty)
+    run(empty, [block for block in blocks("docs/howto.md") if not of_tables(block)])
+    for left in ("sweep.png", "sweep.parquet", "gated.dprl", "review.html", "public.dprl"):
+        assert (empty / left).exists()
+
+
+def test_blocks_of_the_study_of_tables_run(empty):
+    chain = [block for block in blocks("docs/howto.md") if of_tables(block)]
+    assert [language for language, _ in chain] == ["bash", "python"]
+    run(empty, chain)
+    assert (empty / "splits" / "train.parquet").exists()
 
 
 def test_what_the_readme_shows_is_what_demo_prints(tmp_path):
@@ -73,7 +118,5 @@ def test_tests_named_in_the_paper_table_exist():
 
 
 def test_versions_agree():
-    import dprl
-
     assert f"version: {dprl.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {dprl.__version__}" in (ROOT / "CHANGELOG.md").read_text()

@@ -39,63 +39,74 @@ def inside(z, q, radius):
     return total <= radius * radius
 
 
-def slowly(points, queries, radius, visits, leave_out):
-    """The returns that count, [FIRST or LATER][query][action], by dictionaries."""
-    found = [[[[] for _ in range(A)] for _ in queries] for _ in range(2)]
+def counted(points, queries, radius, visits, leave_out):
+    """The rows that count, [FIRST or LATER][query]: the rule, by sets of rows."""
+    found = [[], []]
     for k, q in enumerate(queries):
-        taken = {}
-        for row in np.flatnonzero(inside(points.z, q, radius)):
-            e, a, G = points.episode[row], points.action[row], points.G[row]
-            if leave_out is not None and e == leave_out[k]:
-                continue
-            if visits == "all" or e not in taken:
-                group = FIRST
-            elif a not in taken[e]:
-                group = LATER
-            else:
-                continue
-            taken.setdefault(e, set()).add(a)
-            found[group][k][a].append(float(G))
+        rows = np.flatnonzero(inside(points.z, q, radius))
+        if leave_out is not None:
+            rows = rows[points.episode[rows] != leave_out[k]]
+        if visits == "all":
+            found[FIRST].append(rows)
+            found[LATER].append(rows[:0])
+            continue
+        episode = points.episode[rows]
+        visited = np.unique(episode, return_index=True)[1]
+        tried = np.unique(episode * A + points.action[rows], return_index=True)[1]
+        found[FIRST].append(rows[visited])
+        found[LATER].append(rows[np.setdiff1d(tried, visited)])
     return found
 
 
-def agree(answer, found, exact_span):
-    """The evidence is that of these returns: counts and means to the last bit."""
-    for k in range(len(answer.states)):
-        every = [G for a in range(A) for G in found[FIRST][k][a]]
-        if every and exact_span:
-            assert answer.span[k].tolist() == [min(every), max(every)]
-        for a in range(A):
-            for moments, values in (
-                (answer.took, found[FIRST][k][a]),
-                (answer.pair, found[FIRST][k][a] + found[LATER][k][a]),
-            ):
-                assert moments.n[k, a] == len(values)
-                if values:
-                    mean = sum(map(Fraction, values)) / len(values)
-                    assert moments.mean[k, a] == float(mean)
-                if len(values) > 1:
-                    assert moments.sd[k, a] == pytest.approx(np.std(values, ddof=1), abs=1e-12)
+def whole_numbers(G):
+    """Whole numbers and their common unit, a power of two: G = numbers / unit, without rounding."""
+    ratios = [value.as_integer_ratio() for value in G.tolist()]
+    unit = max(below for _, below in ratios)
+    return np.array([above * (unit // below) for above, below in ratios], object), unit
+
+
+def agree(answer, points, found, exact_span):
+    """The evidence is that of these rows: counts and means to the last bit."""
+    exact, unit = whole_numbers(points.G)
+    every_row = [np.concatenate(rows) for rows in zip(*found, strict=True)]
+    for k, rows in enumerate(found[FIRST]):
+        if len(rows) and exact_span:
+            every = points.G[rows]
+            assert answer.span[k].tolist() == [every.min(), every.max()]
+    for moments, rows_of in ((answer.took, found[FIRST]), (answer.pair, every_row)):
+        size = np.zeros((len(rows_of), A), int)
+        mean, sd = np.full(size.shape, np.nan), np.full(size.shape, np.nan)
+        for k, rows in enumerate(rows_of):
+            action = points.action[rows]
+            for a in range(A):
+                here = rows[action == a]
+                size[k, a] = len(here)
+                if len(here):
+                    mean[k, a] = exact[here].sum() / (len(here) * unit)  # rounded once
+                if len(here) > 1:
+                    sd[k, a] = np.std(points.G[here], ddof=1)
+        assert np.array_equal(moments.n, size)
+        assert np.array_equal(moments.mean[size > 0], mean[size > 0])
+        assert (np.abs(moments.sd - sd)[size > 1] <= 1e-12).all()
 
 
 def check(z, queries, radius, seed=0):
     here = points(z, seed)
     leave_out = np.random.default_rng(seed).choice([-1, *here.episode], len(queries))
+    engines = [Engine.build(here, A, method) for method in ("tree", "brute")]
     for visits in ("all", "first"):
         for left in (None, leave_out):
             answers = [
-                Engine.build(here, A, method).evidence(
-                    queries, radius, visits=visits, leave_out=left, threads=threads
-                )
-                for method in ("tree", "brute")
+                built.evidence(queries, radius, visits=visits, leave_out=left, threads=threads)
+                for built in engines
                 for threads in (1, 3)
             ]
-            expected = slowly(here, queries, radius, visits, left)
-            agree(answers[0], expected, visits == "first" or left is None)
+            expected = counted(here, queries, radius, visits, left)
+            agree(answers[0], here, expected, visits == "first" or left is None)
             for answer in answers[1:]:
                 assert np.array_equal(answer.words, answers[0].words)
                 assert np.array_equal(answer.span, answers[0].span, equal_nan=True)
-    fast = Engine.build(here, A, "tree")
+    fast = engines[0]
     indptr, rows = fast.neighbors(queries, radius)
     for k, q in enumerate(queries):
         assert np.array_equal(rows[indptr[k] : indptr[k + 1]], np.flatnonzero(inside(z, q, radius)))

@@ -178,6 +178,23 @@ def test_planning_single_decisions_changes_nothing():
     two = DPRLContinuous(plan=True, **settings).fit(log)
     np.testing.assert_allclose(two.worth, one.worth, atol=1e-13)
     assert one.training.choice.tolist() == two.training.choice.tolist()
+    points = Points.of(log, Metric().fit(log), 0.9)
+    pairs = one.training.allowed
+    ahead = segments(log, 0.9, np.flatnonzero(pairs.any(axis=1)))
+    semi = elevate_neighbors(one.returns_engine, points, ahead, pairs, 1.0, True)
+    assert len(semi.R) > 10
+    plan = policy_iteration(semi, semi.R)
+    assert two.worth.tobytes() == ahead.planned(plan.V).tobytes()
+
+
+def test_nothing_is_listed_where_no_decision_leads_to_another(monkeypatch):
+    def listed(*args, **options):
+        raise AssertionError("neighbours were listed for a plan of single decisions")
+
+    monkeypatch.setattr(Engine, "neighbors", listed)
+    log = with_features([[((0.0, 0.0), "ab"[i % 2], float(i))] for i in range(40)], lambda s: s)
+    policy = DPRLContinuous(n_min=3, radius=1.0, gamma=0.9, metric=RAW, plan=True).fit(log)
+    assert policy.act([[0.0, 0.0]]) == ["b"]
 
 
 def test_the_plan_is_a_contraction_by_gamma():

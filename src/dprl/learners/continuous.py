@@ -207,6 +207,8 @@ class DPRLContinuous:
         """float64 (N,): the value of each training point in a plan over many decisions."""
         evidence, pairs = policy.allowed_at(points.z, points.episode)
         ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
+        if (ahead.next < 0).all():  # no decision leads to another: there is nothing to plan
+            return ahead.planned(np.zeros(len(ahead.points)))
         semi = elevate_neighbors(
             policy.returns_engine, points, ahead, pairs, self.radius, self.visits == "first"
         )

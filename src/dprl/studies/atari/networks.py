@@ -282,7 +282,7 @@ class QNetwork:
         Example:
             >>> network = QNetwork.random(3, seed=0)
             >>> network.actions(np.zeros((2, 4, 84, 84), np.uint8))  # doctest: +SKIP
-            array([0, 0])
+            array([1, 1])
         """
         return np.asarray(self.values(seen).argmax(axis=1))
 

@@ -87,8 +87,8 @@ def _told(
 ) -> float:  # fmt: skip
     """What the neighbours' mean return tells of the returns asked, where there are enough."""
     enough = [i for i, rows in enumerate(near) if len(rows) >= (least or ENOUGH)]
-    told = np.array([G[near[i]].mean() for i in enough])
-    wrong = float(((asked[enough] - told) ** 2).sum())
+    votes = np.array([G[near[i]].mean() for i in enough])
+    wrong = float(((asked[enough] - votes) ** 2).sum())
     return _share(wrong, float(((asked[enough] - usual[enough]) ** 2).sum()))
 
 
@@ -129,8 +129,8 @@ def compare_objectives(
         )  # fmt: skip
         points = encoder.points(frames)
         voting, asking = (collection.log(points, part) for part in thirds[1:])
-        found = agreement(voting, asking, k=k, gamma=gamma, seed=seed)
-        rows.append({"objective": objective, **found})
+        numbers = agreement(voting, asking, k=k, gamma=gamma, seed=seed)
+        rows.append({"objective": objective, **numbers})
     return Table(
         {name: [row[name] for row in rows] for name in rows[0]},
         f"{collection.about['game']}: do neighbours agree in value? "

@@ -15,9 +15,6 @@ import pytest
 
 import dprl
 
-NOT_YET = tuple(f"dprl.studies.atari.{m}." for m in ("dqn", "encoding", "objectives", "playing"))
-"""Modules whose docstrings are not complete yet."""
-
 PACKAGES = (
     "dprl", "dprl.logs", "dprl.evidence", "dprl.evidence.neighbors", "dprl.planning", "dprl.envs",
     "dprl.learners", "dprl.baselines", "dprl.policies", "dprl.certificate", "dprl.evaluation",
@@ -35,7 +32,7 @@ def public() -> dict[str, Any]:
             thing = getattr(module, name)
             if inspect.isclass(thing) or inspect.isfunction(thing):
                 named[f"{thing.__module__}.{thing.__qualname__}"] = thing
-    return {k: named[k] for k in sorted(named) if not k.startswith(NOT_YET)}
+    return {k: named[k] for k in sorted(named)}
 
 
 PUBLIC = public()

@@ -48,6 +48,21 @@ def flow(con: Any, rules: Cohort) -> Table:
 
     Returns:
         A table with one row per condition; decisions are None where they are not counted.
+
+    Example:
+        >>> import duckdb
+        >>> from dprl.studies.icu.stays import Cohort
+        >>> con = duckdb.connect()
+        >>> made = con.execute(
+        ...     "CREATE TABLE icustays AS SELECT i AS stay_id, i AS subject_id FROM range(3) t(i);"
+        ...     "CREATE TABLE stays AS SELECT *, 5 AS hours_in_unit, 5 AS n_hours FROM icustays;"
+        ...     "CREATE TABLE pressures AS SELECT stay_id, 8 * stay_id AS low FROM stays;"
+        ...     "CREATE TABLE decisions AS SELECT 1 AS stay_id FROM range(8)"
+        ... )
+        >>> counts = flow(con, Cohort(low_n=7))
+        >>> list(counts["stays"]), list(counts["decisions"])
+        ([3, 3, 3, 2, 2], [None, None, None, 8, 8])
+        >>> con.close()
     """
     all_stays = con.execute("SELECT count(*), count(DISTINCT subject_id) FROM icustays").fetchone()
     low = f"stay_id IN (SELECT stay_id FROM pressures WHERE low >= {rules.low_n})"
@@ -92,6 +107,21 @@ def summary(con: Any) -> dict[str, Any]:
         n_stays, patients and decisions (counts); bolus_hours and vasopressor_hours (shares of the
         decisions with that treatment); mean_reward; rewards_missing (decisions); died and cut
         (stays that end with death within the horizon, and that are cut at the horizon).
+
+    Example:
+        >>> import duckdb
+        >>> con = duckdb.connect()
+        >>> made = con.execute(
+        ...     "SET VARIABLE horizon = 72;"
+        ...     "CREATE TABLE cohort AS SELECT 1 AS stay_id, true AS died, 3 AS n_hours;"
+        ...     "CREATE TABLE decisions AS SELECT 1 AS stay_id, 'death' AS ended FROM range(2);"
+        ...     "CREATE TABLE rewarded AS SELECT 1 AS stay_id, 7 AS subject_id, i AS bolus, "
+        ...     "0 AS vasopressor, 0.5 * i AS reward FROM range(2) t(i)"
+        ... )
+        >>> facts = summary(con)
+        >>> facts["decisions"], facts["bolus_hours"], facts["mean_reward"], facts["died"]
+        (2, 0.5, 0.25, 1)
+        >>> con.close()
     """
     numbers = con.execute(
         "SELECT count(DISTINCT stay_id), count(DISTINCT subject_id), count(*), "
@@ -119,24 +149,39 @@ def notes(con: Any) -> tuple[str, ...]:
 
     Returns:
         The sentences; empty if nothing is unusual.
+
+    Example:
+        >>> import duckdb
+        >>> con = duckdb.connect()
+        >>> made = con.execute(
+        ...     "SET VARIABLE rate_cap = 3;"
+        ...     "CREATE TABLE pressor_rates AS SELECT 'dopamine' AS concept, 'mL' AS unit, "
+        ...     "1.0 AS rate, NULL::DOUBLE AS unit_factor, 0.01 AS equivalent;"
+        ...     "CREATE TABLE rewarded AS SELECT 1.0 AS reward"
+        ... )
+        >>> notes(con)
+        ("1 rows of dopamine have the unit 'mL', which is unknown: left out.",)
+        >>> con.close()
     """
-    notes = []
+    sentences = []
     for concept, unit, n in con.execute(
         "SELECT concept, unit, count(*) FROM pressor_rates WHERE unit_factor IS NULL AND rate > 0 "
         "GROUP BY ALL ORDER BY ALL"
     ).fetchall():
-        notes.append(f"{n:,} rows of {concept} have the unit {unit!r}, which is unknown: left out.")
+        sentences.append(
+            f"{n:,} rows of {concept} have the unit {unit!r}, which is unknown: left out."
+        )
     capped = total(
         con,
         "SELECT count(*) FROM pressor_rates WHERE rate * unit_factor * equivalent > "
         "getvariable('rate_cap')",
     )
     if capped:
-        notes.append(f"{capped:,} vasopressor rates are outliers and count as the cap.")
+        sentences.append(f"{capped:,} vasopressor rates are outliers and count as the cap.")
     blank = total(con, "SELECT count(*) FROM rewarded WHERE reward IS NULL")
     if blank:
-        notes.append(
+        sentences.append(
             f"{blank:,} decisions have no mean pressure charted up to the end of the next hour: "
             "their reward is missing until the training median fills it."
         )
-    return tuple(notes)
+    return tuple(sentences)

@@ -352,6 +352,7 @@ def train_dqn(
     """
     s = settings or DQN()
     check_whole("medium_steps", medium_steps, 1, steps)
+    first_seed("train", seed)  # refuses a wrong seed before anything is made
     state_folder = folder / f"{game}_training"
     state_folder.mkdir(parents=True, exist_ok=True)
     games = make(game, s.copies)

@@ -84,8 +84,7 @@ class Encoder:
         about: Facts by name: the objective, the settings of `encode`, the first and the last loss.
 
     Raises:
-        PolicyError: A weight of a layer, `mean` or `deviation` is missing, has the wrong shape or
-            is not finite.
+        PolicyError: A weight is missing, has the wrong shape or is not finite.
 
     Example:
         >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
@@ -102,7 +101,10 @@ class Encoder:
 
     def __post_init__(self) -> None:
         A = len(np.asarray(self.weights.get("norm.bias", ()))) // SIZE
-        wanted = {**shapes({"e1": 512, "e2": SIZE * A}), "mean": (84, 84), "deviation": ()}
+        wanted = {
+            **shapes({"e1": 512, "e2": SIZE * A}), "norm.weight": (SIZE * A,),
+            "norm.bias": (SIZE * A,), "mean": (84, 84), "deviation": (),
+        }  # fmt: skip
         for name, shape in wanted.items():
             w = self.weights.get(name)
             if w is None or np.shape(w) != shape or not A or not np.isfinite(w).all():

@@ -30,10 +30,6 @@ BELOW_ALL = {"dprl._core.lazy", "dprl._core.version"}
 """What any package may use to say which names it has."""
 VAGUE = {"found", "known", "said", "told"}
 """Names of local variables that do not say what the variable holds."""
-STILL_VAGUE = {"studies"}
-"""Packages whose local variables are not all renamed yet."""
-
-
 def imports(path):
     """The modules of dprl that a file imports, also where only type checkers look."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -87,7 +83,6 @@ def test_local_names_say_what_they_hold():
     vague = {
         f"{path.relative_to(SRC)}:{line} {name}"
         for path in SRC.rglob("*.py")
-        if package_of(path) not in STILL_VAGUE
         for line, name in local_names(path)
         if name in VAGUE
     }

@@ -63,6 +63,14 @@ def test_a_network_that_was_not_kept_is_not_given(tmp_path):
         train_dqn("bars", tmp_path, steps=160, medium_steps=40, **asked)
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, 1 << 17])
+def test_a_wrong_seed_is_refused_before_anything_is_made(tmp_path, seed):
+    with pytest.raises(ParameterError, match="seed must be a whole number"):
+        train_dqn("bars", tmp_path / "new", steps=40, medium_steps=40, seed=seed, settings=TINY,
+                  make=Bars)  # fmt: skip
+    assert not (tmp_path / "new").exists()
+
+
 def remembered(memory, rounds, per_round, rng, folder=None):
     """Play Bars into a memory; what each picture led to."""
     env, true = Bars(n=memory.n), {}

@@ -46,6 +46,16 @@ def test_shape_of_the_representation():
     np.testing.assert_allclose(same.pairs(still), plain.pairs(dark), atol=1e-5)
     with pytest.raises(PolicyError, match="no encoder"):
         Encoder({**weights, "mean": mean[:3], "deviation": np.float32(1)}, {})
+    whole = {**weights, "mean": mean, "deviation": np.float32(1)}
+    for name, wrong in (
+        ("norm.weight", None), ("norm.weight", np.ones(16, np.float32)),
+        ("norm.weight", np.full(48, np.nan, np.float32)),
+        ("norm.bias", np.full(48, np.nan, np.float32)),
+        ("norm.bias", np.zeros(49, np.float32)),
+    ):  # fmt: skip
+        broken = {k: v for k, v in {**whole, name: wrong}.items() if v is not None}
+        with pytest.raises(PolicyError, match=f"no encoder: '{name}'"):
+            Encoder(broken, {})
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -1,6 +1,7 @@
-"""Experiments. Settings (plain data) come in; rows, a table and a figure go out for each.
+"""Experiments that anybody can repeat with one command.
 
-`harness` runs and resumes experiments. `paper` has those of the paper and our own on known
-problems, `icu` is the hypotension study with its simulator and the preparation of MIMIC tables, and
-`atari` is the study of Atari games.
+The settings of an experiment (plain data) come in; its rows, a table and a figure go out. `harness`
+runs experiments and continues those that were interrupted. `paper` holds the experiments of the
+paper and our own, `icu` turns MIMIC tables into logs of treatment decisions and simulates such
+tables, and `atari` plays Atari games and learns from logs of play.
 """

@@ -1,14 +1,18 @@
-"""Running an experiment: tasks in processes, resumable, with the same rows for any worker count.
+"""Run an experiment: many tasks in several processes, which can be interrupted and continued.
 
-An experiment has settings (data), `run(setting)` → rows, a summary and a figure. The rows of each
-task go to a file of its own, named by the content of the task, as soon as they exist. So a run that
-was killed continues where it was (with the same code; with other code it starts again). At the end
-all rows are put together in the order of the settings.
+An experiment is a list of settings (one per task), a function that turns a setting into rows, a
+summary of all rows and a figure. The rows are the same for any number of processes.
 
-    OUT/rows.parquet      every row, with settings and seeds
+When a task is finished, its rows are written to a file of their own, whose name is a digest of the
+task and of the code. So an interrupted run continues with the tasks that are missing; after a
+change of the code it starts again from the beginning. At the end all rows are joined in the order
+of the settings. Files in the folder OUT of an experiment:
+
+    OUT/rows.parquet      all rows, with their settings and seeds
     OUT/summary.csv, .md  the table
-    OUT/figure.png, .svg  the picture
-    OUT/settings.json     what was asked for, and the versions that answered
+    OUT/figure.png, .svg  the figure
+    OUT/settings.json     the settings, and the versions of dprl and numpy that were used
+    OUT/parts/            the rows of each task
 """
 
 from __future__ import annotations
@@ -40,9 +44,22 @@ from dprl.logs._parquet import Row, Rows, read_rows, write_rows
 __all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "reproduce"]
 
 Setting: TypeAlias = dict[str, Any]
+"""One task of an experiment: values that JSON can carry, by name."""
 
 
 def _whole(table: Table) -> Table:
+    """The default of `Experiment.brief`: the summary as it is.
+
+    Args:
+        table: The summary of an experiment.
+
+    Returns:
+        The same table.
+
+    Example:
+        >>> _whole(Table({"n": [1, 2]}))["n"]
+        [1, 2]
+    """
     return table
 
 
@@ -53,11 +70,19 @@ class Experiment:
     Attributes:
         name: Its name on the command line.
         question: The question it answers, in one sentence.
-        settings: (quick, seed) → the tasks; each is data that JSON can carry, with its seeds.
-        run: A task → its rows; the rows depend on the task alone.
-        summary: Rows → the table that people read.
-        figure: Rows → a matplotlib figure.
-        brief: Summary → a table that fits on a screen. Default: the summary itself.
+        settings: A function (quick, seed) → settings, one per task. Each is a dict of values that
+            JSON can carry, and holds the seeds of its task.
+        run: A function setting → rows of this task. The rows must depend on the setting alone.
+        summary: A function rows → the table that people read.
+        figure: A function rows → a matplotlib figure.
+        brief: A function summary → a table that fits on a screen. Default: the summary itself.
+
+    Example:
+        >>> from dprl.studies.paper import experiment
+        >>> experiment("forest").question
+        'Who finds the better first choice, and who is misled on the way?'
+        >>> experiment("forest").settings(True, 0)[0]
+        {'n': 50, 'seed': 0, 'first': 0, 'last': 25}
     """
 
     name: str
@@ -71,7 +96,21 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Result:
-    """Where an experiment's files are, and its table."""
+    """The table of an experiment that was run, and the files that were written.
+
+    Attributes:
+        name: Name of the experiment.
+        folder: Folder that holds its files.
+        rows: Number of rows of all tasks together.
+        summary: The table that people read.
+        files: Paths of the files written: rows, summary, settings and figure.
+
+    Example:
+        >>> folder = Path("results")
+        >>> result = Result("forest", folder, 300, Table({"n": [50]}), (folder / "rows.parquet",))
+        >>> result.rows
+        300
+    """
 
     name: str
     folder: Path
@@ -88,7 +127,7 @@ RESULTS = (
 
 @functools.cache
 def _code() -> str:
-    """A digest of this package's source: a run is not continued with other code."""
+    """SHA-256 of the source of dprl, so that a run is not continued with other code."""
     home = Path(__file__).parent.parent
     total = hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
@@ -98,9 +137,9 @@ def _code() -> str:
 
 
 def _task_name(experiment: Experiment, setting: Setting) -> str:
-    """A name that changes with anything that could change the rows."""
-    words = json.dumps([experiment.name, _code(), np.__version__, setting], sort_keys=True)
-    return hashlib.sha256(words.encode()).hexdigest()[:24]
+    """A digest of all that could change the rows of a task: setting, code, version of numpy."""
+    text = json.dumps([experiment.name, _code(), np.__version__, setting], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _readable(path: Path) -> bool:
@@ -117,7 +156,7 @@ def _readable(path: Path) -> bool:
 
 
 def _work(experiment: Experiment, setting: Setting, path: Path) -> None:
-    """Run one task, in a worker process."""
+    """Run one task and write its rows to this path; called in a worker process."""
     write_rows(experiment.run(setting), path)
 
 
@@ -135,10 +174,32 @@ def reproduce(
     Args:
         experiment: The experiment.
         folder: Folder for its files; tasks that were finished there before are not run again.
-        quick: Whether to run a small version, which takes about a minute.
-        seed: Seed of everything random.
-        workers: Number of processes. Default: the number of cores. The rows do not depend on it.
-        progress: Called with the name of the stage and the share of it that is done.
+        quick: Whether to run a small version, which takes about a minute. Default False.
+        seed: Seed of everything random, a whole number from 0. Default 0.
+        workers: Number of processes, at least 1; the rows do not depend on it. Default None: the
+            number of cores.
+        progress: Called with the name of the experiment and the share of its tasks that is done.
+            Default None.
+
+    Returns:
+        The table, and the files that were written.
+
+    Raises:
+        ParameterError: `workers` or `seed` is outside its range.
+        PackageError: matplotlib, which draws the figure, is not installed.
+
+    Example:
+        >>> import matplotlib.figure
+        >>> coins = Experiment(
+        ...     name="coins", question="How often does a fair coin show heads?",
+        ...     settings=lambda quick, seed: [{"tosses": 100, "seed": seed}],
+        ...     run=lambda s: [{"heads": int(np.random.default_rng(s["seed"]).binomial(100, 0.5))}],
+        ...     summary=lambda rows: Table({"heads": rows["heads"].tolist()}),
+        ...     figure=lambda rows: matplotlib.figure.Figure(),
+        ... )
+        >>> result = reproduce(coins, Path("coins"), workers=1)
+        >>> result.rows, result.summary["heads"]
+        (1, [51])
     """
     if workers is not None:
         check_whole("workers", workers, 1)
@@ -150,9 +211,9 @@ def reproduce(
     parts.mkdir(parents=True, exist_ok=True)
     files = [parts / f"{_task_name(experiment, s)}.parquet" for s in settings]
     todo = [(s, f) for s, f in zip(settings, files, strict=True) if not _readable(f)]
-    say = progress or (lambda stage, share: None)
-    say(experiment.name, 1 - len(todo) / len(settings))
-    _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), say)
+    report = progress or (lambda stage, share: None)
+    report(experiment.name, 1 - len(todo) / len(settings))
+    _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), report)
 
     rows = read_rows(files)
     table = experiment.summary(rows)
@@ -161,7 +222,7 @@ def reproduce(
 
 
 def _go_with_parent() -> None:
-    """End this worker at once when its parent is killed; else it would wait for work for ever.
+    """Make this worker process end when its parent is killed; else it would wait for ever.
 
     Ctrl-C reaches all processes of a terminal: the workers ignore it, and the parent ends them.
     """
@@ -181,14 +242,19 @@ def _run_all(
     todo: list[tuple[Setting, Path]],
     workers: int,
     total: int,
-    say: Progress,
+    report: Progress,
 ) -> None:
+    """Run the tasks that are missing, in this process or in `workers` new ones.
+
+    `todo` holds the setting and the file of each missing task; `total` is the number of all tasks,
+    of which `report` is told the share that is done.
+    """
     done = total - len(todo)
     if workers == 1 or len(todo) <= 1:
         for setting, path in todo:
             _work(experiment, setting, path)
             done += 1
-            say(experiment.name, done / total)
+            report(experiment.name, done / total)
         return
     # Fresh processes: a fork would inherit the threads and locks of this one.
     context = multiprocessing.get_context("spawn")
@@ -201,7 +267,7 @@ def _run_all(
             for job in as_completed(jobs):
                 job.result()
                 done += 1
-                say(experiment.name, done / total)
+                report(experiment.name, done / total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             # Running tasks may take minutes; their files are complete or absent: no need to wait.
@@ -218,6 +284,7 @@ def _write(
     table: Table,
     asked: Mapping[str, Any],
 ) -> tuple[Path, ...]:
+    """Write all files of an experiment; `asked` goes to settings.json. Returns the paths."""
     paths = tuple(folder / name for name in RESULTS)
     columns = list(rows)
     write_rows(
@@ -237,11 +304,13 @@ def _write(
 
 
 def _write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8; the old file stays until the new one is complete."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def _csv(table: Table) -> str:
+    """The table as comma-separated text, with a line of column names."""
     import csv
     import io
 

@@ -1,4 +1,11 @@
-"""The Atari study: games, networks, logged play, a learned representation (extra `atari`)."""
+"""The Atari study: learn policies from logs of play, and play with them.
+
+The name of a game comes in. `train_dqn` trains an expert and a medium player, `collect` logs how a
+mixture of both plays, and `encode` learns a representation of the screen, with which the collection
+becomes a `Log` of features. A policy learned from that log goes out as a player (`Represented`)
+whose games `play` and `Judge` score. Games need the package ale-py and networks need torch (extra
+`atari`); both are imported when they are first used.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +56,7 @@ _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: neither torch nor the emulator is loaded before."""
+    """Import a public name when it is first used."""
     if name not in _WHERE:
         raise AttributeError(f"module 'dprl.studies.atari' has no attribute {name!r}")
     return getattr(importlib.import_module(f"dprl.studies.atari.{_WHERE[name]}"), name)

@@ -1,15 +1,16 @@
-r"""How near is near, and the control without which a win means nothing.
+r"""The rule for the radius, and a control that shows how much of a gain is due to counting alone.
 
-Radius, from the learners' log and without a look at returns:
+The radius is chosen from the learners' log, without looking at returns:
 
     radius = median over states of the distance to the 30th nearest state of other games
 
-so that half of the states have 30 neighbours, five for each of six actions. The paper's 1e-4 and
-1e-3 are reported beside it.
+So half of the states have 30 neighbours, five for each of six actions. The study also reports the
+paper's radii, 1e-4 and 1e-3.
 
-`MostFrequent` has DPRL's neighbours and threshold and ignores what came of actions: it says what
-was mostly done nearby, if that was done n_min times, else DEFER. What DPRL gains beyond it is due
-to its advantage test; the rest is the majority vote of a mixture of players.
+`MostFrequent` has the same neighbours and threshold as DPRL and ignores the returns: it takes the
+most frequent action of the neighbours if at least n_min of them took it, else it defers. What DPRL
+gains beyond it is due to the comparison of returns; the rest is due to the majority vote among the
+actions of the mixture of players.
 """
 
 from __future__ import annotations
@@ -31,11 +32,32 @@ __all__ = ["Majority", "MostFrequent", "choose_radius", "never_speaks"]
 
 
 ENOUGH, LOOKED = 30, 500
-"""Neighbours wanted, and states at which they are sought."""
+"""Number of neighbours wanted, and number of states at which they are counted."""
 
 
 def choose_radius(log: Log, enough: int = ENOUGH) -> float:
-    """The median distance to the `enough`-th nearest state of other games."""
+    """The median distance of a state to the `enough`-th nearest state of other games.
+
+    Args:
+        log: A log whose states are features and whose groups are games.
+        enough: Number of neighbours that half of the states shall have, at least 1. Default 30.
+
+    Returns:
+        The radius, in the unit of the features.
+
+    Raises:
+        LogError: States are labels, or no state has so many states of other games.
+        ParameterError: `enough` is below 1.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[0, 0, 1, 1], time=[0, 1, 0, 1], state=[[0.0], [1.0], [3.0], [4.0]],
+        ...     action=["a", "b", "a", "b"], reward=[0, 1, 0, 1],
+        ... )
+        >>> choose_radius(log, enough=1)
+        2.5
+    """
     check_whole("enough", enough, 1)
     x, game = _states(log), np.repeat(log.group, log.lengths)
     reach = []
@@ -50,30 +72,55 @@ def choose_radius(log: Log, enough: int = ENOUGH) -> float:
 
 
 def _states(log: Log) -> NDArray[np.float64]:
+    """The features of a log, (N, d); refuses a log of labels."""
     if log.features is None:
         raise LogError("a radius needs states of features.")
     return log.features
 
 
 def never_speaks(policy: NeighborPolicy) -> bool:
-    """Whether no state whatever can have n_min neighbours of one action.
+    """Whether a policy defers everywhere, since no state can have n_min neighbours of one action.
 
-    If the ball of radius r around some state holds them, the ball of radius 2r around each of them
-    does: so it is enough to look at the training points.
+    If a state has n_min such neighbours within radius r, each of them has all of them within radius
+    2r. So it is enough to count neighbours within 2r of the training points.
+
+    Args:
+        policy: A policy that `DPRLContinuous` learned.
+
+    Returns:
+        True if the policy defers at every possible state; False if that is not certain.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[0, 0, 1, 1], time=[0, 1, 0, 1], state=[[0.0], [1.0], [3.0], [4.0]],
+        ...     action=["a", "b", "a", "b"], reward=[0, 1, 0, 1],
+        ... )
+        >>> never_speaks(dprl.DPRLContinuous(n_min=3, radius=0.1, gamma=1.0).fit(log))
+        True
     """
     around = 2 * float(policy.parameters["radius"]) * (1 + 1e-9)
-    known = policy.returns_engine.evidence(policy.z, around, visits=policy.visits)
-    return bool(known.n_pair.max() < policy.n_min)
+    counted = policy.returns_engine.evidence(policy.z, around, visits=policy.visits)
+    return bool(counted.n_pair.max() < policy.n_min)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MostFrequent:
-    """The count-only control.
+    """A learner that counts the actions of neighbours and ignores their returns.
 
     Attributes:
-        n_min: Neighbours an action needs.
-        radius: How far they may be.
-        visits: "first" counts trajectories, "all" every neighbour.
+        n_min: Number of neighbours that must have taken an action.
+        radius: Largest distance of a neighbour, in the unit of the features.
+        visits: "all" (default) counts every neighbour; "first" counts groups (games).
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[0, 1, 2], time=[0, 0, 0], state=[[0.0], [0.1], [5.0]],
+        ...     action=["a", "a", "b"], reward=[0, 1, 0],
+        ... )
+        >>> MostFrequent(n_min=2, radius=1.0).fit(log).choices(np.array([[0.0], [5.0]]))
+        array([ 0, -1])
     """
 
     n_min: float
@@ -81,7 +128,23 @@ class MostFrequent:
     visits: Literal["first", "all"] = "all"
 
     def fit(self, log: Log) -> Majority:
-        """The neighbours of this log."""
+        """Prepare the neighbours of a log.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[0, 1, 2], time=[0, 0, 0], state=[[0.0], [0.1], [5.0]],
+            ...     action=["a", "a", "b"], reward=[0, 1, 0],
+            ... )
+            >>> MostFrequent(n_min=1, radius=1.0).fit(log).choices(np.array([[5.0]]))
+            array([1])
+        """
         near = DPRLContinuous(
             n_min=self.n_min, radius=self.radius, gamma=1.0, metric=Metric(scale="none"),
             visits=self.visits, contrast=False, plan=False, cut="terminal",
@@ -91,16 +154,41 @@ class MostFrequent:
 
 @dataclass(frozen=True, eq=False)
 class Majority:
-    """What was mostly done nearby.
+    """The policy of `MostFrequent`: the most frequent action among the neighbours.
 
     Attributes:
-        near: The policy whose neighbours are counted; what came of them is not looked at.
+        near: The policy whose neighbours and n_min are used; its returns are not.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.from_arrays(
+        ...     episode=[0, 1, 2], time=[0, 0, 0], state=[[0.0], [0.1], [5.0]],
+        ...     action=["a", "a", "b"], reward=[0, 1, 0],
+        ... )
+        >>> MostFrequent(n_min=2, radius=1.0).fit(log).near.n_min
+        2.0
     """
 
     near: NeighborPolicy
 
     def choices(self, x: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The action for each state (k, d), the lowest of equals; -1 for DEFER."""
-        known, _ = self.near.allowed_at(np.asarray(x, np.float64), None)
-        n = known.n_pair
+        """The most frequent action near each state.
+
+        Args:
+            x: float64 (k, d), the states.
+
+        Returns:
+            int64 (k,), the action (the lowest among equals), or -1 for DEFER.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[0, 1, 2], time=[0, 0, 0], state=[[0.0], [0.1], [5.0]],
+            ...     action=["a", "a", "b"], reward=[0, 1, 0],
+            ... )
+            >>> MostFrequent(n_min=2, radius=1.0).fit(log).choices(np.array([[0.0]]))
+            array([0])
+        """
+        counted, _ = self.near.allowed_at(np.asarray(x, np.float64), None)
+        n = counted.n_pair
         return np.where(n.max(axis=1) >= self.near.n_min, n.argmax(axis=1), -1)

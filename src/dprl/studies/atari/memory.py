@@ -1,10 +1,11 @@
-r"""What a network in training has seen: a ring of the last steps of n copies of a game.
+r"""The replay memory of a network in training: the last steps of n copies of a game, in a ring.
 
-Each picture is kept once, on the device that learns; what else is known of a step (its action, its
-reward, how far the game had come) stays with the processor, which draws. A transition is five
-pictures in a row: four that were seen, four that were seen after.
+Each frame is kept once, on the device that learns. Actions, rewards and the age of the game are in
+the main memory, where transitions are drawn. A transition is five frames in a row: the first four
+are the picture before the action, the last four the picture after it.
 
-On disk a round is a file, written once, for as long as the ring holds any of it.
+On disk each round of training is one file. It is written once and removed when the ring holds none
+of its steps any more.
 """
 
 from __future__ import annotations
@@ -24,10 +25,23 @@ __all__ = ["Memory"]
 
 STACK, SIDE = 4, 84
 FACTS = ("age", "action", "reward", "ended", "whole")
+"""What is kept of a step beside its frame."""
 
 
 class Memory:
-    """The last `length` steps of n copies."""
+    """The last steps of n copies of a game (needs torch).
+
+    Args:
+        length: Number of steps kept of each copy.
+        n: Number of copies.
+        device: Where the frames are: "cpu" (default) or "cuda".
+
+    Example:
+        >>> memory = Memory(100, 2)  # doctest: +SKIP
+        >>> memory.begin(np.zeros((2, 4, 84, 84), np.uint8))  # doctest: +SKIP
+        >>> memory.count  # doctest: +SKIP
+        1
+    """
 
     def __init__(self, length: int, n: int, device: str = "cpu") -> None:
         self.torch, self.device = optional("torch", "torch"), device
@@ -43,28 +57,51 @@ class Memory:
         self.whole = np.zeros((length, n), bool)  # what it led to is in the next slot
 
     def begin(self, seen: NDArray[np.uint8]) -> None:
-        """New games: nothing leads from the last slot to this one."""
+        """Add the first pictures of new games; no transition leads to them.
+
+        Args:
+            seen: uint8 (n, 4, 84, 84), the first picture of each copy.
+        """
         self._put(seen, np.ones(self.n, bool))
 
     def add(self, action: Any, reward: Any, ended: Any, began: Any, seen: Any) -> None:
-        """What was done in the last slot, and what it led to."""
+        """Add one step of each copy.
+
+        Args:
+            action: Whole numbers (n,), the actions taken.
+            reward: Numbers (n,), the rewards; their signs are kept.
+            ended: bool (n,), whether a life or the game ended.
+            began: bool (n,), whether a new game began instead: then it is no transition.
+            seen: uint8 (n, 4, 84, 84), the pictures after the step.
+        """
         here = (self.count - 1) % self.length
         self.action[here], self.reward[here] = action, np.sign(reward)
         self.ended[here], self.whole[here] = ended, ~began
         self._put(seen, began)
 
     def _put(self, seen: NDArray[np.uint8], new: NDArray[np.bool_]) -> None:
+        """Write the newest frames to the next slot; `new` marks copies in which a game began."""
         here, before = self.count % self.length, (self.count - 1) % self.length
-        self.pixels[here] = self._there(seen[:, -1])
+        self.pixels[here] = self._tensor(seen[:, -1])
         self.age[here] = np.where(new, 0, self.age[before] + 1)
         self.whole[here] = False
         self.count += 1
 
-    def _there(self, values: NDArray[Any]) -> Any:
+    def _tensor(self, values: NDArray[Any]) -> Any:
+        """The values as a tensor on the device."""
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
     def draw(self, rng: np.random.Generator, k: int) -> tuple[Any, Any, Any, Any]:
-        """k transitions: pictures (k, 5, 84, 84), action, reward, ended."""
+        """Draw transitions at random, with replacement.
+
+        Args:
+            rng: The random generator.
+            k: Number of transitions.
+
+        Returns:
+            Tensors: frames (k, 5, 84, 84), actions (k,), signs of rewards (k,), and 1 where a life
+            or game ended, else 0 (k,).
+        """
         low, slots, copies = max(0, self.count - self.length + STACK), [], []
         need = k
         while need:  # begun games and the newest slot are no transitions
@@ -78,35 +115,43 @@ class Memory:
         here = t % self.length
         back = np.arange(STACK - 1, -2, -1)  # 3 pictures ago .. the next one
         at = (t[:, None] - back) % self.length * self.n + i[:, None]
-        known = self.age[here, i][:, None] >= back  # before a game began all is black
+        in_game = self.age[here, i][:, None] >= back  # before a game began all is black
         flat = self.pixels.view(self.length * self.n, -1)
-        pictures = flat[self._there(at.ravel())].view(k, STACK + 1, SIDE, SIDE)
-        pictures *= self._there(known[:, :, None, None])
+        pictures = flat[self._tensor(at.ravel())].view(k, STACK + 1, SIDE, SIDE)
+        pictures *= self._tensor(in_game[:, :, None, None])
         return (
-            pictures, self._there(self.action[here, i]), self._there(self.reward[here, i]),
-            self._there(self.ended[here, i]),
+            pictures, self._tensor(self.action[here, i]), self._tensor(self.reward[here, i]),
+            self._tensor(self.ended[here, i]),
         )  # fmt: skip
 
     # -- kept on disk ------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
-        """Write what came since the last time."""
+        """Write the steps since the last call to a new file in the folder."""
         first = max(self.written, self.count - self.length)
         at = np.arange(first, self.count) % self.length
         arrays = {name: getattr(self, name)[at] for name in FACTS}
-        pixels = self.pixels[self._there(at)].cpu().numpy()
+        pixels = self.pixels[self._tensor(at)].cpu().numpy()
         write_arrays(folder / f"memory-{first:012}.npz", {**arrays, "pixels": pixels}, {})
         self.written = self.count
 
     def tidy(self, folder: Path) -> None:
-        """Remove what the ring no longer holds."""
+        """Remove the files whose steps the ring no longer holds."""
         files = sorted(folder.glob("memory-*.npz"))
         for path, after in itertools.pairwise(files):
             if _first(after) <= self.count - self.length:
                 path.unlink()
 
     def load(self, folder: Path, count: int) -> None:
-        """What the ring held after `count` slots."""
+        """Read the state of the ring after `count` steps from the files in the folder.
+
+        Args:
+            folder: Folder of the files that `save` wrote.
+            count: Number of steps of each copy that had been added.
+
+        Raises:
+            PolicyError: A file is missing.
+        """
         files = [path for path in sorted(folder.glob("memory-*.npz")) if _first(path) < count]
         reached = max(0, count - self.length)
         for path in files:
@@ -117,7 +162,7 @@ class Memory:
             at = np.arange(_first(path), _first(path) + n) % self.length
             for name in FACTS:
                 getattr(self, name)[at] = arrays[name][:n]
-            self.pixels[self._there(at)] = self._there(arrays["pixels"][:n])
+            self.pixels[self._tensor(at)] = self._tensor(arrays["pixels"][:n])
             reached = max(reached, _first(path) + n)
         if reached < count:
             raise PolicyError(
@@ -129,4 +174,5 @@ class Memory:
 
 
 def _first(path: Path) -> int:
+    """The number of the first step in a file, from its name."""
     return int(path.stem.split("-")[1])

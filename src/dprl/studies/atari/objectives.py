@@ -1,16 +1,17 @@
-r"""Which objective gives neighbours that agree in value?
+r"""Which objective of the encoder gives neighbours that agree in value?
 
-Games are split in three: the encoder is fitted on the first part, the returns that vote come from
-the second, and the third asks. For a state s of the third part, N(s) are the states of the second
-within the radius of `dprl.studies.atari.choose_radius`, taken where there are 5 of them (of the
-same action for a pair), as DPRL would:
+The games are split in three parts. The encoder is fitted on the first; states of the second are the
+neighbours, and their returns predict the returns of states of the third. For a state s of the third
+part, N(s) are the states of the second within the radius of `dprl.studies.atari.choose_radius` (for
+a pair, those with the same action). As in DPRL, s counts only if N(s) has at least 5 states:
 
-    agreement = 1 - ∑ (G(s) - mean of G over N(s))² / ∑ (G(s) - mean of all voting G)²
+    agreement = 1 - ∑ (G(s) - mean of G over N(s))² / ∑ (G(s) - mean of G over the second part)²
 
-1 where neighbours tell a state's return, 0 where they tell no more than the mean of all, below 0
-where they mislead (n neighbours that tell nothing give about -1/n), NaN where all returns are
-equal. Beside it: the share of states and pairs that had enough, and the same with the k nearest
-states however far they are.
+For a pair, the last mean is over states with the same action. The agreement is 1 if the neighbours
+predict each return exactly, 0 if they predict no better than that mean, and below 0 if they predict
+worse (n neighbours that know nothing give about -1/n). It is NaN if all returns are equal. Also
+measured are the share of states and pairs that have 5 neighbours, and the agreement with the k
+nearest states, however far they are.
 """
 
 from __future__ import annotations
@@ -34,11 +35,27 @@ from dprl.studies.atari.encoding import OBJECTIVES, encode
 __all__ = ["agreement", "compare_objectives", "parts_of_games"]
 
 ASKED, ENOUGH = 2_000, 5
-"""States that ask, at most; neighbours that may answer, at least."""
+"""Largest number of states whose return is predicted; smallest number of neighbours for that."""
 
 
 def parts_of_games(n: int, shares: Sequence[float], seed: int) -> list[NDArray[np.bool_]]:
-    """n games in parts of these shares (the last takes the rest), bool (n,) each, none empty."""
+    """Split games at random into parts, none of which is empty.
+
+    Args:
+        n: Number of games.
+        shares: The share of each part; the last part takes the rest.
+        seed: Seed of the split.
+
+    Returns:
+        For each part, bool (n,): whether a game belongs to it.
+
+    Raises:
+        LogError: There are fewer games than parts.
+
+    Example:
+        >>> [int(part.sum()) for part in parts_of_games(10, (0.5, 0.2, 0.3), seed=0)]
+        [5, 2, 3]
+    """
     if n < len(shares):
         raise LogError(f"{n} games cannot be split in {len(shares)} parts.", do="Collect more.")
     order = np.random.default_rng([seed, n]).permutation(n)
@@ -52,7 +69,37 @@ def parts_of_games(n: int, shares: Sequence[float], seed: int) -> list[NDArray[n
 
 
 def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) -> dict[str, float]:
-    """How well neighbours in `voting` tell the returns of states in `asking`."""
+    """How well the returns of neighbours in one log predict the returns of states in another.
+
+    Args:
+        voting: The log that the neighbours come from; its states are features.
+        asking: The log with the states whose returns are predicted, at most 2,000 of them.
+        k: Number of nearest states for the entry "nearest".
+        gamma: Discount of the returns per step.
+        seed: Seed of the choice of states of `asking`. Default 0.
+
+    Returns:
+        state, pair and nearest: the agreement with the neighbours within the radius, with those of
+        the same action, and with the k nearest states. radius: the radius, in the unit of the
+        features. neighbors and games: the median number of neighbours within the radius, and of
+        games they come from. states_with_5 and pairs_with_5: the share of states and pairs that
+        have at least 5 neighbours.
+
+    Raises:
+        LogError: States are labels, or there are too few games to choose a radius.
+
+    Example:
+        >>> import dprl
+        >>> x = np.arange(80.0)
+        >>> voting, asking = (
+        ...     dprl.from_arrays(
+        ...         episode=np.arange(80), state=(x + shift)[:, None], action=["a"] * 80, reward=x
+        ...     )
+        ...     for shift in (0.0, 0.5)
+        ... )
+        >>> round(agreement(voting, asking, k=2, gamma=1.0)["nearest"], 3)
+        1.0
+    """
     from scipy.spatial import cKDTree
 
     voters, askers = np.asarray(voting.features), np.asarray(asking.features)
@@ -69,10 +116,10 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
     of_action = np.array([G[voting.action == a].mean() if (voting.action == a).any() else math.nan
                           for a in range(voting.n_actions)])  # fmt: skip
     return {
-        "state": _told(G, near, asked[some], np.full(len(some), G.mean())),
-        "pair": _told(G, same, asked[some], of_action[asking.action[some]]),
-        "nearest": _told(G, list(nearest.reshape(len(some), -1)), asked[some],
-                         np.full(len(some), G.mean()), 1),
+        "state": _explained(G, near, asked[some], np.full(len(some), G.mean())),
+        "pair": _explained(G, same, asked[some], of_action[asking.action[some]]),
+        "nearest": _explained(G, list(nearest.reshape(len(some), -1)), asked[some],
+                              np.full(len(some), G.mean()), 1),
         "radius": radius,
         "neighbors": float(np.median([len(rows) for rows in near])),
         "games": float(np.median([len(np.unique(game[rows])) for rows in near])),
@@ -81,19 +128,30 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
     }  # fmt: skip
 
 
-def _told(
+def _explained(
     G: NDArray[np.float64], near: list[NDArray[np.int64]], asked: NDArray[np.float64],
     usual: NDArray[np.float64], least: int | None = None,
 ) -> float:  # fmt: skip
-    """What the neighbours' mean return tells of the returns asked, where there are enough."""
+    """The share of the spread of returns that the neighbours' mean return explains.
+
+    Args:
+        G: float64 (N,), the returns of the log that the neighbours come from.
+        near: The neighbours of each of k states, as rows of that log.
+        asked: float64 (k,), the returns of these states.
+        usual: float64 (k,), the predictions without neighbours, which the spread is measured from.
+        least: Number of neighbours that a state needs in order to count. Default None: 5.
+
+    Returns:
+        The share; NaN if the spread is 0.
+    """
     enough = [i for i, rows in enumerate(near) if len(rows) >= (least or ENOUGH)]
-    told = np.array([G[near[i]].mean() for i in enough])
-    wrong = float(((asked[enough] - told) ** 2).sum())
+    votes = np.array([G[near[i]].mean() for i in enough])
+    wrong = float(((asked[enough] - votes) ** 2).sum())
     return _share(wrong, float(((asked[enough] - usual[enough]) ** 2).sum()))
 
 
 def _share(wrong: float, spread: float) -> float:
-    """What is told of a spread; NaN where there is nothing to tell."""
+    """The share of a sum of squares `spread` that is not left in `wrong`; NaN if there is none."""
     return 1 - wrong / spread if spread > 0 else math.nan
 
 
@@ -108,17 +166,39 @@ def compare_objectives(
     progress: Progress | None = None,
     **fitting: Any,
 ) -> Table:
-    """A row an objective: whose neighbours agree in value.
+    """Compare objectives of the encoder: for which of them do neighbours agree in value?
+
+    For each objective an encoder is fitted on a third of the games and measured on the others, as
+    the docstring of the module describes. Needs torch.
 
     Args:
-        collection: What was done, and what came of it.
-        frames: Its pictures.
-        objectives: Which to compare.
-        k: Neighbours that vote, however far.
-        gamma: Discount of the returns.
-        seed: Seed of the split, the encoders and the states that ask.
-        progress: Called with the stage's name and the share of it that is done.
-        fitting: As `encode` takes them.
+        collection: The logged play: actions, rewards and ends.
+        frames: The pictures of the collection.
+        objectives: The objectives to compare. Default: all of `OBJECTIVES`.
+        k: Number of nearest states for the column "nearest". Default 30.
+        gamma: Discount of the returns per step. Default 0.99.
+        seed: Seed of the split, of the encoders and of the choice of states. Default 0.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+        **fitting: Further arguments of `encode`, such as epochs=2.
+
+    Returns:
+        A table with one row per objective: its name, and the numbers of `agreement`.
+
+    Raises:
+        ParameterError: There is no such objective, or `epochs` or `batch` is below 1.
+        LogError: There are fewer than 3 games, or too few to choose a radius.
+        PlanError: The loss of an encoder is not finite.
+        PackageError: torch is not installed.
+
+    Example:
+        >>> from dprl.studies.atari import QNetwork, collect
+        >>> pair = QNetwork.random(6, seed=1), QNetwork.random(6, seed=2)
+        >>> played = collect("pong", *pair, samples=600, copies=6)  # doctest: +SKIP
+        >>> table = compare_objectives(
+        ...     played, played.frames(), objectives=("return",), epochs=1
+        ... )  # doctest: +SKIP
+        >>> table["objective"]  # doctest: +SKIP
+        ['return']
     """
     thirds = parts_of_games(int(collection.games.max()) + 1, (1 / 3, 1 / 3, 1 / 3), seed)
     rows = []
@@ -129,8 +209,8 @@ def compare_objectives(
         )  # fmt: skip
         points = encoder.points(frames)
         voting, asking = (collection.log(points, part) for part in thirds[1:])
-        found = agreement(voting, asking, k=k, gamma=gamma, seed=seed)
-        rows.append({"objective": objective, **found})
+        numbers = agreement(voting, asking, k=k, gamma=gamma, seed=seed)
+        rows.append({"objective": objective, **numbers})
     return Table(
         {name: [row[name] for row in rows] for name in rows[0]},
         f"{collection.about['game']}: do neighbours agree in value? "

@@ -1,13 +1,14 @@
-"""Judging by playing: the first game of each of some copies, with seeds no log was played with.
+"""Evaluating policies by playing, in games that were never logged or trained on.
 
-At every step a policy speaks or defers; deferred steps are played by the behaviour, which takes the
-expert's action with probability .5, else the medium's. With probability .001 any action is taken.
-All chance of step t follows from (seed, t), so policies meet the same chance, and one that never
-speaks plays exactly what the behaviour plays.
+The first game of each of some copies counts. At every step a policy takes an action or defers;
+where it defers, the behaviour acts: it takes the expert's action with probability .5, else the
+medium network's. With probability .001 a random action is taken instead. Everything random in step
+t follows from the seed and t. So all policies meet the same random numbers, and one that always
+defers plays exactly as the behaviour does.
 
-A `Judge` remembers what was seen in games already played. A policy that would have done in all of a
-game what was done there plays that very game: it is asked about the remembered states, and only
-games in which it differs somewhere are played.
+A `Judge` remembers the states of the games it has played. For a new policy it first compares what
+the policy would do at these states with what was done. Where both are the same in all of a game,
+the result of that game is the same too; only the other games are played.
 """
 
 from __future__ import annotations
@@ -40,38 +41,67 @@ __all__ = [
 ]
 
 EPSILON = 0.001
+"""Probability of a random action in a step, by default."""
 
 Ints: TypeAlias = NDArray[np.int64]
 Player: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.float64]], Ints]
-"""(pictures (k, 4, 84, 84), uniform numbers (k,)) → actions (k,); -1 for DEFER."""
+"""A function (pictures, random numbers) → actions, called at every step with the k running games.
+
+Pictures are uint8 (k, 4, 84, 84), random numbers float64 (k,) and uniform in [0, 1), actions int64
+(k,), -1 for DEFER.
+"""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """The behaviour.
+    """The behaviour: at each step one of two networks acts, each with probability .5.
 
     Attributes:
-        expert: Acts with probability .5.
-        medium: Acts otherwise.
+        expert: The network that acts where the random number is below .5.
+        medium: The network that acts otherwise.
+
+    Example:
+        >>> mixture = Mixture(QNetwork.random(6, seed=1), QNetwork.random(6, seed=2))
+        >>> mixture.expert.n_actions
+        6
     """
 
     expert: QNetwork
     medium: QNetwork
 
     def actions(self, seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
-        """What it does, given uniform numbers u (k,)."""
+        """The actions of the mixture; needs torch.
+
+        Args:
+            seen: uint8 (k, 4, 84, 84), the pictures.
+            u: float64 (k,), random numbers, uniform in [0, 1).
+
+        Returns:
+            int64 (k,), the actions.
+
+        Example:
+            >>> mixture = Mixture(QNetwork.random(6, seed=1), QNetwork.random(6, seed=2))
+            >>> seen = np.zeros((2, 4, 84, 84), np.uint8)
+            >>> mixture.actions(seen, np.array([0.2, 0.7])).shape  # doctest: +SKIP
+            (2,)
+        """
         return mixed(self.expert, self.medium, seen, u)
 
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What came of it, a game each.
+    """The results of n games.
 
     Attributes:
-        score: float64 (n,), rewards added up, unclipped.
-        steps: int64 (n,).
-        deferred: int64 (n,), steps left to the behaviour.
-        cut: bool (n,), stopped for its length.
+        score: float64 (n,), the sum of the rewards of each game, as the game gives them.
+        steps: int64 (n,), the number of decisions of each game.
+        deferred: int64 (n,), the number of decisions at which the player deferred.
+        cut: bool (n,), whether the game was stopped because it reached its largest length.
+
+    Example:
+        >>> no = np.array([False])
+        >>> Played(np.array([21.0]), np.array([1_700]), np.array([1_500]), no).score.mean()
+        np.float64(21.0)
     """
 
     score: NDArray[np.float64]
@@ -81,17 +111,47 @@ class Played:
 
 
 def silent(seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
-    """The player that always defers: the behaviour."""
+    """The player that always defers, so that the behaviour plays.
+
+    Args:
+        seen: uint8 (k, 4, 84, 84), the pictures; not used.
+        u: float64 (k,), random numbers; not used.
+
+    Returns:
+        int64 (k,), all -1.
+
+    Example:
+        >>> silent(np.zeros((2, 4, 84, 84), np.uint8), np.zeros(2))
+        array([-1, -1])
+    """
     return np.full(len(seen), -1, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Represented:
-    """A policy over the representation as a player; asked about all copies at once.
+    """A player that acts by a policy over the states that an encoder makes of pictures.
 
     Attributes:
-        policy: With `choices`, `at` or `probabilities`.
-        encoder: Pictures → states.
+        policy: The policy. It has a method `choices(x)` that returns actions (k,), -1 for DEFER, or
+            it is a `Policy` with `at(x)`, or it has `probabilities(x)` that returns (k, A).
+        encoder: The encoder that turns pictures into states.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.studies.atari import MostFrequent
+        >>> from dprl.studies.atari.networks import first_weights
+        >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+        >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+        >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+        >>> weights |= {"mean": mean, "deviation": one[0]}
+        >>> encoder = Encoder(weights, {"objective": "return"})
+        >>> log = dprl.from_arrays(
+        ...     episode=[0, 1], state=[[0.0] * 16, [0.5] * 16], action=[0, 1], reward=[1, 0]
+        ... )
+        >>> policy = MostFrequent(n_min=1, radius=0.1).fit(log)
+        >>> player = Represented(policy, encoder)
+        >>> player.certain
+        True
     """
 
     policy: Any
@@ -99,11 +159,37 @@ class Represented:
 
     @property
     def certain(self) -> bool:
-        """Whether its answers follow from the state alone."""
+        """Whether the answers depend on the state alone, not on random numbers."""
         return hasattr(self.policy, "choices") or not is_drawn(self.policy)
 
     def answers(self, x: NDArray[np.float64], u: NDArray[np.float64]) -> Ints:
-        """Actions (k,) at states x (k, d), -1 for DEFER."""
+        """The actions of the policy at some states.
+
+        Args:
+            x: float64 (k, d), the states.
+            u: float64 (k,), random numbers, uniform in [0, 1), with which a policy that has
+                probabilities draws its actions; other policies do not use them.
+
+        Returns:
+            int64 (k,), the actions, -1 for DEFER.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.studies.atari import MostFrequent
+            >>> from dprl.studies.atari.networks import first_weights
+            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+            >>> weights |= {"mean": mean, "deviation": one[0]}
+            >>> encoder = Encoder(weights, {"objective": "return"})
+            >>> log = dprl.from_arrays(
+            ...     episode=[0, 1], state=[[0.0] * 16, [0.5] * 16], action=[0, 1], reward=[1, 0]
+            ... )
+            >>> policy = MostFrequent(n_min=1, radius=0.1).fit(log)
+            >>> player = Represented(policy, encoder)
+            >>> player.answers(np.array([[0.5] * 16, [0.9] * 16]), np.zeros(2))
+            array([ 1, -1])
+        """
         if hasattr(self.policy, "choices"):
             return np.asarray(self.policy.choices(x), np.int64)
         if not is_drawn(self.policy):
@@ -112,53 +198,98 @@ class Represented:
         return np.asarray((heap < u[:, None] * heap[:, -1:]).sum(axis=1), np.int64)
 
     def __call__(self, seen: NDArray[np.uint8], u: NDArray[np.float64]) -> Ints:
-        """As a Player."""
+        """The actions, int64 (k,), at pictures uint8 (k, 4, 84, 84); -1 for DEFER."""
         return self.answers(self.encoder.states(seen), u)
 
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """What was met and done in n games, one after the other; N steps in all.
+    """All decisions of n games, game after game: N decisions in all.
 
     Attributes:
-        score: float64 (n,).
-        steps: int64 (n,).
-        cut: bool (n,).
-        x: float64 (N, d), states; of no columns if nobody looked.
-        said: int64 (N,), the player's answers, -1 for DEFER.
-        done: int64 (N,), what was done, chance at large left out.
+        score: float64 (n,), the sum of the rewards of each game.
+        steps: int64 (n,), the number of decisions of each game.
+        cut: bool (n,), whether the game was stopped because it reached its largest length.
+        x: float64 (N, d), the states; d = 0 if no encoder was used.
+        answer: int64 (N,), the answers of the player, -1 for DEFER.
+        done: int64 (N,), the action of the player, or of the behaviour where the player deferred.
+            Where a random action was taken instead, it is not shown here.
+
+    Example:
+        >>> one, nothing = np.array([1.0]), np.zeros((3, 0))
+        >>> answer, done = np.array([2, -1, 2]), np.array([2, 0, 2])
+        >>> track = Track(one, np.array([3]), np.array([False]), nothing, answer, done)
+        >>> track.played().deferred
+        array([1])
     """
 
     score: NDArray[np.float64]
     steps: Ints
     cut: NDArray[np.bool_]
     x: NDArray[np.float64]
-    said: Ints
+    answer: Ints
     done: Ints
 
     def rows(self, game: int) -> slice:
-        """Where a game's steps are."""
+        """The decisions of one game.
+
+        Args:
+            game: Number of the game, from 0.
+
+        Returns:
+            A slice into `x`, `answer` and `done`.
+
+        Example:
+            >>> two, nothing = np.array([1.0, 0.0]), np.zeros((3, 0))
+            >>> answer, done = np.array([2, -1, 2]), np.array([2, 0, 2])
+            >>> Track(two, np.array([1, 2]), two > 9, nothing, answer, done).rows(1)
+            slice(1, 3, None)
+        """
         end = int(self.steps[: game + 1].sum())
         return slice(end - int(self.steps[game]), end)
 
     def played(self) -> Played:
-        """The scores."""
-        deferred = [int((self.said[self.rows(i)] < 0).sum()) for i in range(len(self.steps))]
+        """The results of the games.
+
+        Returns:
+            Scores, numbers of decisions and of deferrals, and which games were stopped.
+
+        Example:
+            >>> two, nothing = np.array([1.0, 0.0]), np.zeros((3, 0))
+            >>> answer, done = np.array([2, -1, 2]), np.array([2, 0, 2])
+            >>> Track(two, np.array([1, 2]), two > 9, nothing, answer, done).played().score
+            array([1., 0.])
+        """
+        deferred = [int((self.answer[self.rows(i)] < 0).sum()) for i in range(len(self.steps))]
         return Played(self.score, self.steps, np.array(deferred, np.int64), self.cut)
 
 
 class Judge:
-    """Plays the same games, with the same chance, with one player after the other.
+    """Plays the same games, with the same random numbers, with one player after another.
+
+    Use it in a `with` block, which closes the games at its end. Needs torch, and ale-py unless
+    `make` is given.
 
     Args:
-        mixture: Who acts where a player defers.
-        game: Its name.
-        encoder: Encoder of the states to remember; without it no play is shared, nor with players
-            that have another.
-        episodes: Games, side by side.
-        seed: Seed of the games and of all chance; never that of a collection.
-        epsilon: Probability of an action at random.
-        make: What plays.
+        mixture: The behaviour, which acts where a player defers.
+        game: Name of the game.
+        encoder: Encoder of the states that are remembered. Games are reused only for players with
+            this very encoder. Default None: no game is reused.
+        episodes: Number of games, which are played at the same time, from 1 to 4,096. Default 20.
+        seed: Seed of the games and of everything random, from 0 to 131,071. Games with it differ
+            from those that `collect` and `train_dqn` play, whatever their seeds. Default 0.
+        epsilon: Probability of a random action in a step, between 0 and 1. Default 0.001.
+        make: Function (game, copies) → the games to play in. Default: `Games`, the emulator.
+
+    Raises:
+        ParameterError: There is no such game, or an argument is outside its range.
+        PackageError: ale-py is not installed.
+
+    Example:
+        >>> mixture = Mixture(QNetwork.random(6, seed=1), QNetwork.random(6, seed=2))
+        >>> with Judge(mixture, "pong", episodes=2) as judge:  # doctest: +SKIP
+        ...     judge.track(silent).played().score
+        array([-21., -21.])
     """
 
     def __init__(
@@ -179,50 +310,79 @@ class Judge:
         self.games.close()
 
     def track(self, player: Player, progress: Progress | None = None) -> Track:
-        """What this player does in every game, played where nobody did the same before."""
-        found: dict[int, tuple[Track, Ints]] = {}
-        # Remembered states are those of this judge's encoder: another's would be misread.
-        known = player is silent
+        """All decisions of a player in every game.
+
+        Games in which an earlier player of this judge did the same are reused; the others are
+        played.
+
+        Args:
+            player: The player.
+            progress: Called with the name of the stage and the share of games that are over.
+                Default None.
+
+        Returns:
+            The decisions and scores; `played()` of it sums them up.
+
+        Example:
+            >>> mixture = Mixture(QNetwork.random(6, seed=1), QNetwork.random(6, seed=2))
+            >>> with Judge(mixture, "pong", episodes=2) as judge:  # doctest: +SKIP
+            ...     track = judge.track(silent)
+            >>> len(track.done) == track.steps.sum()  # doctest: +SKIP
+            np.True_
+        """
+        result_of: dict[int, tuple[Track, Ints]] = {}
+        # Remembered states are made by this judge's own encoder; a player with another encoder
+        # would take them for other states.
+        own_states = player is silent
         if isinstance(player, Represented):
-            known = player.encoder is self.encoder
-        if isinstance(player, Represented) and player.certain and known:
+            own_states = player.encoder is self.encoder
+        if isinstance(player, Represented) and player.certain and own_states:
             for track in reversed(self.tracks):
                 for game in range(self.episodes):
-                    if game not in found:
-                        said = _same(player, track, game)
-                        if said is not None:
-                            found[game] = track, said
-        rest = np.array([i for i in range(self.episodes) if i not in found], np.int64)
+                    if game not in result_of:
+                        answer = _same(player, track, game)
+                        if answer is not None:
+                            result_of[game] = track, answer
+        rest = np.array([i for i in range(self.episodes) if i not in result_of], np.int64)
         if len(rest):
             new = self._play(player, rest, progress)
-            found |= {int(i): (new, new.said[new.rows(int(i))]) for i in rest}
-        pick = [(found[i][0], i, found[i][0].rows(i)) for i in range(self.episodes)]
+            result_of |= {int(i): (new, new.answer[new.rows(int(i))]) for i in rest}
+        pick = [(result_of[i][0], i, result_of[i][0].rows(i)) for i in range(self.episodes)]
         whole = Track(
             np.array([t.score[i] for t, i, _ in pick]), np.array([t.steps[i] for t, i, _ in pick]),
             np.array([t.cut[i] for t, i, _ in pick]), np.concatenate([t.x[r] for t, _, r in pick]),
-            np.concatenate([found[i][1] for i in range(self.episodes)]),
+            np.concatenate([result_of[i][1] for i in range(self.episodes)]),
             np.concatenate([t.done[r] for t, _, r in pick]),
         )  # fmt: skip
-        if known and whole.x.shape[1]:
+        if own_states and whole.x.shape[1]:
             self.tracks.append(whole)
         return whole
 
     def _play(self, player: Player, on: Ints, progress: Progress | None) -> Track:
-        """Play these games."""
+        """Play some of the games.
+
+        Args:
+            player: The player.
+            on: int64 (k,), the numbers of the games to play.
+            progress: Called with the name of the stage and the share of games that are over.
+
+        Returns:
+            The decisions of these games; the other games have no decisions in it.
+        """
         n = self.episodes
         score, cut, steps = np.zeros(n), np.zeros(n, bool), np.zeros(n, np.int64)
-        kept: list[tuple[Ints, Any, Ints, Ints]] = []
+        decisions: list[tuple[Ints, Any, Ints, Ints]] = []
         seen, t, asked = self.games.reset(first_seed("judge", self.seed)), 0, len(on)
         while len(on):
             u = chance("judge", self.seed, t).random((4, n))[:, on]
             if isinstance(player, Represented):
                 x = player.encoder.states(seen[on])
-                said = player.answers(x, u[0])
+                answer = player.answers(x, u[0])
             else:
-                said = player(seen[on], u[0])
+                answer = player(seen[on], u[0])
                 look = self.encoder if player is silent else None
                 x = np.zeros((len(on), 0)) if look is None else look.states(seen[on])
-            quiet, done = said < 0, said.copy()
+            quiet, done = answer < 0, answer.copy()
             if quiet.any():
                 done[quiet] = self.mixture.actions(seen[on[quiet]], u[1, quiet])
             action = np.zeros(n, np.int64)
@@ -231,34 +391,44 @@ class Judge:
             moment = self.games.step(action, on)
             live = ~moment.began[on]  # a new game began: the one that counts was over before
             on = on[live]
-            kept.append((on, x[live], said[live], done[live]))
+            decisions.append((on, x[live], answer[live], done[live]))
             score[on] += moment.reward[on]
             cut[on] |= moment.cut[on]
             steps[on] += 1
             seen, t = moment.seen, t + 1
             if progress is not None:
                 progress(f"judging {self.game}", 1 - len(on) / asked)
-        who, x, said, done = (np.concatenate([k[i] for k in kept]) for i in range(4))
+        who, x, answer, done = (np.concatenate([step[i] for step in decisions]) for i in range(4))
         order = np.argsort(who, kind="stable")
-        return Track(score, steps, cut, x[order], said[order], done[order])
+        return Track(score, steps, cut, x[order], answer[order], done[order])
 
 
 GLANCE = 64
+"""Number of decisions of a game that are compared first; a difference there saves the rest."""
 
 
 def _same(player: Represented, track: Track, game: int) -> Ints | None:
-    """The player's answers to a game of a track, if it does there what was done."""
-    where, said = track.rows(game), []
+    """The answers of a player to the states of a game, if it would have done what was done there.
+
+    Args:
+        player: A player whose answers depend on the state alone.
+        track: Games that were played, with states of the player's encoder.
+        game: Number of the game.
+
+    Returns:
+        int64 (number of decisions,), -1 for DEFER; None if the player would have done otherwise.
+    """
+    where, answers = track.rows(game), []
     for part in (slice(where.start, min(where.start + GLANCE, where.stop)),
                  slice(min(where.start + GLANCE, where.stop), where.stop)):  # fmt: skip
         x = track.x[part]
         now = player.answers(x, np.zeros(len(x))) if len(x) else np.zeros(0, np.int64)
         # Where it defers and the track did not, what the mixture would have done is not known.
-        alike = np.where(now < 0, track.said[part] < 0, now == track.done[part])
+        alike = np.where(now < 0, track.answer[part] < 0, now == track.done[part])
         if not alike.all():
             return None
-        said.append(now)
-    return np.concatenate(said)
+        answers.append(now)
+    return np.concatenate(answers)
 
 
 def play(
@@ -272,17 +442,32 @@ def play(
     make: Make = Games,
     progress: Progress | None = None,
 ) -> Played:
-    """Play whole games.
+    """Play whole games with one player; needs torch, and ale-py unless `make` is given.
 
     Args:
-        player: The player that is judged.
+        player: The player that is evaluated: a `Represented` policy, or a function (pictures,
+            random numbers) → actions, -1 for DEFER.
         mixture: The behaviour, which acts where the player defers.
         game: Name of the game.
-        episodes: Number of games, played side by side.
-        seed: Seed of the games and of all chance; never that of a collection.
-        epsilon: Probability of an action at random.
-        make: What plays.
-        progress: Called with the stage's name and the share of games that are over.
+        episodes: Number of games, which are played at the same time, from 1 to 4,096. Default 20.
+        seed: Seed of the games and of everything random, from 0 to 131,071. Games with it differ
+            from those that `collect` and `train_dqn` play, whatever their seeds. Default 0.
+        epsilon: Probability of a random action in a step, between 0 and 1. Default 0.001.
+        make: Function (game, copies) → the games to play in. Default: `Games`, the emulator.
+        progress: Called with the name of the stage and the share of games that are over. Default
+            None.
+
+    Returns:
+        Scores, numbers of decisions and of deferrals, and which games were stopped.
+
+    Raises:
+        ParameterError: There is no such game, or an argument is outside its range.
+        PackageError: torch or ale-py is not installed.
+
+    Example:
+        >>> mixture = Mixture(QNetwork.random(6, seed=1), QNetwork.random(6, seed=2))
+        >>> play(silent, mixture, "pong", episodes=2).score  # doctest: +SKIP
+        array([-21., -21.])
     """
     how: dict[str, Any] = {"episodes": episodes, "seed": seed, "epsilon": epsilon, "make": make}
     with Judge(mixture, game, **how) as judge:

@@ -1,13 +1,16 @@
 """The intensive-care study: from MIMIC tables to logs of hourly treatment decisions.
 
-The whole way, in short::
+A folder of MIMIC-IV or MIMIC-III tables comes in. `build` writes a file of decisions, one per hour
+of a stay; `prepare` splits the patients and makes a `Log` of each part, with 29 features, 16
+actions and the reward of the study. `simulate` writes tables of invented patients in the same
+layout, and `true_value` finds the true value of a policy for them::
 
-dprl.icu.build("mimic-iv", "stays.parquet")
-data = dprl.icu.prepare(dprl.icu.read_stays("stays.parquet"), seed=0)
-learner = dprl.DPRLContinuous(
-    n_min=10, radius=10, gamma=0.99, metric=dprl.icu.metric(), cut="terminal"
-)
-policy = learner.fit(data.train)
+    dprl.icu.build("mimic-iv", "stays.parquet")
+    data = dprl.icu.prepare(dprl.icu.read_stays("stays.parquet"), seed=0)
+    learner = dprl.DPRLContinuous(
+        n_min=10, radius=10, gamma=0.99, metric=dprl.icu.metric(), cut="terminal"
+    )
+    policy = learner.fit(data.train)
 """
 
 from __future__ import annotations

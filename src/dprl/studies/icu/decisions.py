@@ -1,4 +1,4 @@
-"""Stays: the decisions in a file that `build` wrote, of some or all of its patients."""
+"""`Stays`: the decisions of some or all patients in a file that `build` wrote."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Stays:
             >>> import tempfile
             >>> from pathlib import Path
             >>> import dprl
-            >>> kept = tempfile.TemporaryDirectory()
-            >>> folder = Path(kept.name)
+            >>> temporary = tempfile.TemporaryDirectory()
+            >>> folder = Path(temporary.name)
             >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
             >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
             >>> one, other = dprl.icu.read_stays(built.path).split((0.5, 0.5), seed=0)
             >>> one
             Stays: 6 stays of 6 patients · 327 decisions
-            >>> kept.cleanup()
+            >>> temporary.cleanup()
         """
         if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
             raise ParameterError(f"shares must be above 0 and add up to 1; got {tuple(shares)!r}.")
@@ -88,11 +88,26 @@ class Stays:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """A DuckDB connection whose view `decisions` holds these decisions."""
+        """Open a DuckDB connection for queries about these decisions; use it in a `with` block.
+
+        The view `decisions` has one row per decision and the columns of `dprl.icu.dictionary()`,
+        without the levels of the treatments and the reward, which a `Preparation` computes.
+
+        Yields:
+            The connection; it is closed at the end of the block.
+
+        Example:
+            >>> import dprl
+            >>> tables = dprl.icu.simulate("tables", stays=12, seed=0)
+            >>> built = dprl.icu.build("tables", "stays.parquet")
+            >>> with dprl.icu.read_stays("stays.parquet").open() as con:
+            ...     con.execute("SELECT count(*), max(hour) FROM decisions").fetchone()
+            (675, 70)
+        """
         import duckdb
 
-        made = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
-        names = ", ".join(name for name in COLUMNS if name not in made)
+        computed = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
+        names = ", ".join(name for name in COLUMNS if name not in computed)
         with duckdb.connect() as con:
             con.execute("CREATE TABLE chosen AS SELECT unnest($1::BIGINT[]) AS subject_id",
                         [list(self.subjects)])  # fmt: skip
@@ -125,13 +140,13 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
         >>> import tempfile
         >>> from pathlib import Path
         >>> import dprl
-        >>> kept = tempfile.TemporaryDirectory()
-        >>> folder = Path(kept.name)
+        >>> temporary = tempfile.TemporaryDirectory()
+        >>> folder = Path(temporary.name)
         >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
         >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
         >>> dprl.icu.read_stays(built.path)
         Stays: 12 stays of 11 patients · 675 decisions
-        >>> kept.cleanup()
+        >>> temporary.cleanup()
     """
     import duckdb
 
@@ -141,10 +156,10 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
     try:
         with duckdb.connect() as con:
             columns_of_files([str(file)], "parquet", con.execute)  # each column once
-            there = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
-            missing = [name for name in COLUMNS if name not in there]
+            in_file = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
+            missing = [name for name in COLUMNS if name not in in_file]
             if not missing:
-                found = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
+                patients = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
     except duckdb.Error as error:
         raise LogError(f"{str(file)!r} is no Parquet file.", str(error).splitlines()[0]) from error
     if missing:
@@ -153,10 +168,11 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
             f"{', '.join(missing[:6])}.",
             do="Make it with dprl icu build.",
         )
-    return _stays(file, [row[0] for row in found])
+    return _stays(file, [row[0] for row in patients])
 
 
 def _stays(path: Path, subjects: Sequence[int]) -> Stays:
+    """The stays of these patients, with their counts."""
     chosen = Stays(path, tuple(sorted(subjects)), 0, 0)
     with chosen.open() as con:
         n = con.execute("SELECT count(DISTINCT stay_id), count(*) FROM decisions").fetchone()

@@ -27,6 +27,7 @@ WEIGHTS = {
 """Feature → weight: 11 measured features, and 18 derived from what was charted and given."""
 
 FEATURES = tuple(WEIGHTS)
+"""Names of the 29 features, in the order of a log's columns."""
 
 COLUMNS = {
     "stay_id": ("episode", "", "The ICU stay."),
@@ -65,7 +66,7 @@ COLUMNS = {
     "reward": ("reward", "", "Worth of the next hour, 0 to 1; missing: no pressure charted yet."),
     "ended": ("end", "", "'terminal': left the unit or died; 'cut': still there at the horizon."),
 }  # fmt: skip
-"""Column → part, unit, meaning, in the order of the file."""
+"""Column → (part of the log it becomes, unit, meaning), in the order of the file."""
 
 
 def metric() -> Metric:

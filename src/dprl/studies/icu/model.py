@@ -1,7 +1,8 @@
-r"""A small model of hypotension whose best treatment is known, observed the way a ward charts.
+r"""A small model of patients with low blood pressure, for whom the best treatment is known.
 
-A patient is *septic* (vessels too wide; lactate high) or *dry* (too little volume; lactate low).
-Each hour t, with the treatment (bolus level b, vasopressor level v) of the hour before,
+A patient is *septic* (vessels too wide, high lactate) or *dry* (too little fluid, low lactate).
+The mean arterial pressure (MAP, mmHg) in hour t follows from the treatment of the hour before,
+bolus level b and vasopressor level v:
 
     base   from hour 7 moves .02 of the way towards 84 mmHg, plus noise          (shock resolves)
     pool   .75 · pool + fluid(kind, b)                                           (fluid leaks away)
@@ -10,14 +11,15 @@ Each hour t, with the treatment (bolus level b, vasopressor level v) of the hour
     pressor  septic 0, 3, 11, 5     dry 0, -2, -4, -6       (mmHg by level)
     fluid    septic 0, -1, -2, -4   dry 0, 4, 5, -1
 
-so that for a septic patient vasopressor level 2 is best and fluid harms, and for a dry one a bolus
-of level 1 or 2 is best and vasopressors harm. The clinician looks at the last charted pressure and
-at the last vasopressor given, and nearly always starts with too little of it. Low pressure costs
-urine, raises lactate, and below 50 mmHg kills 2 % an hour.
+So for a septic patient vasopressor level 2 is best and fluid harms; for a dry patient a bolus of
+level 1 or 2 is best and vasopressors harm. The simulated clinician looks at the last charted
+pressure and the last vasopressor level, and nearly always starts with too low a level. Low pressure
+reduces urine and raises lactate; below 50 mmHg a patient dies with probability 2 % per hour.
 
-All is played in lockstep for n stays with the same random numbers whatever is done, so that two
-policies meet the same patients. `Chart` keeps what has been charted so far and gives the 29
-features of `dprl.studies.icu` hour by hour: a second, independent way to them (the first is SQL).
+All n stays are played hour by hour at the same time. The random numbers do not depend on the
+treatment, so two policies meet the same patients. `Chart` holds what has been charted so far and
+computes the 29 features of `dprl.studies.icu` hour by hour. It is independent of the SQL that
+computes them from tables, so the two can be compared.
 """
 
 from __future__ import annotations
@@ -37,25 +39,39 @@ __all__ = ["BOLUS_ML", "Chart", "Choose", "Played", "clinician", "play", "reward
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Choose: TypeAlias = Callable[[Floats, Ints, np.random.Generator], Ints]
-"""Features (k, 29) with NaN where never charted, stays (k,), random numbers → actions (k,)."""
+"""A function that treats: (features, stays, random generator) → actions.
+
+Features are float64 (k, 29), with NaN for what was never charted; stays are int64 (k,), their
+numbers; actions are int64 (k,), 4 times the level of bolus plus the level of vasopressor.
+"""
 
 PRESSOR = np.array([[0.0, 3.0, 11.0, 5.0], [0.0, -2.0, -4.0, -6.0]])
 FLUID = np.array([[0.0, -1.0, -2.0, -4.0], [0.0, 4.0, 5.0, -1.0]])
-"""mmHg by kind (septic, dry) and level."""
+"""Effect on the pressure in mmHg, (2, 4): kind of patient (septic, dry), level of treatment."""
 
 RATES = np.array([0.0, 0.08, 0.25, 0.5])
-"""Norepinephrine, mcg/kg/min, by level; each hour's is up to 20 % more or less."""
+"""Norepinephrine in mcg/kg/min by level; the rate of an hour is up to 20 % more or less."""
 
 BOLUS_ML = np.array([0.0, 500.0, 1000.0, 1500.0])
+"""Volume of a bolus in mL, by level."""
+
 MINUTES = (12, 42)
-"""When pressures are charted in an hour; in the first, eight times: the stay is in the cohort."""
+"""Minutes of an hour at which pressures are charted."""
 
 FIRST = (3, 9, 15, 21, 27, 33, 39, 45, 51)
+"""The same in the first hour: more often, so that the stay has enough low pressures."""
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """Something charted for some stays: hour, minute, concept, values (NaN: not for this one)."""
+    """One charted quantity, at the same time in many stays.
+
+    Attributes:
+        hour: Whole hours since the beginning of the stays; -1 is the hour before.
+        minute: Minute of the hour.
+        concept: What is charted, such as "map" or "lactate".
+        value: float64 (n,), in the unit of the concept; NaN for stays in which it is not charted.
+    """
 
     hour: int
     minute: int
@@ -64,7 +80,18 @@ class Event:
 
 
 class Chart:
-    """What has been charted and given so far, for n stays; values last charted, NaN if never."""
+    """What has been charted and given so far in n stays.
+
+    Args:
+        n: Number of stays.
+
+    Example:
+        >>> chart = Chart(1)
+        >>> chart.put(Event(0, 12, "map", np.array([58.0])))
+        >>> chart.turn()
+        >>> float(chart.features()[0, FEATURES.index("map")])
+        58.0
+    """
 
     def __init__(self, n: int) -> None:
         names = (*RAW, "gcs_eye", "gcs_verbal", "gcs_motor")
@@ -75,65 +102,99 @@ class Chart:
         self.levels = (np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     def put(self, event: Event) -> None:
-        """Chart something; call `turn` when its hour is over."""
-        there = ~np.isnan(event.value)
+        """Add what is charted now; call `turn` at the end of each hour."""
+        charted = ~np.isnan(event.value)
         if event.concept == "urine":
-            self.urine = np.where(there, np.nansum([self.urine, event.value], axis=0), self.urine)
+            self.urine = np.where(charted, np.nansum([self.urine, event.value], axis=0), self.urine)
             return
         if event.concept.startswith("gcs"):
-            self.fresh |= there
-        self.last[event.concept] = np.where(there, event.value, self.last[event.concept])
+            self.fresh |= charted
+        self.last[event.concept] = np.where(charted, event.value, self.last[event.concept])
 
     def turn(self) -> None:
-        """The hour is over: what was charted in it becomes known."""
-        there = ~np.isnan(self.urine)
-        self.last["urine"] = np.where(there, self.urine, self.last["urine"])
-        self.since = {"urine": there, "gcs": self.fresh}
-        self.urine, self.fresh = np.full(len(there), np.nan), np.zeros(len(there), bool)
+        """End the hour: its urine is added up, and the next hour begins with nothing charted."""
+        charted = ~np.isnan(self.urine)
+        self.last["urine"] = np.where(charted, self.urine, self.last["urine"])
+        self.since = {"urine": charted, "gcs": self.fresh}
+        self.urine, self.fresh = np.full(len(charted), np.nan), np.zeros(len(charted), bool)
 
     def give(self, bolus: Ints, pressor: Ints, ml: Floats, dose: Floats) -> None:
-        """Record the treatment of an hour: its levels, and how much."""
+        """Record the treatment of an hour.
+
+        Args:
+            bolus: int64 (n,), level of bolus, 0 to 3.
+            pressor: int64 (n,), level of vasopressor, 0 to 3.
+            ml: float64 (n,), volume of the boluses in mL.
+            dose: float64 (n,), vasopressor in mcg/kg.
+        """
         self.levels = (bolus, pressor)
         self.given.append((ml, dose))
 
     def features(self) -> Floats:
-        """float64 (n, 29) in the order of FEATURES; NaN where never charted."""
+        """The features, float64 (n, 29), in the order of `FEATURES`; NaN if never charted."""
         n = len(self.fresh)
         gcs = self.last["gcs_eye"] + self.last["gcs_verbal"] + self.last["gcs_motor"]
-        known: dict[str, Any] = {**self.last, "gcs": gcs}
+        columns: dict[str, Any] = {**self.last, "gcs": gcs}
         for name in ("fio2", "lactate", "alt", "ast", "creatinine", "po2"):
-            known[f"{name}_ever"] = ~np.isnan(self.last[name])
+            columns[f"{name}_ever"] = ~np.isnan(self.last[name])
         for name, flag in self.since.items():
-            known[f"{name}_since"] = flag
+            columns[f"{name}_since"] = flag
         for what, levels in zip(("bolus", "vasopressor"), self.levels, strict=True):
             for k in (1, 2, 3):
-                known[f"last_{what}_{k}"] = levels == k
+                columns[f"last_{what}_{k}"] = levels == k
         zero = np.zeros(n)
         for what, i in (("bolus", 0), ("vasopressor", 1)):
-            known[f"total_{what}"] = sum((g[i] for g in self.given), zero)
-            known[f"total_{what}_8h"] = sum((g[i] for g in self.given[-8:]), zero)
-        return np.column_stack([np.asarray(known[name], np.float64) for name in FEATURES])
+            columns[f"total_{what}"] = sum((g[i] for g in self.given), zero)
+            columns[f"total_{what}_8h"] = sum((g[i] for g in self.given[-8:]), zero)
+        return np.column_stack([np.asarray(columns[name], np.float64) for name in FEATURES])
 
 
 def clinician(x: Floats) -> Floats:
-    """What the simulated clinician does: π_b (k, 16) at features (k, 29), of which it sees three.
+    """The treatment policy of the simulated clinician.
 
-    The last pressure, and the last levels given; never whether the patient is septic or dry.
+    It depends on the last pressure and the last vasopressor level only: the clinician does not know
+    whether the patient is septic or dry.
+
+    Args:
+        x: float64 (k, 29), the features, in the order of `FEATURES`.
+
+    Returns:
+        float64 (k, 16), the probability of each action.
+
+    Example:
+        >>> x = np.zeros((1, len(FEATURES)))
+        >>> x[0, FEATURES.index("map")] = 58.0
+        >>> pi = clinician(x)
+        >>> pi.shape, round(float(pi[0, 0]), 3)  # nothing is given, though the pressure is low
+        ((1, 16), 0.407)
     """
     low = x[:, FEATURES.index("map")] < 65
     levels = [x[:, FEATURES.index(f"last_vasopressor_{k}")] for k in (1, 2, 3)]
-    held = (levels[0] + 2 * levels[1] + 3 * levels[2]).astype(np.int64)
+    last_level = (levels[0] + 2 * levels[1] + 3 * levels[2]).astype(np.int64)
     step = np.array([[0.55, 0.35, 0.08, 0.02], [0.10, 0.62, 0.22, 0.06],
                      [0.03, 0.17, 0.65, 0.15], [0.02, 0.08, 0.30, 0.60]])  # fmt: skip
     rest = np.array([[0.97, 0.02, 0.01, 0.00], [0.45, 0.52, 0.03, 0.00],
                      [0.15, 0.40, 0.43, 0.02], [0.05, 0.25, 0.40, 0.30]])  # fmt: skip
-    pressor = np.where(low[:, None], step[held], rest[held])
+    pressor = np.where(low[:, None], step[last_level], rest[last_level])
     bolus = np.where(low[:, None], [0.74, 0.17, 0.07, 0.02], [0.97, 0.025, 0.005, 0.0])
     return np.asarray((bolus[:, :, None] * pressor[:, None, :]).reshape(len(x), 16))
 
 
 def reward_of(pressure: Floats, urine: Floats) -> Floats:
-    """The reward of an hour with this mean pressure and urine (NaN: none charted)."""
+    """The reward of an hour.
+
+    Args:
+        pressure: float64 (n,), mean arterial pressure at the end of the hour, mmHg.
+        urine: float64 (n,), urine of the hour, mL; NaN if none was charted.
+
+    Returns:
+        float64 (n,), between 0 and 1: 1 for a pressure of 65 mmHg or more, less below; and 1 for a
+        pressure of 55 mmHg or more with at least 30 mL of urine.
+
+    Example:
+        >>> reward_of(np.array([70.0, 57.5, 57.5]), np.array([np.nan, 10.0, 40.0])).tolist()
+        [1.0, 0.9, 1.0]
+    """
     line = 1 + np.interp(pressure, [40, 55, 60, 65], [-1, -0.15, -0.05, 0])
     well = (pressure >= 55) & (np.nan_to_num(urine, nan=0.0) >= 30)
     return np.asarray(np.where(well, 1.0, line))
@@ -141,19 +202,26 @@ def reward_of(pressure: Floats, urine: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What happened: n stays of at most T hours.
+    """What happened in n simulated stays of at most T hours.
 
     Attributes:
-        hours: int64 (n,), whole hours before the patient left or died.
-        ends: float64 (n,), hours from the beginning to the end of the stay.
-        died: bool (n,).
-        septic: bool (n,).
-        action: int64 (n, T), what was done in each hour; -1 after the end.
-        ml: float64 (n, T), boluses.
-        rate: float64 (n, T), norepinephrine.
-        reward: float64 (n, T), NaN where there is no decision.
-        features: float64 (n, T, 29), NaN where never charted; None unless kept.
-        events: What was charted, hour by hour; empty unless kept.
+        hours: int64 (n,), number of whole hours before the patient left or died, at most T.
+        ends: float64 (n,), length of the stay in hours.
+        died: bool (n,), whether the stay ended with death.
+        septic: bool (n,), whether the patient is septic; else dry.
+        action: int64 (n, T), the treatment of each hour (0 to 15), -1 after the end of the stay.
+        ml: float64 (n, T), boluses of each hour, mL.
+        rate: float64 (n, T), norepinephrine in each hour, mcg/kg/min.
+        reward: float64 (n, T), the reward of each decision; NaN where there is no decision.
+        features: float64 (n, T, 29), the features before each hour, NaN if never charted; None
+            unless `play` was asked to keep them.
+        events: What was charted, in order of time; empty unless `play` was asked to keep it.
+
+    Example:
+        >>> from dprl.studies.icu.simulation import usual_treatment
+        >>> played = play(20, 0, usual_treatment)
+        >>> played.action.shape, played.features is None
+        ((20, 72), True)
     """
 
     hours: Ints
@@ -168,7 +236,7 @@ class Played:
     events: list[Event]
 
     def returns(self, gamma: float) -> Floats:
-        """float64 (n,), the discounted return of each stay."""
+        """The discounted return of each stay, float64 (n,); `gamma` is the discount per hour."""
         discount = gamma ** np.arange(self.reward.shape[1])
         return np.asarray((np.nan_to_num(self.reward, nan=0.0) * discount).sum(axis=1))
 
@@ -182,15 +250,28 @@ def play(
     low: bool = True,
     keep: bool = False,
 ) -> Played:
-    """Play n stays with `choose`.
+    """Simulate n stays, treated by `choose`.
 
     Args:
-        n: Stays.
-        seed: Seed of the patients and of all that happens to them.
-        choose: What is done; asked once an hour for the stays that go on.
-        twins: int64 (n,), the stay whose patient this is (kind and kidneys are the patient's).
-        low: False: patients who are not hypotensive, for tables that hold such too.
-        keep: Keep features and events.
+        n: Number of stays.
+        seed: Seed of the patients and of everything random in their stays.
+        choose: The function that treats; it is called once per hour, for the stays that go on.
+        twins: int64 (n,): the number of the stay whose patient this stay shares (kind of patient
+            and creatinine are the same). Default None: every stay has a patient of its own.
+        low: Whether the patients have low pressure. Default True; False simulates others, which the
+            cohort leaves out.
+        keep: Whether to keep features and charted events. Default False.
+
+    Returns:
+        What happened in the stays.
+
+    Example:
+        >>> from dprl.studies.icu.simulation import best_treatment, usual_treatment
+        >>> usual, best = (play(50, 0, choose) for choose in (usual_treatment, best_treatment))
+        >>> bool((usual.septic == best.septic).all())  # the same patients
+        True
+        >>> bool(usual.returns(0.99).mean() < best.returns(0.99).mean())
+        True
     """
     T = Cohort().horizon
     rng, act_rng = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
@@ -211,12 +292,14 @@ def play(
     ends, died = planned.copy(), np.zeros(n, bool)
 
     def put(hour: int, minute: int, concept: str, value: Floats, digits: int = 0) -> None:
+        """Chart a value, rounded to so many digits."""
         event = Event(hour, minute, concept, np.round(value, digits))
         chart.put(event)
         if keep:
             events.append(event)
 
     def only(mask: Any, value: Any) -> Floats:
+        """The value where the mask is true, else NaN: not charted."""
         return np.where(mask, value, np.nan)
 
     for t in range(-1, T):

@@ -4,9 +4,9 @@ In stays.parquet a value that was never charted is missing, so that nobody fills
 numbers from the wrong patients: `dprl.read` refuses the file. A `Preparation` is fitted on the
 training split; the same one then makes the log of every split.
 
-    medians        of each measured feature, over the training decisions in which it is known
-    usual_map      the training median of the mean pressure, used for a reward where none is charted
-    edges          of the action levels: the published ones, or terciles of the training doses
+    medians        the median of each measured feature, over the training decisions that have it
+    usual_map      the training median of the mean pressure, for rewards where none is charted
+    edges          the limits of the action levels: published, or terciles of the training doses
 
 Stays differ in length and the reward of an hour is nearly 1, so a return mostly says how many hours
 were left, which no feature shows. `reward="shortfall"` is the same reward minus 1 (a good hour
@@ -109,21 +109,21 @@ class Preparation:
             >>> import tempfile
             >>> from pathlib import Path
             >>> import dprl
-            >>> kept = tempfile.TemporaryDirectory()
-            >>> folder = Path(kept.name)
+            >>> temporary = tempfile.TemporaryDirectory()
+            >>> folder = Path(temporary.name)
             >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
             >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
             >>> preparation = dprl.icu.Preparation.fit(dprl.icu.read_stays(built.path))
             >>> preparation.medians["map"]
             66.0
-            >>> kept.cleanup()
+            >>> temporary.cleanup()
         """
         check_choice("edges", edges, ("published", "terciles"))
         check_choice("reward", reward, ("published", "shortfall"))
         rules = cohort or Cohort()
         pressor = rules.vasopressor_edges
         with train.open() as con:
-            found = con.execute(
+            middle = con.execute(
                 f"SELECT {', '.join(f'median({name})' for name in RAW)} FROM decisions"
             ).fetchone()
             if edges == "terciles":
@@ -138,17 +138,17 @@ class Preparation:
                     )
                 pressor = (float(cuts[0]), float(cuts[1]))
                 check_edges("terciles of the vasopressor doses", pressor)
-        if found[RAW.index("map")] is None:
+        if middle[RAW.index("map")] is None:
             raise LogError(
                 f"no mean pressure is known at any of {train.n_decisions:,} training decisions.",
                 do="Rewards and states rest on it; use more patients.",
             )
         notes = [
             f"{name!r} is known nowhere in the training split: set to 0 where missing."
-            for name, value in zip(RAW, found, strict=True)
+            for name, value in zip(RAW, middle, strict=True)
             if value is None
         ]
-        medians = {n: 0.0 if v is None else float(v) for n, v in zip(RAW, found, strict=True)}
+        medians = {n: 0.0 if v is None else float(v) for n, v in zip(RAW, middle, strict=True)}
         return cls(medians, rules.bolus_edges, pressor, reward, tuple(notes))
 
     def log(self, stays: Stays) -> Log:
@@ -164,14 +164,14 @@ class Preparation:
             >>> import tempfile
             >>> from pathlib import Path
             >>> import dprl
-            >>> kept = tempfile.TemporaryDirectory()
-            >>> folder = Path(kept.name)
+            >>> temporary = tempfile.TemporaryDirectory()
+            >>> folder = Path(temporary.name)
             >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
             >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
             >>> stays = dprl.icu.read_stays(built.path)
             >>> dprl.icu.Preparation.fit(stays).log(stays)
             Log: 12 episodes · 11 groups · 675 steps · 29 features · 16 actions · 6 episodes cut
-            >>> kept.cleanup()
+            >>> temporary.cleanup()
         """
         with stays.open() as con:
             set_variables(
@@ -182,8 +182,8 @@ class Preparation:
             )
             run_sql(con, "actions")
             run_sql(con, "reward")
-            got = con.execute("SELECT * FROM rewarded ORDER BY stay_id, hour").fetchnumpy()
-        return _log(got, self.medians, 1.0 if self.reward == "shortfall" else 0.0)
+            rows = con.execute("SELECT * FROM rewarded ORDER BY stay_id, hour").fetchnumpy()
+        return _log(rows, self.medians, 1.0 if self.reward == "shortfall" else 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry.
@@ -202,36 +202,40 @@ class Preparation:
         }  # fmt: skip
 
 
-def _log(got: dict[str, Any], medians: dict[str, float], less: float) -> Log:
-    """The log of fetched rows, sorted by stay and hour."""
-    stay = np.asarray(got["stay_id"])
+def _log(rows: dict[str, Any], medians: dict[str, float], less: float) -> Log:
+    """The log of some rows (column → values), which are sorted by stay and hour.
+
+    Missing values become the medians; `less` is subtracted from every reward.
+    """
+    stay = np.asarray(rows["stay_id"])
     episodes, first, lengths = np.unique(stay, return_index=True, return_counts=True)
-    subject = np.asarray(got["subject_id"])[first]
+    subject = np.asarray(rows["subject_id"])[first]
     groups, group = np.unique(subject, return_inverse=True)
-    last = np.asarray(got["ended"])[first + lengths - 1]
+    last = np.asarray(rows["ended"])[first + lengths - 1]
     return Log(
         starts=np.concatenate(([0], np.cumsum(lengths))),
-        action=np.asarray(got["bolus"]) * 4 + np.asarray(got["vasopressor"]),
-        reward=np.asarray(got["reward"], np.float64) - less,
+        action=np.asarray(rows["bolus"]) * 4 + np.asarray(rows["vasopressor"]),
+        reward=np.asarray(rows["reward"], np.float64) - less,
         actions=ACTIONS,
-        features=np.column_stack([_feature(got, name, medians) for name in FEATURES]),
+        features=np.column_stack([_feature(rows, name, medians) for name in FEATURES]),
         feature_names=FEATURES,
         episodes=tuple(episodes.tolist()),
         group=group.astype(np.int32),
         groups=tuple(groups.tolist()),
-        time=np.asarray(got["hour"], np.int64),
+        time=np.asarray(rows["hour"], np.int64),
         ended=np.where(last == "cut", CUT, TERMINAL),
         columns={**PARTS, "state": list(FEATURES)},
     )
 
 
-def _feature(got: dict[str, Any], name: str, medians: dict[str, float]) -> NDArray[np.float64]:
+def _feature(rows: dict[str, Any], name: str, medians: dict[str, float]) -> NDArray[np.float64]:
+    """One feature of every row, (N,); missing values become the median."""
     if name in medians:
-        return np.ma.filled(np.ma.asarray(got[name], np.float64), medians[name])
-    if name in got:
-        return np.asarray(got[name], np.float64)
+        return np.ma.filled(np.ma.asarray(rows[name], np.float64), medians[name])
+    if name in rows:
+        return np.asarray(rows[name], np.float64)
     what, level = name.rsplit("_", 1)  # last_bolus_2: was the last bolus of level 2?
-    return np.asarray(np.asarray(got[what]) == int(level), np.float64)
+    return np.asarray(np.asarray(rows[what]) == int(level), np.float64)
 
 
 @dataclass(frozen=True)
@@ -248,14 +252,14 @@ class Prepared:
         >>> import tempfile
         >>> from pathlib import Path
         >>> import dprl
-        >>> kept = tempfile.TemporaryDirectory()
-        >>> folder = Path(kept.name)
+        >>> temporary = tempfile.TemporaryDirectory()
+        >>> folder = Path(temporary.name)
         >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
         >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
         >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
         >>> [log.n_episodes for log in (data.train, data.valid, data.test)]
         [3, 3, 6]
-        >>> kept.cleanup()
+        >>> temporary.cleanup()
     """
 
     train: Log
@@ -294,14 +298,14 @@ def prepare(
         >>> import tempfile
         >>> from pathlib import Path
         >>> import dprl
-        >>> kept = tempfile.TemporaryDirectory()
-        >>> folder = Path(kept.name)
+        >>> temporary = tempfile.TemporaryDirectory()
+        >>> folder = Path(temporary.name)
         >>> tables = dprl.icu.simulate(folder / "tables", stays=12, seed=0)
         >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
         >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
         >>> data.train
         Log: 3 episodes · 3 groups · 163 steps · 29 features · 16 actions · 1 episodes cut
-        >>> kept.cleanup()
+        >>> temporary.cleanup()
     """
     if len(shares) != 3:
         raise ParameterError(f"shares must be three numbers; got {tuple(shares)!r}.")
@@ -317,7 +321,27 @@ WRITTEN = ("train.parquet", "valid.parquet", "test.parquet", "preparation.json",
 def write_splits(
     data: Prepared, folder: Path, *, seed: int, shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Write the three logs, how they were made, and a dprl.toml with the names of their columns."""
+    """Write the three logs, the preparation, and a dprl.toml with the names of their columns.
+
+    Args:
+        data: The logs and the preparation.
+        folder: Folder for the files of `WRITTEN`; made if it does not exist.
+        seed: Seed of the split, for the record.
+        shares: Shares of the patients in the three parts, for the record.
+
+    Returns:
+        What preparation.json holds (seed, shares, the preparation, and counts of each part), and
+        the folder.
+
+    Example:
+        >>> import dprl
+        >>> tables = dprl.icu.simulate("tables", stays=12, seed=0)
+        >>> built = dprl.icu.build("tables", "stays.parquet")
+        >>> data = prepare(dprl.icu.read_stays("stays.parquet"), seed=0)
+        >>> facts = write_splits(data, Path("logs"), seed=0, shares=(0.25, 0.25, 0.5))
+        >>> facts["train"]["decisions"]
+        163
+    """
     check_target(*(folder / name for name in WRITTEN))
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}
@@ -336,7 +360,7 @@ def write_splits(
 
 
 def _toml() -> str:
-    """Defaults for `dprl check` and `dprl fit` beside the logs."""
+    """The text of dprl.toml: defaults for `dprl check` and `dprl fit` with these logs."""
     weights = ",\n".join(f'  "{name}={weight:g}"' for name, weight in WEIGHTS.items())
     columns = "\n".join(f'{part} = "{name}"' for part, name in PARTS.items())
     return (

@@ -1,4 +1,4 @@
-"""Tables in the layout of MIMIC-IV, of invented patients; and the true value of a policy for them.
+"""Simulated tables in the layout of MIMIC-IV, and the true value of a policy in the simulation.
 
 The model is `dprl.studies.icu.model`: septic and dry patients, and a clinician whose first
 doses are too low. The value of a policy is found by playing it; where it defers, the clinician
@@ -34,12 +34,30 @@ ITEMS = {
     "gcs_verbal": 223900, "gcs_motor": 223901, "lactate": 50813, "creatinine": 50912,
     "alt": 50861, "ast": 50878, "po2": 50821, "urine": 226559,
 }  # fmt: skip
+"""What is charted → its item code in MIMIC-IV."""
+
 LABS = ("lactate", "creatinine", "alt", "ast", "po2")
 NOREPINEPHRINE, SALINE, WEIGHT = 221906, 225158, 75.0
 
 
 def usual_treatment(x: Floats, stays: Ints, rng: np.random.Generator) -> Ints:
-    """Actions (k,) drawn from what the simulated clinician does."""
+    """The treatment of the simulated clinician, drawn at random.
+
+    Args:
+        x: float64 (k, 29), the features, in the order of `FEATURES`.
+        stays: int64 (k,), numbers of the stays; not used.
+        rng: The random generator.
+
+    Returns:
+        int64 (k,), codes of `ACTIONS`.
+
+    Example:
+        >>> x = np.zeros((3, len(FEATURES)))
+        >>> x[:, FEATURES.index("map")] = 80.0
+        >>> actions = usual_treatment(x, np.arange(3), np.random.default_rng(0))
+        >>> [ACTIONS[a] for a in actions]
+        ['bolus 0, vasopressor 0', 'bolus 0, vasopressor 0', 'bolus 0, vasopressor 0']
+    """
     u = rng.random((len(x), 1))
     return np.asarray((u > np.cumsum(clinician(x), axis=1)).sum(axis=1).clip(0, 15))
 
@@ -123,7 +141,7 @@ def true_value(
 
 
 def _ask(policy: Any, preparation: Preparation) -> Any:
-    """A fitted policy as a function that chooses actions, for `play`."""
+    """A fitted policy as a function that treats, for `play`; missing features become medians."""
     codes = np.array([ACTIONS.index(label) for label in policy.actions])
     medians = np.array([preparation.medians[name] for name in RAW])
     measured = [FEATURES.index(name) for name in RAW]
@@ -182,28 +200,29 @@ def simulate(
             f"{str(folder)!r} is not empty and holds no simulated tables.",
             do="Name a new folder: real tables are never overwritten.",
         )
-    say = progress or (lambda stage, share: None)
-    say("playing", 0.0)
+    report = progress or (lambda stage, share: None)
+    report("playing", 0.0)
     twins = np.arange(stays)
     twins[11::12] = twins[11::12] - 1
     sick = play(stays, seed, usual_treatment, twins=twins, keep=True)
     well = play(max(1, stays // 10), seed + 1, usual_treatment, low=False, keep=True)
     tables = _tables(sick, well, twins, np.random.default_rng([seed, 4]))
     for name, data in tables.items():
-        say(f"writing {name}", 0.5)
+        report(f"writing {name}", 0.5)
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         _write(data, place)
     rows = {name: len(next(iter(data.values()))) for name, data in tables.items()}
-    made = {"simulated": True, "stays": stays, "seed": seed, "tables": rows}
+    facts = {"simulated": True, "stays": stays, "seed": seed, "tables": rows}
     import json
 
     with replacing(folder / MARK) as part:
-        part.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    return made
+        part.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return facts
 
 
 def _write(data: dict[str, NDArray[Any]], path: Path) -> None:
+    """Write a table (column → values) as CSV or Parquet, by the ending of the path."""
     import duckdb
 
     style = "FORMAT csv, HEADER" if path.suffix == ".csv" else "FORMAT parquet, COMPRESSION zstd"
@@ -215,7 +234,17 @@ def _write(data: dict[str, NDArray[Any]], path: Path) -> None:
 def _tables(
     sick: Played, well: Played, twins: Ints, rng: np.random.Generator
 ) -> dict[str, dict[str, NDArray[Any]]]:
-    """The tables: file name → column name → values."""
+    """All tables: file name → column name → values.
+
+    Args:
+        sick: The stays with low pressure.
+        well: The stays without.
+        twins: int64, for each stay of `sick` the number of the stay whose patient it shares.
+        rng: The random generator for dates and ages.
+
+    Returns:
+        The tables.
+    """
     n = len(sick.hours)
     total = n + len(well.hours)
     stay_id = 30_000_000 + np.arange(total)
@@ -268,12 +297,15 @@ def _tables(
 
 
 def _events(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Everything charted during the stay (and in the hour before it), one row per value."""
+    """Everything charted during the stay and in the hour before it, one row per value.
+
+    `who` holds the columns stay_id, subject_id, hadm_id and intime of the stays.
+    """
     parts: dict[str, list[NDArray[Any]]] = {}
     minute = np.timedelta64(60, "s")
     for event in played.events:
-        there = ~np.isnan(event.value) & (event.hour + event.minute / 60 < played.ends)
-        rows = np.flatnonzero(there)
+        charted = ~np.isnan(event.value) & (event.hour + event.minute / 60 < played.ends)
+        rows = np.flatnonzero(charted)
         columns = {
             "subject_id": who["subject_id"][rows], "hadm_id": who["hadm_id"][rows],
             "stay_id": who["stay_id"][rows],
@@ -286,7 +318,10 @@ def _events(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[A
 
 
 def _inputs(played: Played, who: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Infusions, one row per hour; boluses five minutes into the hour, the largest in two bags."""
+    """The infusions, one row per hour, and the boluses; `who` is as for `_events`.
+
+    A bolus begins five minutes after the hour; the largest is given in two bags.
+    """
     rows: list[tuple[Ints, Ints, NDArray[Any], int, int, int]] = []
     stay, hour = np.nonzero(played.rate > 0)
     rows.append((stay, hour, played.rate[stay, hour], NOREPINEPHRINE, 0, 60))

@@ -40,12 +40,15 @@ STEPS = (
     "stays", "charted", "cohort", "vitals", "gcs", "labs", "urine", "LAYOUT", "vasopressors",
     "boluses", "grid", "features", "actions", "reward",
 )  # fmt: skip
+"""The SQL files in the order they are run; LAYOUT stands for the file of the tables' layout."""
+
 CONCEPTS = {
     "chart": ("map", "sbp", "dbp", "fio2", "gcs_eye", "gcs_verbal", "gcs_motor", "weight"),
     "lab": ("lactate", "creatinine", "alt", "ast", "po2", "fio2"),
     "output": ("urine", "irrigant"),
     "input": ("norepinephrine", "epinephrine", "phenylephrine", "dopamine", "vasopressin", "fluid"),
 }  # fmt: skip
+"""Source of an item → what its items may measure or give (the column `concept` of a list)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,7 @@ class Cohort:
 
 
 def check_edges(name: str, edges: Any) -> None:
-    """Refuse edges that are not two rising numbers above 0."""
+    """Refuse edges that are not two rising numbers above 0; `name` is used in the message."""
     if len(edges) != 2 or not 0 < edges[0] < edges[1] < float("inf"):
         raise wrong(name, "two rising numbers above 0", edges)
 
@@ -203,26 +206,30 @@ def build(
     check_target(target, *beside.values())
     rules = cohort or Cohort()
     tables = find_tables(Path(folder))
-    say = progress or (lambda stage, share: None)
+    report = progress or (lambda stage, share: None)
     room = str(temp or tempfile.gettempdir())
     with said_if_short("building the cohort", room), database(memory, threads, temp) as con:
         tables.open(con)
         load_items(con, items)
         set_variables(con, **asdict(rules), usual_map=None)
         for i, step in enumerate(STEPS):
-            say(f"{tables.layout.name}: {step.lower()}", i / len(STEPS))
+            report(f"{tables.layout.name}: {step.lower()}", i / len(STEPS))
             run_sql(con, tables.layout.sql if step == "LAYOUT" else step, tables)
             if step == "cohort":
                 _refuse_empty(con, tables, rules)
         built = Built(target, flow(con, rules), summary(con), notes(con), tables.layout.name)
         _write(con, built, target)
-    say(f"{tables.layout.name}: done", 1.0)
+    report(f"{tables.layout.name}: done", 1.0)
     return built
 
 
 @contextmanager
 def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
-    """A DuckDB database in a folder of its own, which goes when it is closed."""
+    """Open a DuckDB database in a temporary folder, which is removed at the end of the block.
+
+    `memory` is a limit such as "4GB", `threads` the number of threads (None: DuckDB's own), and
+    `temp` the folder in which the temporary folder is made (None: the system's).
+    """
     import duckdb
 
     where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
@@ -245,7 +252,26 @@ def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
 
 
 def run_sql(con: Any, name: str, tables: Tables | None = None) -> None:
-    """Run one of the packaged SQL files."""
+    """Run one of the packaged SQL files.
+
+    Args:
+        con: A DuckDB connection to the database of `build`, or of `Stays.open`.
+        name: Name of the file in `sql/`, without its ending.
+        tables: The user's tables, named in an error about a wrong value. Default None.
+
+    Raises:
+        LogError: A value of a table has the wrong type, or the memory limit is too small.
+
+    Example:
+        >>> import dprl
+        >>> tables = dprl.icu.simulate("tables", stays=12, seed=0)
+        >>> built = build("tables", "stays.parquet")
+        >>> with dprl.icu.read_stays("stays.parquet").open() as con:
+        ...     set_variables(con, bolus_edges=(500, 1000), vasopressor_edges=(8.1, 21.58))
+        ...     run_sql(con, "actions")
+        ...     con.execute("SELECT max(bolus) FROM acted").fetchone()
+        (3,)
+    """
     import duckdb
 
     text = (
@@ -270,16 +296,31 @@ def run_sql(con: Any, name: str, tables: Tables | None = None) -> None:
 
 
 def set_variables(con: Any, **values: Any) -> None:
-    """Give the SQL files their numbers."""
+    """Set the variables that the SQL files use.
+
+    Args:
+        con: A DuckDB connection.
+        values: Name of a variable → a number, a tuple of numbers, or None for NULL.
+
+    Example:
+        >>> import duckdb
+        >>> with duckdb.connect() as con:
+        ...     set_variables(con, low_n=7, usual_map=None)
+        ...     con.execute("SELECT getvariable('low_n')").fetchone()
+        (7,)
+    """
     for name, value in values.items():
-        words = "NULL::DOUBLE" if value is None else str(value)
+        text = "NULL::DOUBLE" if value is None else str(value)
         if isinstance(value, tuple):
-            words = f"[{', '.join(map(repr, value))}]::DOUBLE[]"
-        con.execute(f"SET VARIABLE {name} = {words}")
+            text = f"[{', '.join(map(repr, value))}]::DOUBLE[]"
+        con.execute(f"SET VARIABLE {name} = {text}")
 
 
 def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
-    """The table `items`: which code means which concept, and what a valid value is."""
+    """Make the table `items`: what each item code measures or gives, and its valid range.
+
+    It is read from the CSV file `items`, or from the packaged list if that is None.
+    """
     import duckdb
 
     packaged = resources.files("dprl.studies.icu").joinpath("items.csv")
@@ -316,17 +357,18 @@ def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
         raise LogError("an item is listed twice.", f"{path}: itemid {double[0]}")
 
 
-# -- what people are told --------------------------------------------------------------------------
+# -- messages and files ----------------------------------------------------------------------------
 
 
 def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
+    """Raise an error that explains why no stay is in the cohort, if none is."""
     if con.execute("SELECT count(*) FROM cohort").fetchone()[0]:
         return
     stays = con.execute("SELECT count(*) FROM icustays").fetchone()[0]
-    some = con.execute("SELECT count(*), coalesce(max(low), 0) FROM pressures").fetchone()
+    charted, most = con.execute("SELECT count(*), coalesce(max(low), 0) FROM pressures").fetchone()
     raise LogError(
-        f"none of {stays:,} stays is in the cohort: {some[0]:,} have a mean pressure charted, and "
-        f"the most below {rules.low_map:g} mmHg in one stay are {some[1]:,} of {rules.low_n} asked "
+        f"none of {stays:,} stays is in the cohort: {charted:,} have a mean pressure charted, and "
+        f"the most below {rules.low_map:g} mmHg in one stay are {most:,} of {rules.low_n} asked "
         "for.",
         f"{tables.files['chartevents']}",
         "Are the items of mean pressure those of this hospital? See the how-to, items=.",
@@ -334,6 +376,7 @@ def _refuse_empty(con: Any, tables: Tables, rules: Cohort) -> None:
 
 
 def _write(con: Any, built: Built, target: Path) -> None:
+    """Write the decisions to `target`, and the dictionary and the flow of counts beside it."""
     columns = ", ".join(COLUMNS)
     con.execute("SET preserve_insertion_order = true")  # else row groups may change places
     with replacing(target) as part:

@@ -1,8 +1,9 @@
-"""The folder a user has: which tables lie where, under which names, in which layout.
+"""Find the tables in a user's folder, and make DuckDB views of them.
 
-MIMIC-IV keeps `icu/` and `hosp/`; MIMIC-III is flat. Names may be upper or lower case, files
-`.csv.gz`, `.csv` or `.parquet`. Each table becomes a DuckDB view of the columns we need with the
-types we need, under MIMIC-IV's names: nothing is read until a query asks.
+MIMIC-IV has the folders `icu/` and `hosp/`; MIMIC-III has all files in one folder. Names may be in
+upper or lower case, and files may be `.csv.gz`, `.csv` or `.parquet`. Each table becomes a view of
+only the columns that the study needs, under MIMIC-IV's names. The rows are read when a query uses
+the view.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ ENDINGS = (".csv.gz", ".csv", ".parquet")
 
 @dataclass(frozen=True)
 class Layout:
-    """Tables, and their columns as `name type`; a `?` marks one that may be missing.
+    """A version of MIMIC: which tables it has, with which columns.
 
     Attributes:
-        name: What people call it.
-        stay: Its column that names a stay.
-        tables: Table → columns.
-        sql: The file that makes `infusions` and `fluids` of it.
+        name: "MIMIC-IV" or "MIMIC-III".
+        stay: Name of the column that identifies a stay.
+        tables: Name of a table → its columns, as "name type, name type, ...". A `?` after a name
+            means that the column may be missing.
+        sql: Name of the SQL file that makes the tables `infusions` and `fluids`.
+
+    Example:
+        >>> [(layout.name, layout.stay) for layout in LAYOUTS]
+        [('MIMIC-IV', 'stay_id'), ('MIMIC-III', 'icustay_id')]
     """
 
     name: str
@@ -67,17 +73,22 @@ LAYOUTS = (
     ),
 )
 ERRORS = {"chartevents": "error", "outputevents": "iserror"}
-"""Columns that mark a row as an error: what is neither empty nor 0 is left out."""
+"""Table → column that marks a row as an error; rows where it is neither empty nor 0 are dropped."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Where the tables of a folder are.
+    """The tables that a folder holds.
 
     Attributes:
-        folder: The folder.
-        layout: What it looks like.
-        files: Table → file.
+        folder: The folder that the user named.
+        layout: The version of MIMIC, with the tables and columns that it must have.
+        files: Name of a table → its file.
+
+    Example:
+        >>> files = {"icustays": Path("mimic/icu/icustays.csv")}
+        >>> Tables(Path("mimic"), LAYOUTS[0], files).layout.name
+        'MIMIC-IV'
     """
 
     folder: Path
@@ -85,17 +96,34 @@ class Tables:
     files: dict[str, Path]
 
     def open(self, con: Any) -> None:
-        """Make a view of each table; refuse one that lacks a column."""
+        """Make a view of each table.
+
+        Args:
+            con: A DuckDB connection; it gets one view per table of the layout.
+
+        Raises:
+            LogError: A file cannot be read, or lacks a column.
+
+        Example:
+            >>> import duckdb, dprl
+            >>> made = dprl.icu.simulate("tables", stays=12, seed=0)
+            >>> with duckdb.connect() as con:
+            ...     find_tables(Path("tables")).open(con)
+            ...     con.execute("SELECT count(*) FROM icustays").fetchone()
+            (13,)
+        """
         for name, columns in self.layout.tables.items():
             self._view(con, name, [tuple(c.split()) for c in columns.split(", ")])
 
     def _view(self, con: Any, name: str, columns: list[Any]) -> None:
+        """Make the view of one table; `columns` holds pairs (name, SQL type)."""
         file = self.files[name]
         import duckdb
 
         try:
             scan = scan_table(file, con.execute)
-            there = {row[0].lower(): row[0] for row in con.sql(f"SELECT * FROM {scan}").description}
+            header = con.sql(f"SELECT * FROM {scan}").description
+            in_file = {row[0].lower(): row[0] for row in header}
         except duckdb.Error as error:
             raise LogError(
                 f"the table {name} cannot be read.", f"{file}: {str(error).splitlines()[0]}"
@@ -104,8 +132,8 @@ class Tables:
         for column, kind in columns:
             ours = column.removesuffix("?")
             theirs = self.layout.stay if ours == "stay_id" else ours
-            if theirs in there:
-                parts.append(f"CAST({quoted(there[theirs])} AS {kind}) AS {ours}")
+            if theirs in in_file:
+                parts.append(f"CAST({quoted(in_file[theirs])} AS {kind}) AS {ours}")
             elif column.endswith("?"):
                 parts.append(f"CAST(NULL AS {kind}) AS {ours}")
             else:
@@ -114,7 +142,7 @@ class Tables:
             raise LogError(
                 f"the table {name} lacks {len(missing)} of the columns it must have: "
                 f"{', '.join(missing)}.",
-                f"{file} has {', '.join(list(there.values())[:12])}",
+                f"{file} has {', '.join(list(in_file.values())[:12])}",
                 f"{self.layout.name} is expected; see the how-to for other hospitals' data.",
             )
         flag = ERRORS.get(name)
@@ -125,33 +153,50 @@ class Tables:
 
 
 def find_tables(folder: Path) -> Tables:
-    """The tables in this folder, or a refusal that names what is missing."""
+    """Find the tables of MIMIC-IV or MIMIC-III in a folder.
+
+    Args:
+        folder: The folder, with `icu/` and `hosp/` or with all files in itself.
+
+    Returns:
+        The layout, and the file of each table.
+
+    Raises:
+        LogError: There is no such folder, a table is missing, or a table is there more than once.
+
+    Example:
+        >>> import dprl
+        >>> made = dprl.icu.simulate("tables", stays=12, seed=0)
+        >>> tables = find_tables(Path("tables"))
+        >>> tables.layout.name, tables.files["icustays"].name
+        ('MIMIC-IV', 'icustays.csv')
+    """
     if not folder.is_dir():
         raise LogError(
             f"there is no folder {str(folder)!r}.",
             do="Name the folder that holds the MIMIC tables (with icu/ and hosp/, or flat).",
         )
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for place in (folder, folder / "icu", folder / "hosp"):
         for file in sorted(place.iterdir()) if place.is_dir() else ():
             ending = next((e for e in ENDINGS if file.name.lower().endswith(e)), None)
             if ending and file.is_file():
-                found.setdefault(file.name.lower().removesuffix(ending), []).append(file)
-    layout = LAYOUTS[1] if "inputevents_mv" in found or "inputevents_cv" in found else LAYOUTS[0]
-    missing = [name for name in layout.tables if name not in found]
+                files.setdefault(file.name.lower().removesuffix(ending), []).append(file)
+    layout = LAYOUTS[1] if "inputevents_mv" in files or "inputevents_cv" in files else LAYOUTS[0]
+    missing = [name for name in layout.tables if name not in files]
     if missing:
         raise LogError(
             f"{len(missing)} of the {len(layout.tables)} tables of {layout.name} are missing: "
             f"{', '.join(missing)}.",
-            f"{folder} holds {', '.join(sorted(found)) or 'no tables'}",
+            f"{folder} holds {', '.join(sorted(files)) or 'no tables'}",
             "Files are called like chartevents.csv.gz, .csv or .parquet, in the folder itself, "
             "icu/ or hosp/.",
         )
     for name in layout.tables:
-        if len(found[name]) > 1:
+        if len(files[name]) > 1:
             raise LogError(
-                f"the table {name} is there {len(found[name])} times.",
-                ", ".join(map(str, found[name])),
+                f"the table {name} is there {len(files[name])} times.",
+                ", ".join(map(str, files[name])),
                 "Leave one of them: which is meant cannot be guessed.",
             )
-    return Tables(folder, layout, {name: found[name][0] for name in layout.tables})
+    return Tables(folder, layout, {name: files[name][0] for name in layout.tables})

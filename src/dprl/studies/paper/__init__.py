@@ -1,4 +1,10 @@
-"""The paper's experiments and ours: settings as data, one command a figure."""
+"""The experiments of the paper and our own, each with its settings, table and figure.
+
+The name of an experiment comes in; an `Experiment` goes out, which `dprl.studies.harness` runs. The
+problems are those of `dprl.envs`, whose true values are known. The studies of intensive care
+(`hypotension`) and of Atari games (`atari`) need tables or games from the user, so they are not in
+`NAMES`: their functions `on_tables` and `on_games` make the experiment.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +36,10 @@ class Entry:
         maker: The function of the module that makes the experiment. Default: it is `EXPERIMENT`.
         options: The arguments of that function.
         review: Title of the review report that goes with the results. Default: there is none.
+
+    Example:
+        >>> Entry("forest", "The better first choice, where counts by state spread thin.").needs
+        ''
     """
 
     module: str
@@ -68,12 +78,34 @@ ALL = "all"
 
 
 def names() -> list[str]:
-    """The experiments that `all` stands for."""
+    """The experiments that `all` stands for.
+
+    Returns:
+        Their names, in the order of the table.
+
+    Example:
+        >>> names()[:2]
+        ['forest', 'risky-arms']
+    """
     return [name for name, listed in EXPERIMENTS.items() if not listed.needs]
 
 
 def entry(name: str) -> Entry:
-    """What the table says about the experiment of this name; a `ParameterError` for others."""
+    """What the table says about an experiment.
+
+    Args:
+        name: A name in `EXPERIMENTS`, such as "forest".
+
+    Returns:
+        Its entry.
+
+    Raises:
+        ParameterError: There is no experiment of this name.
+
+    Example:
+        >>> entry("bounds").shows
+        'Which of the published guarantees says anything at all.'
+    """
     if name not in EXPERIMENTS:
         raise ParameterError(
             f"there is no experiment {name!r}.",
@@ -89,6 +121,18 @@ def experiment(name: str, **options: Any) -> Experiment:
         name: A name in `EXPERIMENTS`.
         **options: What experiments with a `maker` take, such as a folder of tables; each gets those
             of its entry, and the others get none.
+
+    Returns:
+        The experiment, ready for `dprl.studies.harness.reproduce`.
+
+    Raises:
+        ParameterError: There is no experiment of this name.
+
+    Example:
+        >>> experiment("bounds").question
+        'Which of the published guarantees says anything at all?'
+        >>> len(experiment("bounds").settings(False, 0))  # number of tasks
+        12
     """
     listed = entry(name)
     module = importlib.import_module(f"{__name__}.{listed.module}")
@@ -107,6 +151,13 @@ def reviewed(name: str, folder: Path, seed: int) -> tuple[DeferringPolicy, Log]:
         name: An experiment whose entry has a `review`.
         folder: The folder of its results.
         seed: The seed it ran with.
+
+    Returns:
+        The policy that the report is about, and the log it is checked against.
+
+    Example:
+        >>> reviewed("hypotension", folder, seed=0)  # doctest: +SKIP
+        (<Policy: ...>, Log: ...)
     """
     module = importlib.import_module(f"{__name__}.{entry(name).module}")
     policy, held_out = module.reviewed(folder, seed)

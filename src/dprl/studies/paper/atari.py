@@ -1,18 +1,18 @@
-"""Atari: DPRL for features against its rivals, on a representation learned from logged play.
+"""The Atari study: DPRL for features and other learners, on a representation of the screen.
 
-For each game 100,000 decisions of a mixture (the expert's action with probability .5, else the
-medium's) are logged; a third of the games teaches the representation, everybody learns from the
-other two thirds, with signs of rewards, and plays 20 games with fresh seeds. What defers is played
-by the mixture. See `dprl.studies.atari`.
+For each game 100,000 decisions of a mixture of two players are logged: the expert's action with
+probability .5, else the medium player's. The representation is learned from a third of the games.
+All learners learn from the other two thirds, with the signs of the rewards, and then play 20 games
+with new seeds. Where a policy defers, the mixture acts. See `dprl.studies.atari`.
 
-`DPRL paper` is the paper's rule as practised there: every neighbour counts, no contrast. `DPRL
-contrast` counts games and asks for contrast; `DPRL gate` issues what is certified at δ = .05 for
-returns within ±1/(1-γ) (from 0 where a game takes nothing away). `planned` looks beyond one
-decision. `count only` has the neighbours of either and ignores what came of them: a win of DPRL is
-due to its test only as far as it beats that.
+`DPRL paper` is the paper's rule: every neighbour counts, without contrast. `DPRL contrast` counts
+games instead of single neighbours and asks for contrast. `DPRL gate` makes only the changes that
+are certified at δ = .05, for returns within ±1/(1-γ) (from 0 in games without negative rewards).
+`planned` variants plan over many decisions. `count only` uses the same neighbours and ignores their
+returns: only what DPRL gains beyond it is due to the returns.
 
-Forests have 50 trees and 10 backups (`dprl.learners.baselines` alone would do 100 and 50), CQL
-10,000 steps.
+Forests have 50 trees and 10 iterations (the defaults of `dprl.learners.baselines` are 100 and 50),
+and CQL takes 10,000 steps.
 """
 
 from __future__ import annotations
@@ -55,17 +55,21 @@ QUICK = {"samples": 5_000, "episodes": 2, "epochs": 3, "longest": 4_000, "trees"
 FULL = {"samples": 100_000, "episodes": 20, "epochs": 5, "longest": LONGEST, "trees": 50,
         "backups": 10, "steps": 10_000}  # fmt: skip
 NEVER_LOSE = ("qbert", "freeway", "bowling", "amidar")
-"""Games without negative rewards."""
+"""The games without negative rewards."""
 
 LOOKED = 500
-"""Training points at which neighbours are counted, for the table."""
+"""Number of training points at which neighbours are counted, for the table."""
 
 
-# -- what is prepared once a game -----------------------------------------------------------------
+# -- prepared once per game -----------------------------------------------------------------------
 
 
 def networks(game: str, experts: Path | None, quick: bool, seed: int) -> tuple[QNetwork, QNetwork]:
-    """The expert and the medium player of a game."""
+    """The networks of the expert and of the medium player of a game.
+
+    They are read from the folder `experts`. Without a folder, the quick version of the study takes
+    two untrained networks that follow from `seed`.
+    """
     if experts is None:
         if not quick:
             raise ParameterError(
@@ -100,7 +104,12 @@ def prepare(
     game: str, folder: Path, pair: tuple[QNetwork, QNetwork], size: dict[str, int], seed: int,
     progress: Progress | None,
 ) -> Setting:  # fmt: skip
-    """Play, learn the representation, place every sample; what is there already stays."""
+    """Prepare one game: play for a log, learn the representation, compute every sample's state.
+
+    Files that an earlier call wrote into `folder` for the same question are used again. `pair` are
+    the expert and the medium network, `size` the numbers of `QUICK` or `FULL`. Returns what the
+    tasks of this game need: paths, a digest of the files, and how long the networks were trained.
+    """
     place = folder / game
     place.mkdir(parents=True, exist_ok=True)
     played = collect(
@@ -112,10 +121,10 @@ def prepare(
         path = place / f"{name}.npz"
         if not path.exists() or QNetwork.load(path).digest() != network.digest():
             network.save(path)
-    said = hashlib.sha256((place / "collection.npz").read_bytes()).hexdigest()
+    collection = hashlib.sha256((place / "collection.npz").read_bytes()).hexdigest()
     teach = taught(played, seed)
-    question = {"collection": said, "objective": OBJECTIVE, "epochs": size["epochs"], "seed": seed,
-                "taught": np.flatnonzero(teach).tolist(), "gamma": GAMMA,
+    question = {"collection": collection, "objective": OBJECTIVE, "epochs": size["epochs"],
+                "seed": seed, "taught": np.flatnonzero(teach).tolist(), "gamma": GAMMA,
                 "code": _code(collecting, encoding, nets)}  # fmt: skip
     points = place / "points.npz"
     if not _placed(place, question):
@@ -127,7 +136,7 @@ def prepare(
         encoder.save(place / "encoder.npz")
         write_arrays(points, {"points": encoder.points(frames, progress)},
                      {"question": question, "encoder": encoder.digest()})  # fmt: skip
-    digest = hashlib.sha256(points.read_bytes() + said.encode())
+    digest = hashlib.sha256(points.read_bytes() + collection.encode())
     return {
         "game": game, "folder": str(place.resolve()), "digest": digest.hexdigest(),
         "expert_steps": int(pair[0].about.get("step", 0)),
@@ -136,7 +145,7 @@ def prepare(
 
 
 def _placed(place: Path, question: Setting) -> bool:
-    """Whether the points of this question are there, and the very encoder that placed them."""
+    """Whether the folder holds the states for this question, and the encoder that made them."""
     if not all((place / name).exists() for name in ("points.npz", "encoder.npz")):
         return False
     about = read_arrays(place / "points.npz")[1]
@@ -146,13 +155,16 @@ def _placed(place: Path, question: Setting) -> bool:
 
 
 def _code(*modules: ModuleType) -> str:
-    """A digest of the source of what made a file: of other code it is made anew."""
+    """SHA-256 of the source of these modules; a file made with other code is made again."""
     parts = (Path(m.__file__ or "").read_bytes() for m in modules)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def taught(played: Collection, seed: int) -> Any:
-    """bool (games,): those that teach the representation; the learners get the others."""
+    """bool (number of games,): the games that the representation is learned from.
+
+    The learners learn from the other games.
+    """
     shares = (TAUGHT, 1 - TAUGHT)
     return parts_of_games(int(played.games.max()) + 1, shares, seed)[0]
 
@@ -161,7 +173,10 @@ def taught(played: Collection, seed: int) -> Any:
 
 
 def settings(quick: bool, seed: int, *, about: Sequence[Setting]) -> Sequence[Setting]:
-    """Tasks: one a game and learner with the radius by rule, then one with the paper's radii."""
+    """One task per game and learner with the radius by rule, then one with the paper's radii.
+
+    `about` holds what `prepare` returned for each game; `quick` leaves out the paper's radii.
+    """
     size = QUICK if quick else FULL
     return [
         {**one, "learner": learner, "by_rule": by_rule, "quick": quick, "seed": seed, **size}
@@ -173,7 +188,7 @@ def settings(quick: bool, seed: int, *, about: Sequence[Setting]) -> Sequence[Se
 
 
 def run(setting: Setting) -> list[Row]:
-    """Learn with every setting, and play."""
+    """The rows of one task: learn with every setting of one learner, and play with each policy."""
     place, game, name = Path(setting["folder"]), setting["game"], setting["learner"]
     optional("torch", "torch").set_num_threads(1)
     mixture = Mixture(*(QNetwork.load(place / f"{n}.npz") for n in ("expert", "medium")))
@@ -189,33 +204,38 @@ def run(setting: Setting) -> list[Row]:
         # Many contestants do mostly what the behaviour does: it is played once, and remembered.
         asked = {**how, "longest": setting["longest"], "digest": setting["digest"],
                  "code": _code(playing, arcade, collecting, encoding, nets)}  # fmt: skip
-        kept = place / "behaviour.npz"
-        if kept.exists() and read_arrays(kept)[1] == asked:
-            judge.tracks.append(Track(**read_arrays(kept)[0]))
+        usual = place / "behaviour.npz"
+        if usual.exists() and read_arrays(usual)[1] == asked:
+            judge.tracks.append(Track(**read_arrays(usual)[0]))
         else:
-            write_arrays(kept, vars(judge.track(silent)), asked)
+            write_arrays(usual, vars(judge.track(silent)), asked)
         return [
-            r for one, policy in policies for r in _rows(setting, one, policy, judge, log, rule)
+            row
+            for options, policy in policies
+            for row in _rows(setting, options, policy, judge, log, rule)
         ]
 
 
 def _rows(
-    setting: Setting, one: Setting, policy: Any, judge: Judge, log: Log, rule: float
+    setting: Setting, options: Setting, policy: Any, judge: Judge, log: Log, rule: float
 ) -> list[Row]:
-    """A row a game played."""
+    """Play with one policy: one row per game played.
+
+    `options` are the learner's arguments, `rule` the radius that replaces "rule" in them.
+    """
     name = setting["learner"]
     player = _player(name, policy, judge)
-    found = (judge.tracks[0] if player is silent else judge.track(player)).played()
+    played = (judge.tracks[0] if player is silent else judge.track(player)).played()
     near = _near(policy)
     return [
                 {
-                    "game": setting["game"], "learner": name, "contestant": label(name, one),
-                    **{k: float(one.get(k, math.nan)) for k in ("n_min", "b", "alpha")},
-                    "radius": _radius(one, rule) if "radius" in one else math.nan,
-                    "by_rule": one.get("radius") == "rule", "near": near, "episode": i,
-                    "score": float(found.score[i]), "steps": int(found.steps[i]),
-                    "deferred": float(found.deferred[i] / max(1, found.steps[i])),
-                    "cut": bool(found.cut[i]), "samples": log.n_steps,
+                    "game": setting["game"], "learner": name, "contestant": label(name, options),
+                    **{k: float(options.get(k, math.nan)) for k in ("n_min", "b", "alpha")},
+                    "radius": _radius(options, rule) if "radius" in options else math.nan,
+                    "by_rule": options.get("radius") == "rule", "near": near, "episode": i,
+                    "score": float(played.score[i]), "steps": int(played.steps[i]),
+                    "deferred": float(played.deferred[i] / max(1, played.steps[i])),
+                    "cut": bool(played.cut[i]), "samples": log.n_steps,
                     "rewarded": int((log.reward != 0).sum()),
                     "games_learned": len(log.groups), "expert_steps": setting["expert_steps"],
                     "medium_steps": setting["medium_steps"], "quick": setting["quick"],
@@ -225,12 +245,16 @@ def _rows(
     ]  # fmt: skip
 
 
-def _radius(one: Setting, rule: float) -> float:
-    return rule if one["radius"] == "rule" else float(one["radius"])
+def _radius(options: Setting, rule: float) -> float:
+    """The radius as a number: that of the rule, or the one that the options name."""
+    return rule if options["radius"] == "rule" else float(options["radius"])
 
 
 def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Setting, Any]]:
-    """A policy for every setting of a learner; None where there is nothing to fit."""
+    """Fit a learner to the log with each of its settings.
+
+    Returns pairs (options, policy); the policy is None for players that learn nothing.
+    """
     from dprl.certificate._gate import gate
     from dprl.learners.baselines import DeepCQL, FittedPQI, FittedSPIBB, ForestBC
 
@@ -238,7 +262,8 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
     lowest = 0.0 if setting["game"] in NEVER_LOSE else -1.0
     bounds = (lowest / (1 - GAMMA), 1 / (1 - GAMMA))
     asked: list[dict[str, Any]] = [
-        {k: _radius(one, rule) if k == "radius" else v for k, v in one.items()} for one in grid
+        {k: _radius(options, rule) if k == "radius" else v for k, v in options.items()}
+        for options in grid
     ]
     shared: dict[str, Any] = {"gamma": GAMMA, "metric": Metric(scale="none"), "cut": "terminal"}
     seed = setting["seed"]
@@ -247,7 +272,7 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
         "iterations": setting["backups"],
         "seed": seed,
     }
-    found: list[Any]
+    policies: list[Any]
     if name in DPRL:
         paper = name.startswith("DPRL paper")
         learner = DPRLContinuous(
@@ -255,31 +280,33 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
             visits="all" if paper else "first", **shared,
         )  # fmt: skip
         if name.startswith("DPRL gate"):
-            found = [
-                gate(replace(learner, **one), log, delta=DELTA, value_range=bounds,
+            policies = [
+                gate(replace(learner, **options), log, delta=DELTA, value_range=bounds,
                      seed=seed)
-                for one in asked
+                for options in asked
             ]  # fmt: skip
         else:
-            found = list(learner.fit_each(log, asked))
+            policies = list(learner.fit_each(log, asked))
     elif name in COUNTS:
-        how: Any = "all" if name == "count only" else "first"
-        found = [MostFrequent(visits=how, **one).fit(log) for one in asked]
+        visits: Any = "all" if name == "count only" else "first"
+        policies = [MostFrequent(visits=visits, **options).fit(log) for options in asked]
     elif name == "SPIBB":
-        found = [FittedSPIBB(**one, **shared, **forest).fit(log) for one in asked]
+        policies = [FittedSPIBB(**options, **shared, **forest).fit(log) for options in asked]
     elif name == "PQI":
-        found = [FittedPQI(**one, **shared, **forest, r_min=lowest).fit(log) for one in asked]
+        policies = [FittedPQI(**options, **shared, **forest, r_min=lowest).fit(log)
+                    for options in asked]  # fmt: skip
     elif name == "CQL":
-        found = [DeepCQL(**one, **shared, steps=setting["steps"], seed=seed).fit(log)
-                 for one in asked]  # fmt: skip
+        policies = [DeepCQL(**options, **shared, steps=setting["steps"], seed=seed).fit(log)
+                    for options in asked]  # fmt: skip
     elif name == "BC":
-        found = [ForestBC(trees=setting["trees"], seed=seed).fit(log)]
+        policies = [ForestBC(trees=setting["trees"], seed=seed).fit(log)]
     else:
-        found = [None]
-    return list(zip(grid, found, strict=True))
+        policies = [None]
+    return list(zip(grid, policies, strict=True))
 
 
 def _player(name: str, policy: Any, judge: Judge) -> Player:
+    """The player of a contestant: a network, its policy, or `silent` where it always defers."""
     if name in ("expert", "medium"):
         network: QNetwork = getattr(judge.mixture, name)
         return lambda seen, u: network.actions(seen)
@@ -294,13 +321,16 @@ def _player(name: str, policy: Any, judge: Judge) -> Player:
 
 
 def _near(policy: Any) -> float:
-    """Median number of neighbours (or of games, where those count) around a training point."""
+    """Median number of neighbours of a training point; NaN for a policy without neighbours.
+
+    Where the policy counts games instead of single neighbours, this is the number of games.
+    """
     near = getattr(policy, "near", policy)
     if not hasattr(near, "allowed_at"):
         return math.nan
     rows = np.unique(np.linspace(0, len(near.z) - 1, LOOKED).astype(int))
-    known, _ = near.allowed_at(near.z[rows], near.episode[rows])
-    return float(np.median(known.state.n))
+    counted, _ = near.allowed_at(near.z[rows], near.episode[rows])
+    return float(np.median(counted.state.n))
 
 
 def on_games(
@@ -312,16 +342,30 @@ def on_games(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Experiment:
-    """Play for a log and learn the representation of each game; give the experiment on them.
+    """Play for a log and learn the representation of each game; make the experiment on them.
 
     Args:
-        games: Their names; by default the paper's five, or Pong if quick.
-        experts: A folder with GAME_expert.npz (or GAME_last.npz) and GAME_medium.npz.
-        folder: Where everything is kept; what is there already stays.
-        quick: 5,000 samples, 2 short games a policy, one setting a learner; without `experts`
-            untrained networks play.
-        seed: Everything random follows from it.
-        progress: Called with the stage's name and the share of it that is done.
+        games: Names of the games. If empty: the paper's five, or Pong if quick.
+        experts: A folder with GAME_expert.npz (or GAME_last.npz) and GAME_medium.npz for each game,
+            or None, with which `quick` plays with untrained networks.
+        folder: Folder for logs and representations; what an earlier call wrote is used again.
+        quick: Whether to run a small version: 5,000 decisions in the log, 2 short games per policy,
+            one setting per learner. Default False.
+        seed: Seed of everything random, from 0 to 131,071. Default 0.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The experiment, for `dprl.studies.harness.reproduce`.
+
+    Raises:
+        ParameterError: A network is missing or belongs to another game, or the seed is out of
+            range.
+        PackageError: ale-py or torch is not installed.
+
+    Example:
+        >>> study = on_games(["pong"], None, Path("study"), quick=True)  # doctest: +SKIP
+        >>> len(study.settings(True, 0))  # doctest: +SKIP
+        15
     """
     chosen = list(dict.fromkeys(games)) or (["pong"] if quick else list(GAMES))
     first_seed("collect", seed)  # refuses what is no seed before anything is written

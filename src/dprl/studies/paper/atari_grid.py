@@ -1,4 +1,4 @@
-"""The Atari study's grid: who takes part, with which settings, and what each is called."""
+"""The contestants of the Atari study: its learners, their settings, and their names."""
 
 from __future__ import annotations
 
@@ -9,20 +9,34 @@ __all__ = ["COUNTS", "DPRL", "LEARNERS", "PAPER_RADII", "contestants", "family",
 N_MIN, PAPER_RADII = (5, 10, 30), (1e-3, 1e-4)
 DPRL = tuple(f"DPRL {rule}{plan}" for rule in ("paper", "contrast", "gate")
              for plan in ("", " planned"))  # fmt: skip
+"""The six variants of DPRL: the rule for decision points, with and without planning."""
+
 COUNTS = ("count only", "count only by game")
+"""Controls that count how often an action was taken nearby and ignore the returns."""
+
 LEARNERS = (
     "behaviour", "expert", "medium", *DPRL, *COUNTS, "SPIBB", "PQI", "CQL", "BC",
 )  # fmt: skip
 
 
 def contestants(learner: str, quick: bool, by_rule: bool = True) -> list[Setting]:
-    """The grid of a learner.
+    """The settings with which a learner takes part.
 
     Args:
         learner: One of `LEARNERS`.
-        quick: One setting only.
-        by_rule: With radius "rule" (`dprl.studies.atari.choose_radius`) or none; else with the
-            paper's.
+        quick: Whether to take one setting only.
+        by_rule: Whether to take the settings with the radius of `dprl.atari.choose_radius` (or
+            without radius). Default True; False takes those with the paper's radii.
+
+    Returns:
+        The settings, each a dict of the learner's arguments; radius "rule" is replaced by a number
+        later. Empty if the learner has no settings of this kind.
+
+    Example:
+        >>> contestants("SPIBB", quick=True)
+        [{'n_min': 5, 'radius': 'rule'}]
+        >>> contestants("SPIBB", quick=True, by_rule=False)
+        []
     """
     n_min, radii = ((5,) if quick else N_MIN), (("rule",) if by_rule else PAPER_RADII)
     if learner in DPRL or learner in COUNTS:
@@ -38,14 +52,37 @@ def contestants(learner: str, quick: bool, by_rule: bool = True) -> list[Setting
     return [{}]
 
 
-def label(learner: str, one: Setting) -> str:
-    """What a contestant is called."""
-    words = [learner, *(f"{k} {one[k]:g}" for k in ("n_min", "b", "alpha") if k in one)]
-    if one.get("radius", "rule") != "rule":
-        words.append(f"r {one['radius']:g}")
-    return ", ".join(words)
+def label(learner: str, options: Setting) -> str:
+    """The name of a contestant in tables and figures.
+
+    Args:
+        learner: One of `LEARNERS`.
+        options: One of the settings of `contestants`.
+
+    Returns:
+        The learner and its settings; the radius is named only if it is the paper's.
+
+    Example:
+        >>> label("SPIBB", {"n_min": 5, "radius": "rule"})
+        'SPIBB, n_min 5'
+    """
+    parts = [learner, *(f"{k} {options[k]:g}" for k in ("n_min", "b", "alpha") if k in options)]
+    if options.get("radius", "rule") != "rule":
+        parts.append(f"r {options['radius']:g}")
+    return ", ".join(parts)
 
 
 def family(contestant: str) -> str:
-    """The learner of a label."""
+    """The learner that a label names.
+
+    Args:
+        contestant: A label that `label` made.
+
+    Returns:
+        One of `LEARNERS`.
+
+    Example:
+        >>> family("SPIBB, n_min 5")
+        'SPIBB'
+    """
     return contestant.partition(",")[0]

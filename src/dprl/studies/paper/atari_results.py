@@ -1,4 +1,4 @@
-"""The Atari study's table and figure."""
+"""The table and the figure of the Atari study, from rows that hold one game played each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,33 @@ from dprl.studies.paper.atari_grid import LEARNERS, family
 __all__ = ["brief", "figure", "summary"]
 
 FEW = 30
-"""Rewarded decisions below which a log is called poor."""
+"""With fewer rewarded decisions in the log than this, the note of the table warns."""
 
 
 def summary(rows: Rows) -> Table:
-    """A row a contestant: score, difference to the behaviour game by game, how often it defers."""
-    found: list[Row] = []
+    """One row per game and contestant: mean score, and how often it defers.
+
+    The difference to the behaviour compares games that were played with the same seeds. All
+    intervals are 95 % bootstrap intervals.
+
+    Args:
+        rows: The rows of all tasks of the study, one per game played, as columns.
+
+    Returns:
+        The table, with a note on each game's networks and log.
+
+    Example:
+        >>> same = {"game": "pong", "learner": "behaviour", "contestant": "behaviour", "near": 0,
+        ...         "cut": 0, "by_rule": 1, "radius": 0.5, "expert_steps": 9, "medium_steps": 5,
+        ...         "samples": 100, "games_learned": 3, "rewarded": 40, "quick": 0}
+        >>> rows = {name: np.array([value, value]) for name, value in same.items()}
+        >>> rows |= {"score": np.array([2.0, 4.0]), "deferred": np.ones(2),
+        ...          "steps": np.array([10, 30])}
+        >>> table = summary(rows)
+        >>> table["score"], table["difference"], table["deferred"]
+        ([3.0], [0.0], [1.0])
+    """
+    lines: list[Row] = []
     behavior = {
         g: rows["score"][(rows["game"] == g) & (rows["learner"] == "behaviour")]
         for g in dict.fromkeys(rows["game"].tolist())
@@ -28,29 +49,30 @@ def summary(rows: Rows) -> Table:
     for game, usual in behavior.items():
         here = rows["game"] == game
         for name in dict.fromkeys(rows["contestant"][here].tolist()):
-            some = here & (rows["contestant"] == name)
-            score = rows["score"][some]
+            games = here & (rows["contestant"] == name)
+            score = rows["score"][games]
             low, high = stats.interval(score, stats.mean, seed=0)
             apart = score - usual
             apart_low, apart_high = stats.interval(apart, stats.mean, seed=0)
-            found.append({
+            lines.append({
                 "game": game, "contestant": name, "score": float(score.mean()), "low": low,
                 "high": high, "difference": float(apart.mean()), "difference_low": apart_low,
-                "difference_high": apart_high, "deferred": _share(rows, some),
-                "near": float(rows["near"][some][0]), "cut": int(rows["cut"][some].sum()),
-                "episodes": int(some.sum()),
+                "difference_high": apart_high, "deferred": _share(rows, games),
+                "near": float(rows["near"][games][0]), "cut": int(rows["cut"][games].sum()),
+                "episodes": int(games.sum()),
             })  # fmt: skip
-    return Table({k: [r[k] for r in found] for k in found[0]}, "Atari: score of a game",
+    return Table({k: [r[k] for r in lines] for k in lines[0]}, "Atari: score of a game",
                  "\n".join(_notes(rows)))  # fmt: skip
 
 
-def _share(rows: Rows, some: Any) -> float:
-    """The share of all steps that were left to the behaviour."""
-    steps = rows["steps"][some].astype(float)
-    return float((rows["deferred"][some] * steps).sum() / steps.sum())
+def _share(rows: Rows, games: Any) -> float:
+    """The share of all steps of these rows (a boolean mask) at which the policy deferred."""
+    steps = rows["steps"][games].astype(float)
+    return float((rows["deferred"][games] * steps).sum() / steps.sum())
 
 
 def _notes(rows: Rows) -> list[str]:
+    """The note of the table: its columns, and for each game the networks, the log and warnings."""
     notes = [
         "score: mean of whole games with fresh seeds, 95 % bootstrap; difference: to the behaviour "
         "with the same seeds; near: neighbours of a training point (games, where those count), "
@@ -71,9 +93,9 @@ def _notes(rows: Rows) -> list[str]:
         )
         rewarded = int(rows["rewarded"][first])
         if rewarded < FEW:
-            said = "NO REWARD" if not rewarded else f"REWARDS: {rewarded}"
+            warning = "NO REWARD" if not rewarded else f"REWARDS: {rewarded}"
             notes.append(
-                f"{game}: {said} IN THE LOG: returns tell next to nothing, and whoever seems to "
+                f"{game}: {warning} IN THE LOG: returns tell next to nothing, and whoever seems to "
                 "learn from them goes by counts and ties."
             )
     if bool(rows["quick"][0]):
@@ -82,16 +104,46 @@ def _notes(rows: Rows) -> list[str]:
 
 
 def brief(table: Table) -> Table:
-    """What fits a screen."""
+    """The columns that fit on a screen.
+
+    Args:
+        table: A table that `summary` made.
+
+    Returns:
+        The same rows with fewer columns.
+
+    Example:
+        >>> names = ("game", "contestant", "score", "low", "high", "difference", "difference_low",
+        ...          "difference_high", "deferred", "near")
+        >>> "difference" in brief(Table({name: [0] for name in names})).columns
+        False
+    """
     names = ("game", "contestant", "score", "low", "high", "difference_low", "difference_high",
              "deferred", "near")  # fmt: skip
     return Table({n: table[n] for n in names}, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:
-    """A panel a game: a line a learner, its settings beside each other, the behaviour dashed.
+    """One panel per game: the mean scores of all contestants, with their intervals.
 
-    Hollow dots: the paper's radii.
+    Each learner has a line, on which its settings are side by side; hollow dots have the paper's
+    radii. The dashed line is the score of the behaviour.
+
+    Args:
+        rows: The rows of all tasks of the study, one per game played, as columns.
+
+    Returns:
+        The matplotlib figure.
+
+    Example:
+        >>> same = {"game": "pong", "learner": "behaviour", "contestant": "behaviour", "near": 0,
+        ...         "cut": 0, "by_rule": 1, "radius": 0.5, "expert_steps": 9, "medium_steps": 5,
+        ...         "samples": 100, "games_learned": 3, "rewarded": 40, "quick": 0}
+        >>> rows = {name: np.array([value, value]) for name, value in same.items()}
+        >>> rows |= {"score": np.array([2.0, 4.0]), "deferred": np.ones(2),
+        ...          "steps": np.array([10, 30])}
+        >>> figure(rows).axes[0].get_title()
+        'pong'
     """
     table = summary(rows)
     games = list(dict.fromkeys(table["game"]))
@@ -99,9 +151,9 @@ def figure(rows: Rows) -> Any:
     looks = plot.style(LEARNERS)
     for axis, game in zip(axes[0], games, strict=True):
         for y, learner in enumerate(reversed(LEARNERS)):
-            some = [r for r in table if r["game"] == game and family(r["contestant"]) == learner]
-            for k, r in enumerate(some):
-                at = y + 0.6 * ((k + 0.5) / len(some) - 0.5)
+            line = [r for r in table if r["game"] == game and family(r["contestant"]) == learner]
+            for k, r in enumerate(line):
+                at = y + 0.6 * ((k + 0.5) / len(line) - 0.5)
                 colour = looks[learner]["color"]
                 inside = "white" if ", r " in r["contestant"] else colour
                 axis.plot([r["low"], r["high"]], [at, at], color=colour, linewidth=1)

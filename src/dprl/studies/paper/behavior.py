@@ -1,6 +1,7 @@
-"""SPIBB with the true behaviour against SPIBB with the behaviour estimated from the log.
+"""The behaviour experiment: SPIBB with the true behaviour policy, and with an estimated one.
 
-SPIBB's guarantee needs the behaviour policy; in practice nobody has it. DPRL never needs it.
+SPIBB's guarantee needs the true behaviour policy, which nobody has in practice: it is estimated
+from the log. DPRL does not need it.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ __all__ = ["EXPERIMENT"]
 GRIDS = {"rooms": rooms, "soft": soft}
 CONTESTANTS: tuple[Setting, ...] = (
     *(
-        {"learner": "SPIBB", "n_min": n, "behavior": known}
+        {"learner": "SPIBB", "n_min": n, "behavior": behavior}
         for n in (5, 20)
-        for known in ("true", "estimated")
+        for behavior in ("true", "estimated")
     ),
     *({"learner": "DPRL", "n_min": n, "contrast": True} for n in (5, 20)),
 )
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: grids x sizes x blocks of datasets."""
+    """One task per grid, log size and block of data sets; `quick` takes fewer of the last two."""
     sizes, datasets = ((10, 50, 100), 50) if quick else ((10, 25, 50, 100, 500), 500)
     return [
         task
@@ -40,24 +41,24 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def run(setting: Setting) -> list[Row]:
-    """One block of datasets of one grid."""
+    """The rows of one task: every contestant on every data set of the block."""
     return rows_of(GRIDS[setting["grid"]](), setting, CONTESTANTS)
 
 
 def summary(rows: Rows) -> Table:
-    """Mean and CVaR against n for each grid."""
+    """One row per grid, log size and contestant: mean and CVaR 5 % of the exact value."""
     return summarise(rows, "SPIBB with true and with estimated behaviour")
 
 
 def figure(rows: Rows) -> Any:
-    """CVaR and mean against n, a row a grid."""
+    """One row of panels per grid: CVaR 5 % and mean of the value against the number of episodes."""
     table = summary(rows)
     names = list(dict.fromkeys(table["contestant"]))
     figure, axes = plot.grid(len(GRIDS), 2, width=4.2)
     for row, name in zip(axes, GRIDS, strict=True):
-        for axis, column, words in zip(row, ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True):
+        for axis, column, title in zip(row, ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True):
             draw(axis, table, name, column, names)
-            axis.set_title(f"{name}: {words} of the value")
+            axis.set_title(f"{name}: {title} of the value")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     return figure
 

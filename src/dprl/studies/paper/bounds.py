@@ -1,7 +1,8 @@
-"""What the published guarantees say, against the number of states and n_min.
+"""The bounds experiment: what the published guarantees say about a policy of DPRL.
 
-Forests of more and more chains, 10,000 episodes each; the policy is DPRL's. Returns lie in [0, 1],
-so -1 is the trivial bound: whatever is below it says nothing.
+The problems are forests of 10 to 50 chains, with 10,000 episodes in each log, and n_min is 1, 10 or
+100. Each guarantee is a lower bound on the gain over usual practice. Returns lie in [0, 1], so no
+policy can lose more than 1: a bound below -1 says nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COLORS = {"DPRL": "#0072b2", "SPIBB": "#d55e00", "PQI": "#009e73", "Count-MORL":
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: chains x n_min, all trials of a cell in one."""
+    """One task per number of chains and n_min, with 50 logs each (5 if `quick`)."""
     trials = 5 if quick else TRIALS
     return [
         {"chains": k, "n_min": n, "first": TRIALS * seed, "last": TRIALS * seed + trials}
@@ -35,7 +36,7 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def run(setting: Setting) -> list[Row]:
-    """All bounds for the policy of each trial."""
+    """The rows of one task: all bounds for the policy learned from each log."""
     mdp = forest(chains=setting["chains"])
     learner = DPRLDiscrete(n_min=setting["n_min"], gamma=mdp.gamma)
     rows = []
@@ -58,23 +59,23 @@ def run(setting: Setting) -> list[Row]:
 
 
 def summary(rows: Rows) -> Table:
-    """Median over trials of each bound, by n_min and number of states."""
+    """One row per n_min, number of states and bound: the median of the bound over the logs."""
     columns: dict[str, list[Any]] = {
         k: [] for k in ("n_min", "states", "bound", "median", "trivial", "vacuous", "true_gain")
     }
     for n_min in N_MIN:
         for states in sorted(set(rows["states"].tolist())):
             for bound in dict.fromkeys(rows["bound"].tolist()):
-                some = (
+                cell = (
                     (rows["n_min"] == n_min) & (rows["states"] == states) & (rows["bound"] == bound)
                 )
                 columns["n_min"].append(n_min)
                 columns["states"].append(states)
                 columns["bound"].append(bound)
-                columns["median"].append(float(np.median(rows["value"][some])))
-                columns["trivial"].append(float(rows["trivial"][some][0]))
-                columns["vacuous"].append(float(rows["vacuous"][some].mean()))
-                columns["true_gain"].append(float(rows["true_gain"][some].mean()))
+                columns["median"].append(float(np.median(rows["value"][cell])))
+                columns["trivial"].append(float(rows["trivial"][cell][0]))
+                columns["vacuous"].append(float(rows["vacuous"][cell].mean()))
+                columns["true_gain"].append(float(rows["true_gain"][cell].mean()))
     return Table(
         columns,
         f"Published lower bounds on the gain over usual practice, forest, {EPISODES:,} episodes",
@@ -84,15 +85,15 @@ def summary(rows: Rows) -> Table:
 
 
 def figure(rows: Rows) -> Any:
-    """A panel for each n_min: bounds against the number of states, on a scale that holds them."""
+    """One panel per n_min: the guaranteed loss against the number of states, on a log scale."""
     table = summary(rows)
     figure, axes = plot.grid(1, len(N_MIN), width=3.6, height=3.6)
     for axis, n_min in zip(axes[0], N_MIN, strict=True):
-        some = [row for row in table if row["n_min"] == n_min]
-        for bound in dict.fromkeys(row["bound"] for row in some):
-            mine = [row for row in some if row["bound"] == bound]
+        panel = [row for row in table if row["n_min"] == n_min]
+        for bound in dict.fromkeys(row["bound"] for row in panel):
+            line = [row for row in panel if row["bound"] == bound]
             color = next((c for name, c in COLORS.items() if bound.startswith(name)), "#777777")
-            x, y = [r["states"] for r in mine], [-r["median"] for r in mine]
+            x, y = [r["states"] for r in line], [-r["median"] for r in line]
             axis.plot(x, y, marker="o", ms=4, color=color, label=bound)
         plot.reference(axis, 1.0, "trivial: below this line nothing is said")
         axis.set(yscale="log", xlabel="states", title=f"n_min = {n_min}")

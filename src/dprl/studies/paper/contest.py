@@ -1,7 +1,8 @@
-"""Many learners on many logs of one problem, each judged by its exact value.
+"""Compare many learners on many logs of one problem, by the exact values of their policies.
 
-Contestants are data: {"learner": name, settings...}. What they can share is computed once a log:
-the evidence for DPRL, the maximum-likelihood MDP for its rivals.
+A contestant is a learner with its settings, as data: {"learner": name, setting: value, ...}. For
+each log, what contestants can share is computed once: the evidence for DPRL, and the
+maximum-likelihood MDP for the other learners.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from dprl.studies.harness import Row, Rows, Setting
 __all__ = ["BLOCK", "VALUES", "blocks", "compete", "label", "pivot", "rows_of", "summarise"]
 
 BLOCK = 25
-"""Datasets a task: small enough to lose little when killed, large enough to be worth a process."""
+"""Number of data sets per task: small, so that an interrupted run loses little."""
 
 CUT: Final = "terminal"
-"""Sampled episodes that reach the step limit; at gamma .99 after 500 steps little is lost."""
+"""How episodes that reach the step limit are treated: as if they had ended there.
 
+At gamma .99 little reward is lost after 500 steps.
+"""
 
 VALUES: Final = {
     "forest": (0.0, 1.0),
@@ -41,23 +44,47 @@ VALUES: Final = {
     "small grid": (0.0, 1.0),
     "dense chain": (-0.8, 8.8),
 }
-"""Range of returns of each problem, as somebody who knows its rules would state it."""
+"""Problem → (lowest, highest) return that its rules allow."""
 
 
 def label(contestant: Setting) -> str:
-    """What a contestant is called in tables and figures."""
-    words = {k: v for k, v in contestant.items() if k != "learner"}
+    """The name of a contestant in tables and figures.
+
+    Args:
+        contestant: A learner with its settings.
+
+    Returns:
+        The learner, its rule (for DPRL) and its settings, separated by commas.
+
+    Example:
+        >>> label({"learner": "DPRL", "n_min": 20, "contrast": False})
+        'DPRL paper, n_min 20'
+    """
+    options = {k: v for k, v in contestant.items() if k != "learner"}
     name = str(contestant["learner"])
     if name == "gate":
         name = "DPRL gate"
     if name == "DPRL":
-        rule = "contrast" if words.pop("contrast") else "paper"
+        rule = "contrast" if options.pop("contrast") else "paper"
         name = f"DPRL {rule}"
-    return name + "".join(f", {k} {v}" for k, v in words.items())
+    return name + "".join(f", {k} {v}" for k, v in options.items())
 
 
 def blocks(base: Setting, datasets: int, seed: int) -> list[Setting]:
-    """The setting cut into tasks of BLOCK datasets."""
+    """Divide the data sets of a setting into tasks of at most `BLOCK` data sets.
+
+    Args:
+        base: What all tasks share, such as {"n": 50}, the number of episodes in a log.
+        datasets: Number of data sets.
+        seed: Seed of the experiment, kept in every task.
+
+    Returns:
+        The tasks; each has `first` and `last`, the numbers of its data sets, `last` excluded.
+
+    Example:
+        >>> [(task["first"], task["last"]) for task in blocks({"n": 50}, 40, seed=0)]
+        [(0, 25), (25, 40)]
+    """
     return [
         {**base, "seed": seed, "first": i, "last": min(i + BLOCK, datasets)}
         for i in range(0, datasets, BLOCK)
@@ -65,41 +92,68 @@ def blocks(base: Setting, datasets: int, seed: int) -> list[Setting]:
 
 
 def mdp_seed(setting: Setting, dataset: int) -> int:
-    """The seed of one dataset: its own for every size and seed, shared by all contestants."""
-    words = [dataset, int(setting["n"]), int(setting.get("seed", 0))]
-    return int(np.random.SeedSequence(words).generate_state(1)[0])
+    """The seed of one data set.
+
+    It differs between data sets, log sizes and seeds of the experiment; all contestants share it.
+    """
+    entropy = [dataset, int(setting["n"]), int(setting.get("seed", 0))]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 def compete(
     mdp: FiniteMDP, log: Log, contestants: Sequence[Setting]
 ) -> list[tuple[NDArray[np.float64], dict[str, Any]]]:
-    """π (S, A) of each contestant, deferrals resolved to the true behaviour, and what it noted.
+    """Learn a policy with each contestant from one log.
 
     A contestant plans with the problem's gamma unless its settings name another.
+
+    Args:
+        mdp: The problem with S states and A actions. Where a policy defers, its true behaviour
+            policy acts.
+        log: A log of the problem, without cut episodes.
+        contestants: The learners with their settings.
+
+    Returns:
+        For each contestant π, float64 (S, A), and notes: `points` is the number of states in which
+        the policy names an action, `changes` how many of these differ from the usual action (both
+        0 for learners that never defer). Notes of DPRL also hold `pairs`, bool (S, A), the allowed
+        pairs, and `choice`, int64 (S,), the chosen action or -1.
+
+    Raises:
+        ValueError: A contestant names an unknown learner.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> mdp = risky_arms()
+        >>> log = mdp.sample(1_000, seed=0)
+        >>> contestant = {"learner": "DPRL", "n_min": 92, "contrast": True}
+        >>> [(pi, notes)] = compete(mdp, log, [contestant])
+        >>> notes["points"], mdp.value(pi) > mdp.value()
+        (1, True)
     """
     shared = functools.cache(lambda gamma: (count(log, gamma), estimate(log, gamma, CUT)))
     answers = []
     for contestant in contestants:
-        words = {k: v for k, v in contestant.items() if k != "learner"}
-        words.setdefault("gamma", mdp.gamma)
-        (known, occurrences), model = shared(words["gamma"])
+        options = {k: v for k, v in contestant.items() if k != "learner"}
+        options.setdefault("gamma", mdp.gamma)
+        (counted, occurrences), model = shared(options["gamma"])
         notes: dict[str, Any] = {"points": 0, "changes": 0}
         match contestant["learner"]:
             case "DPRL":
-                learner = DPRLDiscrete(cut=CUT, **words)
-                pairs = allowed(known, learner.n_min, contrast=learner.contrast)
-                choice, _ = learner.choose(log, known, occurrences, pairs)
+                learner = DPRLDiscrete(cut=CUT, **options)
+                pairs = allowed(counted, learner.n_min, contrast=learner.contrast)
+                choice, _ = learner.choose(log, counted, occurrences, pairs)
                 speaks = np.flatnonzero(choice >= 0)
                 pi = mdp.behavior.copy()
                 pi[speaks] = np.eye(log.n_actions)[choice[speaks]]
-                usual = known.took.n[speaks].argmax(axis=1)
+                usual = counted.took.n[speaks].argmax(axis=1)
                 notes = {"points": len(speaks), "changes": int((choice[speaks] != usual).sum())}
                 notes["pairs"], notes["choice"] = pairs, choice
             case "gate":
-                learner = DPRLDiscrete(cut=CUT, n_min=words["n_min"], gamma=words["gamma"])
+                learner = DPRLDiscrete(cut=CUT, n_min=options["n_min"], gamma=options["gamma"])
                 gated = gate(
-                    learner, log, value_range=VALUES[mdp.name], mode=words["mode"],
-                    states_fixed=words["mode"] == "in-sample",
+                    learner, log, value_range=VALUES[mdp.name], mode=options["mode"],
+                    states_fixed=options["mode"] == "in-sample",
                 )  # fmt: skip
                 pi = mdp._matrix(gated)
                 notes = {"points": int((gated.kind > 0).sum()),
@@ -107,15 +161,15 @@ def compete(
             case "BC":
                 pi = BC().plan(model)
             case "RL":
-                pi = RL(cut=CUT, **words).plan(model)
+                pi = RL(cut=CUT, **options).plan(model)
             case "SPIBB":
-                if words.pop("behavior", None) == "true":
-                    words["behavior"] = mdp.behavior
-                pi = SPIBB(cut=CUT, **words).plan(model)
+                if options.pop("behavior", None) == "true":
+                    options["behavior"] = mdp.behavior
+                pi = SPIBB(cut=CUT, **options).plan(model)
             case "PQI":
-                pi = PQI(cut=CUT, **words).plan(model)
+                pi = PQI(cut=CUT, **options).plan(model)
             case "CQL":
-                pi = CQL(cut=CUT, **words).plan(model)
+                pi = CQL(cut=CUT, **options).plan(model)
             case other:
                 raise ValueError(f"no contestant is called {other!r}")
         answers.append((pi, notes))
@@ -128,9 +182,24 @@ def rows_of(
     contestants: Sequence[Setting],
     also: Callable[[FiniteMDP, dict[str, Any]], Row] = lambda mdp, notes: {},
 ) -> list[Row]:
-    """The rows of one task: every dataset of its block, every contestant.
+    """The rows of one task: one per data set of its block and contestant.
 
-    `also` adds columns from what a contestant noted.
+    Args:
+        mdp: The problem.
+        setting: The task, with `n` (episodes in a log), `first` and `last` (numbers of the data
+            sets, `last` excluded) and `seed`.
+        contestants: The learners with their settings.
+        also: A function (problem, notes of a contestant) → more columns. Default: no more columns.
+
+    Returns:
+        The rows: problem, n, data set, contestant, the exact value of its policy and of usual
+        practice, and the numbers of decision points and changes.
+
+    Example:
+        >>> from dprl.envs import forest
+        >>> rows = rows_of(forest(), {"n": 50, "first": 0, "last": 2}, [{"learner": "BC"}])
+        >>> [(row["dataset"], row["contestant"]) for row in rows]
+        [(0, 'BC'), (1, 'BC')]
     """
     behavior, rows = mdp.value(), []
     for dataset in range(setting["first"], setting["last"]):
@@ -149,7 +218,24 @@ def rows_of(
 
 
 def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
-    """Mean and CVaR 5 % over datasets, with bootstrap standard errors, beside the behaviour."""
+    """Mean and CVaR 5 % of the exact value over the data sets, beside usual practice.
+
+    Args:
+        rows: Rows that `rows_of` made, as columns.
+        caption: Caption of the table.
+        seed: Seed of the bootstrap for the standard errors. Default 0.
+
+    Returns:
+        A table with one row per problem, number n of episodes and contestant.
+
+    Example:
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
+        ...         "behavior": np.array([0.45, 0.45])}
+        >>> table = summarise(rows, "Forest")
+        >>> table["mean"], table["cvar"], table["below"]
+        ([0.45], [0.4], [0.5])
+    """
     keys = list(zip(rows["problem"], rows["n"], rows["contestant"], strict=True))
     order = list(dict.fromkeys(keys))
     place = {key: i for i, key in enumerate(order)}
@@ -181,7 +267,22 @@ def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
 
 
 def pivot(table: Table) -> Table:
-    """A line a contestant, a column a size: mean / CVaR 5 %."""
+    """The summary as a table that fits on a screen.
+
+    Args:
+        table: A table that `summarise` made.
+
+    Returns:
+        A table with one row per problem and contestant, and one column per number of episodes that
+        holds "mean / CVaR 5 %".
+
+    Example:
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
+        ...         "behavior": np.array([0.45, 0.45])}
+        >>> pivot(summarise(rows, "Forest"))["n = 50"]
+        ['0.450 / 0.400']
+    """
     sizes = sorted(set(table["n"]))
     cells = {(r["problem"], r["contestant"], r["n"]): r for r in table}
     lines = list(dict.fromkeys((r["problem"], r["contestant"]) for r in table))
@@ -191,14 +292,14 @@ def pivot(table: Table) -> Table:
         "contestant": [c for _, c in lines],
     }
     for n in sizes:
-        found = [cells.get((*line, n)) for line in lines]
+        column = [cells.get((*line, n)) for line in lines]
         columns[f"n = {n:,}"] = [
-            "" if r is None else f"{r['mean']:.3f} / {r['cvar']:.3f}" for r in found
+            "" if r is None else f"{r['mean']:.3f} / {r['cvar']:.3f}" for r in column
         ]
-    words = ", ".join(f"{p} {v:.3f}" for p, v in behavior.items())
+    usual = ", ".join(f"{p} {v:.3f}" for p, v in behavior.items())
     return Table(
         columns,
         table.caption,
         f"mean / CVaR 5 % of the exact value over {min(table['datasets'])} datasets; "
-        f"usual practice: {words}",
+        f"usual practice: {usual}",
     )

@@ -1,10 +1,12 @@
-"""How often the interval beside a suggestion holds the truth, with few and extreme outcomes.
+"""The contrasts experiment: how often the interval beside a suggestion contains the truth.
 
-Two sides are drawn whose true means are known: n that took the suggestion, and others that did not.
-A 95 % interval of the difference should hold the truth in 95 of 100 draws. Beside it stands Welch's
-t interval, which trusts the spread it happens to see. In `own tail` only those who took the
-suggestion can have the rare large returns, and few of them show it: no interval made of the sample
-alone can know, and the table says what it costs.
+Two samples of returns are drawn whose true means are known: n episodes that followed the
+suggestion, and others that did not. A 95 % interval for the difference of the means should contain
+the true difference in 95 of 100 draws, even if n is small or the returns are extreme. For
+comparison there is Welch's t interval, which relies on the standard deviations of the samples. In
+`own tail` only episodes that followed the suggestion can have rare large returns, and few samples
+contain one: no interval computed from the sample alone can allow for that, and the table shows how
+much coverage is lost.
 """
 
 from __future__ import annotations
@@ -24,16 +26,18 @@ __all__ = ["EXPERIMENT"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Draw: TypeAlias = Callable[[np.random.Generator, tuple[int, int]], Floats]
+"""A function (random generator, shape) → returns of this shape."""
 
 SIZES, DRAWS, WANTED = (5, 10, 20, 50), 10_000, 0.93
 
 
 def _success(p: float) -> Draw:
+    """Returns that are 1 with probability p, else 0."""
     return lambda rng, size: (rng.random(size) < p).astype(np.float64)
 
 
 def _later(rng: np.random.Generator, size: tuple[int, int]) -> Floats:
-    """A success in 90 of 100, worth .95 a step less the longer it takes."""
+    """Success with probability .9 after a geometric number of steps, discounted by .95 per step."""
     return np.asarray((rng.random(size) < 0.9) * 0.95 ** rng.geometric(0.2, size))
 
 
@@ -47,14 +51,14 @@ RETURNS: dict[str, tuple[Draw, float]] = {
     "lognormal": (lambda rng, size: rng.lognormal(0.0, 1.0, size), float(np.exp(0.5))),
     "normal": (lambda rng, size: rng.normal(size=size), 0.0),
 }
-"""How returns are drawn, and their mean."""
+"""Name of a distribution of returns → how it is drawn, and its mean."""
 
 OTHERS = ("as many", "500", "500, success .5", "500, own tail")
-"""How many did otherwise, and how their returns are drawn: alike, unless it says so."""
+"""The other sample: as many as n or 500, from the same distribution unless another is named."""
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: kind of returns x others x size."""
+    """One task per distribution of returns, kind of other sample and size n."""
     cases = [(name, others) for name in RETURNS for others in OTHERS[:2]]
     cases += [(name, OTHERS[2]) for name in RETURNS if name.startswith("success")]
     cases += [(name, OTHERS[3]) for name in ("exponential", "lognormal")]
@@ -67,7 +71,7 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def run(setting: Setting) -> list[Row]:
-    """Coverage and width of both intervals over the draws of one cell."""
+    """Two rows: coverage and median width of our interval and of Welch's, over all draws."""
     rng = np.random.default_rng(setting["seed"])
     draw, mean = RETURNS[setting["returns"]]
     n, draws, others = setting["n"], setting["draws"], setting["others"]
@@ -100,7 +104,7 @@ def run(setting: Setting) -> list[Row]:
 
 
 def summary(rows: Rows) -> Table:
-    """One row for each cell: coverage and width of both intervals."""
+    """One row per task: coverage of both intervals, and the ratio of their widths."""
     ours = np.flatnonzero(rows["interval"] == "ours")
     columns: dict[str, list[Any]] = {
         name: [] for name in ("returns", "others", "n", "coverage", "exists", "welch", "wider")
@@ -109,12 +113,12 @@ def summary(rows: Rows) -> Table:
         same = [(rows[k] == rows[k][i]) for k in ("returns", "others", "n")]
         j = int(np.flatnonzero(same[0] & same[1] & same[2] & (rows["interval"] == "Welch"))[0])
         width = rows["width"][j]
-        found = (
+        numbers = (
             str(rows["returns"][i]), str(rows["others"][i]), int(rows["n"][i]),
             float(rows["coverage"][i]), float(rows["exists"][i]), float(rows["coverage"][j]),
             float(rows["width"][i] / width) if width > 0 else np.nan,
         )  # fmt: skip
-        for name, value in zip(columns, found, strict=True):
+        for name, value in zip(columns, numbers, strict=True):
             columns[name].append(value)
     return Table(
         columns,
@@ -126,31 +130,31 @@ def summary(rows: Rows) -> Table:
 
 
 def brief(table: Table) -> Table:
-    """Coverage by size, one row for each kind of returns."""
-    names: dict[str, list[Any]] = {"returns": [], "others": [], **{f"n = {n}": [] for n in SIZES}}
-    names |= {f"Welch {n}": [] for n in SIZES}
+    """Coverage only: one row per distribution of returns, one column per size and interval."""
+    columns: dict[str, list[Any]] = {"returns": [], "others": [], **{f"n = {n}": [] for n in SIZES}}
+    columns |= {f"Welch {n}": [] for n in SIZES}
     cells = {(r["returns"], r["others"], r["n"]): r for r in table}
     for returns, others in dict.fromkeys((a, b) for a, b, _ in cells):
-        names["returns"].append(returns)
-        names["others"].append(others)
+        columns["returns"].append(returns)
+        columns["others"].append(others)
         for n in SIZES:
-            names[f"n = {n}"].append(cells[returns, others, n]["coverage"])
-            names[f"Welch {n}"].append(cells[returns, others, n]["welch"])
-    return Table(names, table.caption, table.note)
+            columns[f"n = {n}"].append(cells[returns, others, n]["coverage"])
+            columns[f"Welch {n}"].append(cells[returns, others, n]["welch"])
+    return Table(columns, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:
-    """Coverage by size, a panel for each kind of others."""
+    """One panel per kind of other sample: coverage against n, one line per distribution."""
     table = summary(rows)
     figure, axes = plot.grid(1, len(OTHERS), width=2.8, height=3.0)
     colors = dict(zip(RETURNS, plot.PALETTE.values(), strict=True))
     for axis, others in zip(axes[0], OTHERS, strict=True):
         for name, color in colors.items():
-            some = [r for r in table if r["returns"] == name and r["others"] == others]
-            if some:
-                n = [r["n"] for r in some]
-                axis.plot(n, [r["coverage"] for r in some], "o-", ms=3, color=color, label=name)
-                axis.plot(n, [r["welch"] for r in some], ":", lw=1, color=color)
+            line = [r for r in table if r["returns"] == name and r["others"] == others]
+            if line:
+                n = [r["n"] for r in line]
+                axis.plot(n, [r["coverage"] for r in line], "o-", ms=3, color=color, label=name)
+                axis.plot(n, [r["welch"] for r in line], ":", lw=1, color=color)
         axis.axhline(LEVEL, color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
         axis.set(xscale="log", xlabel="n that took it", title=f"others: {others}", ylim=(0.3, 1.02))
         axis.set_xticks(SIZES, [str(n) for n in SIZES], minor=False)

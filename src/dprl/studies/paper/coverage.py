@@ -1,13 +1,14 @@
-"""Do certificates hold? Three problems whose truth is known, and many logs of each.
+"""The coverage experiment: are certificates true, on three problems with known values?
 
-Three questions, three kinds of rows:
+Each problem is sampled many times. Three kinds of rows answer three questions:
 
-* *pair*: the lower bound of E x - E y of every pair seen, alone, at level .05: how often is the
-  truth above it, and how far below the truth is it? E-value, Chernoff (KL) and Hoeffding.
-* *policy*: does the claim of a gated policy hold (no harmful suggestion, gain not overstated), how
-  often does an ungated one issue a harmful suggestion, and what does Theorem 1 say?
-* *approximate*: does the bootstrap interval of an ungated policy's gain cover the truth, on
-  held-out groups and (as a warning) on the log that chose the policy?
+* *pair*: a lower bound of E x - E y for a single pair of state and action, at level .05, where x is
+  the return after the action and y the return after any other action. How often is the true
+  difference above the bound, and how far? The bounds are the e-value, Chernoff (KL) and Hoeffding.
+* *policy*: does a gated policy keep its claim (no harmful suggestion, gain not overstated)? How
+  often does a policy without gate make a harmful suggestion? What does the paper's Theorem 1 claim?
+* *approximate*: does the bootstrap interval for the gain of a policy without gate contain the true
+  gain, on held-out groups and (as a warning) on the log that the policy was learned from?
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Floats = NDArray[np.float64]
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: problems x blocks of datasets."""
+    """One task per problem and block of data sets; 400 data sets per problem, 25 if `quick`."""
     return [
         {**task, "problem": name}
         for name, (_, n) in PROBLEMS.items()
@@ -56,31 +57,39 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def run(setting: Setting) -> list[Row]:
-    """Everything about one block of datasets of one problem."""
+    """The rows of all three kinds for one block of data sets of one problem."""
     mdp = PROBLEMS[setting["problem"]][0]()
     V = mdp.state_values()
     Q = mdp.action_values(V)
     rows = []
     for dataset in range(setting["first"], setting["last"]):
         log = settle(mdp.sample(setting["n"], seed=mdp_seed(setting, dataset)), mdp.gamma, CUT)
-        found = [*_pairs(mdp, log, Q), *_policies(mdp, log, Q - V[:, None])]
+        answers = [*_pairs(mdp, log, Q), *_policies(mdp, log, Q - V[:, None])]
         if dataset < BOOTSTRAPPED:
-            found += _approximate(mdp, log)
+            answers += _approximate(mdp, log)
         rows += [{"problem": mdp.name, "n": setting["n"], "dataset": dataset, **row}
-                 for row in found]  # fmt: skip
+                 for row in answers]  # fmt: skip
     return rows
 
 
 def _row(what: str, who: str, **facts: Any) -> Row:
-    """A row: what kind, whose; cases counted, how many held, and numbers (NaN where none)."""
+    """A row of kind `what` for the method `who`; numbers that are not given are NaN.
+
+    The numbers: `cases` (claims checked), `held` (claims that are true), `harmful` (whether there
+    is a harmful suggestion), `issued` (suggestions), `claimed` and `truth` (lower bound or estimate
+    of the gain, and true gain).
+    """
     names = ("cases", "held", "harmful", "issued", "claimed", "truth")
     return {"what": what, "who": who, **{n: float(facts.get(n, np.nan)) for n in names}}
 
 
 def _pairs(mdp: FiniteMDP, log: Log, Q: Floats) -> list[Row]:
-    """Bounds of single pairs at level .05, over the pairs with at least 5 of either kind."""
-    known = evidence(log, mdp.gamma)
-    x, y = known.took, known.others
+    """Bounds for single pairs that at least 5 episodes took and at least 5 others did not.
+
+    `Q` (S, A) are the true action values under usual practice.
+    """
+    counted = evidence(log, mdp.gamma)
+    x, y = counted.took, counted.others
     at = np.nonzero((x.n >= 5) & (y.n >= 5))
     if not len(at[0]):
         return []
@@ -103,7 +112,10 @@ def _pairs(mdp: FiniteMDP, log: Log, Q: Floats) -> list[Row]:
 
 
 def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
-    """Gated and ungated policies against the truth."""
+    """The claims of policies with and without gate, beside the truth.
+
+    `A` (S, A) are the true advantages over usual practice: negative for a harmful action.
+    """
     shared: dict[str, Any] = {"n_min": N_MIN, "gamma": mdp.gamma, "cut": CUT}
     learner = DPRLDiscrete(**shared)
     ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA}
@@ -134,26 +146,26 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
 
 
 def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
-    """Bootstrap intervals of an ungated policy's gain."""
+    """Bootstrap intervals for the gain of a policy without gate; none if it always defers."""
     train, test = log.split(0.5, seed=0)
     policy = DPRLDiscrete(n_min=N_MIN, gamma=mdp.gamma, cut=CUT).fit(train)
     if not (policy.choice >= 0).any():
         return []
     truth = mdp.value(policy) - mdp.value()
     ask: dict[str, Any] = {"level": 0.95, "draws": DRAWS, "seed": 0, "cut": CUT}
-    found = {
+    gains = {
         "bootstrap, held-out": approximate_gain(policy, test, **ask),
         "bootstrap, own log": estimate(policy, train, **ask),
     }
     return [
         _row("approximate", name, cases=1, held=gain.low <= truth <= gain.high,
              claimed=gain.gain, truth=truth)
-        for name, gain in found.items()
+        for name, gain in gains.items()
     ]  # fmt: skip
 
 
 def summary(rows: Rows) -> Table:
-    """A line for each problem, question and method."""
+    """One row per problem, kind of row and method."""
     keys = list(zip(rows["problem"], rows["what"], rows["who"], strict=True))
     order = list(dict.fromkeys(keys))
     place = {key: i for i, key in enumerate(order)}
@@ -163,14 +175,14 @@ def summary(rows: Rows) -> Table:
                         "claimed", "truth")
     }  # fmt: skip
     for i, (problem, what, who) in enumerate(order):
-        some = {k: v[group == i] for k, v in rows.items()}
+        part = {k: v[group == i] for k, v in rows.items()}
         for name, value in {
             "problem": str(problem), "what": str(what), "method": str(who),
-            "datasets": len(some["dataset"]),
-            "held": float(some["held"].sum() / some["cases"].sum())
-            if np.isfinite(some["cases"]).all() else np.nan,
-            "harmful": float(some["harmful"].mean()), "issued": float(some["issued"].mean()),
-            "claimed": float(some["claimed"].mean()), "truth": float(some["truth"].mean()),
+            "datasets": len(part["dataset"]),
+            "held": float(part["held"].sum() / part["cases"].sum())
+            if np.isfinite(part["cases"]).all() else np.nan,
+            "harmful": float(part["harmful"].mean()), "issued": float(part["issued"].mean()),
+            "claimed": float(part["claimed"].mean()), "truth": float(part["truth"].mean()),
         }.items():  # fmt: skip
             columns[name].append(value)
     return Table(
@@ -185,14 +197,14 @@ def summary(rows: Rows) -> Table:
 
 
 def brief(table: Table) -> Table:
-    """The policies only."""
+    """Only the rows about policies."""
     keep = [i for i, what in enumerate(table["what"]) if what == "policy"]
     columns = {k: [v[i] for i in keep] for k, v in table.columns.items() if k != "what"}
     return Table(columns, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:
-    """Width of single bounds; harmful datasets; what is claimed of what is true."""
+    """Three panels: how far bounds are below the truth, harmful data sets, certified gains."""
     table = summary(rows)
     figure, axes = plot.grid(1, 3, width=4.4, height=3.6)
     colors = {"e-value": "#0072b2", "Chernoff": "#e69f00", "Hoeffding": "#999999",
@@ -201,29 +213,30 @@ def figure(rows: Rows) -> Any:
     problems = list(PROBLEMS)
 
     def bars(axis: Any, what: str, methods: Sequence[str], column: str) -> None:
+        """Draw a column of the summary as bars, one group per problem, one bar per method."""
         width = 0.8 / len(methods)
         for k, method in enumerate(methods):
-            found = {r["problem"]: r[column] for r in table
+            shown = {r["problem"]: r[column] for r in table
                      if r["what"] == what and r["method"] == method}  # fmt: skip
             x = np.arange(len(problems)) + (k - (len(methods) - 1) / 2) * width
-            heights = [found.get(p, np.nan) for p in problems]
+            heights = [shown.get(p, np.nan) for p in problems]
             drawn = axis.bar(x, heights, width * 0.92, color=colors[method], label=method)
             axis.bar_label(drawn, fmt=lambda v: f"{v:.3g}", fontsize=7, padding=1)
         axis.set_xticks(range(len(problems)), problems)
         axis.grid(axis="x", visible=False)
         axis.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 
-    short = [r for r in table if r["what"] == "pair"]
+    pairs = [r for r in table if r["what"] == "pair"]
     for k, method in enumerate(("e-value", "Chernoff", "Hoeffding")):
-        found = {r["problem"]: r["truth"] - r["claimed"] for r in short if r["method"] == method}
+        gaps = {r["problem"]: r["truth"] - r["claimed"] for r in pairs if r["method"] == method}
         x = np.arange(len(problems)) + (k - 1) * 0.27
-        heights = [found[p] for p in problems]
+        heights = [gaps[p] for p in problems]
         drawn = axes[0, 0].bar(x, heights, 0.25, color=colors[method], label=method)
         axes[0, 0].bar_label(drawn, fmt=lambda v: f"{v:.2g}", fontsize=7, padding=1)
     axes[0, 0].set_xticks(range(len(problems)), problems)
     axes[0, 0].grid(axis="x", visible=False)
     axes[0, 0].legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
-    held = min(r["held"] for r in short)
+    held = min(r["held"] for r in pairs)
     axes[0, 0].set_title(f"How far single bounds lie below the truth\n(they hold in {held:.2%})")
     rules = ("paper's rule", "contrast", "gate, swap-split", "gate, in-sample")
     bars(axes[0, 1], "policy", rules, "harmful")

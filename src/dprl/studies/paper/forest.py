@@ -1,7 +1,8 @@
-"""Forest: one choice, then long chains over which counts by state spread thin.
+"""The forest experiment: one choice, then long chains, in which each state is visited rarely.
 
-Claim of the paper: PQI stays at its floor at any n, since its filter looks at n(s,a)/|D| all along
-the chains; DPRL reaches .679 once eps·n is well above n_min.
+Claim of the paper: PQI stays at its lowest value for any number n of episodes, since it drops pairs
+with a small n(s,a)/|D| all along the chains; DPRL reaches the value .679 once eps·n is well above
+n_min, where eps is the probability of the rare first choice.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dprl.studies.paper.lines import against_n
 __all__ = ["CONTESTANTS", "EXPERIMENT", "SIZES"]
 
 SIZES = (50, 100, 200, 500, 1_000, 2_000)
+"""Numbers of episodes in a log."""
+
 CONTESTANTS: tuple[Setting, ...] = (
     *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in (20, 50)),
     *({"learner": "gate", "n_min": 20, "mode": m} for m in ("swap-split", "in-sample")),
@@ -27,26 +30,27 @@ CONTESTANTS: tuple[Setting, ...] = (
     {"learner": "BC"},
     {"learner": "RL"},
 )
+"""The learners that are compared, with their settings; see `dprl.studies.paper.contest`."""
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: sizes x blocks of datasets."""
+    """One task per log size and block of data sets; `quick` takes fewer sizes and data sets."""
     sizes, datasets = ((50, 200, 1_000), 50) if quick else (SIZES, 500)
     return [task for n in sizes for task in blocks({"n": n}, datasets, seed)]
 
 
 def run(setting: Setting) -> list[Row]:
-    """One block of datasets."""
+    """The rows of one task: every contestant on every data set of the block."""
     return rows_of(forest(), setting, CONTESTANTS)
 
 
 def summary(rows: Rows) -> Table:
-    """Mean and CVaR against n."""
+    """One row per log size and contestant: mean and CVaR 5 % of the exact value."""
     return summarise(rows, "Forest (K = 10, depth 3, eps = .1)")
 
 
 def figure(rows: Rows) -> Any:
-    """CVaR and mean against n."""
+    """Two panels, CVaR 5 % and mean of the value, against the number of episodes."""
     return against_n(summary(rows), "Forest")
 
 

@@ -1,8 +1,10 @@
-"""GridWorld: an expert who is careless at four cells (rooms, open), or noisy everywhere (soft).
+"""The GridWorld experiment: an expert who is careless in four cells, or noisy everywhere.
 
-Panels: the map; bias and variance of the rule against n_min (share of careless cells with the
-optimal action allowed; share of the cells where it speaks, and people differ, in which the chosen
-action is truly better than usual practice); CVaR 5 % and mean against the number of episodes.
+The expert is careless in the grids *rooms* and *open* and noisy in the grid *soft*. The figure has
+four panels per grid: the map; two numbers for DPRL's rule against n_min; CVaR 5 % and mean of the
+value against the number of episodes. The two numbers are the share of careless cells in which the
+rule allows the optimal action, and, among cells where the policy names an action and the expert
+takes more than one, the share in which the named action is truly better than usual practice.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ CONTESTANTS: tuple[Setting, ...] = (
 SHOWN = ("DPRL contrast, n_min 5", "DPRL contrast, n_min 20", "DPRL paper, n_min 5",
          "DPRL paper, n_min 20", "SPIBB, n_min 5", "SPIBB, n_min 20", "PQI, b 0.0002",
          "CQL, alpha 0.01", "CQL, alpha 0.1", "BC", "RL")  # fmt: skip
+"""The contestants that the figure shows."""
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: grids x sizes x blocks of datasets."""
+    """One task per grid, log size and block of data sets; `quick` takes fewer of the last two."""
     sizes, datasets = ((10, 50, 100), 25) if quick else (SIZES, 500)
     return [
         task
@@ -51,30 +54,36 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def bias_and_variance(mdp: FiniteMDP, notes: dict[str, Any]) -> Row:
-    """Careless cells whose optimal action is allowed; contested cells where it chose better."""
-    found = better = np.nan
+    """Two shares that describe DPRL's rule; NaN for other learners.
+
+    `careless_found` is the share of careless cells whose optimal action is allowed; `chose_better`
+    is the share of cells with a truly better action, among those where the policy names an action
+    and the expert takes more than one. `notes` are those of `dprl.studies.paper.contest.compete`.
+    """
+    allowed = better = np.nan
     if "pairs" in notes:
         careless = [mdp.states.index(c) for c in mdp.notes["careless"]]
-        found = float(notes["pairs"][careless, mdp.optimal[1][careless]].mean())
+        allowed = float(notes["pairs"][careless, mdp.optimal[1][careless]].mean())
         V = mdp.state_values()
         gain = mdp.action_values(V) - V[:, None]
         contested = np.flatnonzero((notes["choice"] >= 0) & ((mdp.behavior > 0).sum(axis=1) > 1))
         if len(contested):
             better = float((gain[contested, notes["choice"][contested]] > 0).mean())
-    return {"careless_found": found, "chose_better": better}
+    return {"careless_found": allowed, "chose_better": better}
 
 
 def run(setting: Setting) -> list[Row]:
-    """One block of datasets of one grid."""
+    """The rows of one task: every contestant on every data set of the block."""
     return rows_of(GRIDS[setting["grid"]](), setting, CONTESTANTS, bias_and_variance)
 
 
 def summary(rows: Rows) -> Table:
-    """Mean and CVaR against n for each grid."""
+    """One row per grid, log size and contestant: mean and CVaR 5 % of the exact value."""
     return summarise(rows, "GridWorld")
 
 
 def _draw_map(axis: Any, name: str) -> None:
+    """Draw a grid with its walls, start, goal, careless cells and optimal actions."""
     mdp = GRIDS[name]()
     best = mdp.optimal[1].reshape(SIZE, SIZE)
     arrows = np.array([(0, 1), (1, 0), (0, -1), (-1, 0)])
@@ -97,15 +106,16 @@ def _draw_map(axis: Any, name: str) -> None:
 
 
 def _square(column: int, row: int, color: str) -> Any:
+    """A coloured square that fills one cell of the map."""
     from matplotlib.patches import Rectangle
 
     return Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="none")
 
 
 def _draw_rule(axis: Any, rows: Rows, name: str, n: int) -> None:
-    """Bias and variance of the rule against n_min at one size."""
+    """Draw the two shares of `bias_and_variance` against n_min, for logs of n episodes."""
     for rule, color in (("contrast", "#0072b2"), ("paper", "#56b4e9")):
-        for column, dash, words in (
+        for column, dash, meaning in (
             ("careless_found", "-", "careless cell found"),
             ("chose_better", "--", "better where it speaks"),
         ):
@@ -119,27 +129,27 @@ def _draw_rule(axis: Any, rows: Rows, name: str, n: int) -> None:
                 )
                 for n_min in N_MIN
             ]
-            axis.plot(N_MIN, y, dash, color=color, marker="o", ms=3, label=f"{rule}: {words}")
+            axis.plot(N_MIN, y, dash, color=color, marker="o", ms=3, label=f"{rule}: {meaning}")
     axis.set(ylim=(-0.03, 1.03), xlabel="n_min", title=f"{name}: the rule at {n} episodes")
 
 
 def figure(rows: Rows) -> Any:
-    """A row of panels for each grid."""
+    """One row of four panels per grid; see the module."""
     table = summary(rows)
     names = [n for n in SHOWN if n in table["contestant"]]
     sizes = sorted(set(rows["n"].tolist()))
     n = 50 if 50 in sizes else sizes[len(sizes) // 2]
-    found = [g for g in GRIDS if g in rows["problem"]]
-    figure, axes = plot.grid(len(found), 4, width=3.9, height=3.5)
-    for row, name in zip(axes, found, strict=True):
+    grids = [g for g in GRIDS if g in rows["problem"]]
+    figure, axes = plot.grid(len(grids), 4, width=3.9, height=3.5)
+    for row, name in zip(axes, grids, strict=True):
         _draw_map(row[0], name)
         with np.errstate(invalid="ignore"):
             _draw_rule(row[1], rows, name, n)
-        for axis, column, words in zip(
+        for axis, column, title in zip(
             row[2:], ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True
         ):
             draw(axis, table, name, column, names)
-            axis.set_title(f"{name}: {words} of the value")
+            axis.set_title(f"{name}: {title} of the value")
     axes[0, 1].legend(fontsize=6.5, loc="lower left")
     figure.legend(*axes[0, 2].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
     return figure

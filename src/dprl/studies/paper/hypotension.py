@@ -1,15 +1,16 @@
-"""Hypotension in intensive care: DPRL for features against its rivals, on a folder of MIMIC tables.
+"""The hypotension study: DPRL for features and other learners, on a folder of MIMIC tables.
 
-Patients are split 25/25/50 into training, validation and test (the paper's 500/500/1000); everybody
-learns on the training patients with r = 10 and the paper's weights, and is judged on the test
-patients. Stays still in the unit at 72 h are cut there and taken as ended: what counts is the first
-72 hours. Nobody here is tuned, so the validation patients stay aside.
+Patients are split 25/25/50 into training, validation and test (as the paper's 500/500/1000). All
+learners learn from the training patients, with radius 10 and the paper's weights of the features,
+and are evaluated on the test patients. A stay that lasts longer than 72 hours is used up to hour 72
+and treated as ended there: only the first 72 hours count. No learner is tuned, so the validation
+patients are not used.
 
-Where the tables are simulated (`dprl icu simulate`), the true value of every policy stands beside
-its estimate, by playing it. Contestants marked *shortfall* learned from the reward less 1; all are
-judged in the published reward.
+For simulated tables (`dprl icu simulate`), the true value of every policy is given beside its
+estimate; it is found by playing the policy. Contestants marked *shortfall* learned from the reward
+minus 1; all are evaluated with the published reward.
 
-PQI's b is n_min / |D|: what it asks for near a state is what SPIBB and DPRL ask for.
+PQI's threshold b is n_min / |D|, so that it needs as many neighbours of a state as SPIBB and DPRL.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ __all__ = ["CONTESTANTS", "judge", "on_tables", "reviewed"]
 
 GAMMA, RADIUS = 0.99, 10.0
 ENOUGH = 200
-"""Test patients below which the table says that it shows nothing."""
+"""With fewer test patients than this, the table warns that no conclusion can be drawn."""
 
 SHOWN = 13.0
-"""How far from usual practice the figure reaches; estimates without followers go anywhere."""
+"""Range of the figure: values at most this far from usual practice.
+
+Estimates that few patients support can lie far outside of it.
+"""
 
 FOLLOWED = 30
-"""Effective patients below which an estimate is the model's alone."""
+"""With a smaller effective sample size than this, an estimate rests on its model alone."""
 
 N_MIN, REVIEWED = (10, 30, 50), 30
 CONTESTANTS: tuple[Setting, ...] = (
@@ -60,11 +64,13 @@ CONTESTANTS: tuple[Setting, ...] = (
     {"learner": "CQL", "alpha": 0.1},
     {"learner": "BC"},
 )
+"""The learners that are compared, with their settings; "behaviour" is usual practice."""
+
 SILENT: dict[str, Row] = {
     "behaviour": {"deferred": 1.0, "changes": 0.0},
     "best treatment": {"deferred": 0.0, "changes": math.nan},
 }
-"""What stands beside the learners: usual practice, and the rule the simulation was built around."""
+"""Contestants that learn nothing: usual practice, and the best rule of the simulation."""
 
 ESTIMATES = (
     "DR", "DR_low", "DR_high", "difference", "difference_low", "difference_high", "behavior",
@@ -73,14 +79,18 @@ ESTIMATES = (
 
 
 def label(contestant: Setting) -> str:
-    """What a contestant is called."""
-    words = [str(contestant["learner"])]
-    words += [f"{k} {contestant[k]:g}" for k in ("n_min", "alpha") if k in contestant]
-    return ", ".join(words + ["shortfall"] * ("reward" in contestant))
+    """The name of a contestant in tables and figures, such as "SPIBB, n_min 10"."""
+    parts = [str(contestant["learner"])]
+    parts += [f"{k} {contestant[k]:g}" for k in ("n_min", "alpha") if k in contestant]
+    return ", ".join(parts + ["shortfall"] * ("reward" in contestant))
 
 
 def learner(contestant: Setting, n_steps: int, quick: bool, seed: int) -> Any:
-    """The contestant, ready to fit."""
+    """The learner of a contestant, with its settings; its method `fit` takes the training log.
+
+    `n_steps` is the number of decisions in the training log, which PQI's threshold needs. `quick`
+    gives smaller forests and fewer steps of training.
+    """
     from dprl.learners.baselines import DeepCQL, FittedPQI, FittedSPIBB, ForestBC
 
     name = contestant["learner"]
@@ -106,28 +116,48 @@ def learner(contestant: Setting, n_steps: int, quick: bool, seed: int) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _data(stays: str, digest: str, seed: int) -> tuple[Any, Any, Behavior]:
-    """The stays, their split, and how the test patients were treated; once a process."""
-    found = icu.read_stays(stays)
-    data = icu.prepare(found, seed=seed)
-    return found, data, Behavior.fit(data.test, seed=seed)
+    """The stays in the file `stays`, their split into logs, and the behaviour in the test log.
+
+    Kept in memory, so that a process reads them once; `digest` is that of the file's content.
+    """
+    decisions = icu.read_stays(stays)
+    data = icu.prepare(decisions, seed=seed)
+    return decisions, data, Behavior.fit(data.test, seed=seed)
 
 
 def judge(policy: Any, test: Log, behavior: Behavior, seed: int) -> Row:
-    """What the test patients say the policy is worth: doubly robust, with 95 % intervals.
+    """Estimate the value of a policy from the test patients: doubly robust, 95 % intervals.
 
-    In a row `behavior` is the value of usual practice; `difference` is to it; `changed` the share
-    of decisions; `ess` the effective sample size over all patients, `ess_change` over those who
-    reach a change, `followers` those of them who were treated as suggested each time. NaN where
-    there is no estimate.
+    Args:
+        policy: A policy over the 29 features, or None for a contestant without policy.
+        test: The log of the test patients.
+        behavior: How the test patients were treated: the probability of each action.
+        seed: Seed of the bootstrap and of the models inside the estimate.
+
+    Returns:
+        A row of numbers; all are NaN if there is no policy.
+
+        - `DR`, `DR_low`, `DR_high`: the estimated value and its interval.
+        - `behavior`: the estimated value of usual practice.
+        - `difference`, `difference_low`, `difference_high`: `DR` minus `behavior`.
+        - `changed`: the share of decisions that the policy would change.
+        - `ess`, `ess_change`: effective number of patients, among all and among those for whom the
+          policy would change a decision.
+        - `reached`, `followers`: how many patients the policy would change a decision for, and how
+          many of them were treated as suggested each time.
+
+    Example:
+        >>> math.isnan(judge(None, None, None, seed=0)["DR"])
+        True
     """
     if policy is None:
         return dict.fromkeys(ESTIMATES, math.nan)
-    found = evaluate(policy, test, gamma=GAMMA, cut="terminal", behavior=behavior, seed=seed)
-    dr, facts = found["DR"], found.facts
+    evaluation = evaluate(policy, test, gamma=GAMMA, cut="terminal", behavior=behavior, seed=seed)
+    dr, facts = evaluation["DR"], evaluation.facts
     return {
         "DR": dr["value"], "DR_low": dr["value_low"], "DR_high": dr["value_high"],
         **{k: dr[k] for k in ("difference", "difference_low", "difference_high")},
-        "behavior": found.behavior["value"],
+        "behavior": evaluation.behavior["value"],
         **{k: float(facts[k]) for k in ("ess", "ess_change")},
         **{k: float(facts[f"{k}_change"]) for k in ("reached", "followers")},
         "changed": float(facts["changed"]),
@@ -137,39 +167,43 @@ def judge(policy: Any, test: Log, behavior: Behavior, seed: int) -> Row:
 def settings(
     quick: bool, seed: int, *, stays: str, digest: str, simulated: bool
 ) -> Sequence[Setting]:
-    """Tasks: one a contestant."""
+    """One task per contestant; `quick` takes one setting of each learner.
+
+    `stays` is the path of the Parquet file of decisions, `digest` the SHA-256 of its content, and
+    `simulated` says whether the patients are simulated.
+    """
     chosen = [c for c in CONTESTANTS if not quick or c.get("n_min", 10) == 10]
     if quick:
         chosen = [c for c in chosen if c.get("alpha", 0.1) == 0.1]
     about = {"stays": stays, "digest": digest, "simulated": simulated, "quick": quick, "seed": seed}
-    found = [{**about, "contestant": c} for c in chosen]
+    tasks = [{**about, "contestant": c} for c in chosen]
     if simulated:
-        found.append({**about, "contestant": {"learner": "best treatment"}})
-    return found
+        tasks.append({**about, "contestant": {"learner": "best treatment"}})
+    return tasks
 
 
 def run(setting: Setting) -> list[Row]:
-    """Learn, ask the test patients, and where they are simulated, the truth."""
-    one, seed, quick = setting["contestant"], setting["seed"], setting["quick"]
+    """The row of one contestant: its policy's estimated value and, if simulated, its true value."""
+    contestant, seed, quick = setting["contestant"], setting["seed"], setting["quick"]
     stays, data, behavior = _data(setting["stays"], setting["digest"], seed)
     policy: Any = None
-    played: Any = best_treatment if one["learner"] == "best treatment" else None
-    if one["learner"] not in SILENT:
+    played: Any = best_treatment if contestant["learner"] == "best treatment" else None
+    if contestant["learner"] not in SILENT:
         train = data.train
-        if "reward" in one:
-            train = icu.prepare(stays, seed=seed, reward=one["reward"]).train
-        policy = played = learner(one, train.n_steps, quick, seed).fit(train)
+        if "reward" in contestant:
+            train = icu.prepare(stays, seed=seed, reward=contestant["reward"]).train
+        policy = played = learner(contestant, train.n_steps, quick, seed).fit(train)
     row: Row = {
-        "contestant": label(one), "learner": one["learner"], "n_min": one.get("n_min", 0),
-        "reward": one.get("reward", "published"),
+        "contestant": label(contestant), "learner": contestant["learner"],
+        "n_min": contestant.get("n_min", 0), "reward": contestant.get("reward", "published"),
         **{f"{part}_patients": len(getattr(data, part).groups) for part in ("train", "test")},
         "test_decisions": data.test.n_steps, "usual": _mean_return(data.test),
-        **(_spoken(policy, data.test) if policy else SILENT[one["learner"]]),
+        **(_spoken(policy, data.test) if policy else SILENT[contestant["learner"]]),
         **judge(policy, data.test, behavior, seed),
         "true_value": math.nan, "true_se": math.nan,
         "simulated": setting["simulated"], "seed": seed,
     }  # fmt: skip
-    if math.isnan(row["changes"]):  # rivals always speak: what they change is what evaluation saw
+    if math.isnan(row["changes"]):  # stochastic policies: count what the evaluation counted
         row["changes"] = row["changed"] * data.test.n_steps
     if setting["simulated"]:
         number = 500 if quick else 2_000
@@ -180,13 +214,16 @@ def run(setting: Setting) -> list[Row]:
 
 
 def _mean_return(log: Log) -> float:
-    """Mean discounted return of the log: the plain estimate of what usual practice is worth."""
+    """The mean discounted return of the log, which estimates the value of usual practice."""
     step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
     return float(np.add.reduceat(log.reward * GAMMA**step, log.starts[:-1]).mean())
 
 
 def _spoken(policy: Any, test: Log) -> Row:
-    """Share of test decisions it defers, and at how many it would change what is usual."""
+    """The share of test decisions at which the policy defers, and the number it would change.
+
+    The number is NaN for a stochastic policy.
+    """
     if is_drawn(policy):
         return {"deferred": 0.0, "changes": math.nan}
     kind = policy.at(test.features).kind
@@ -197,7 +234,7 @@ def _spoken(policy: Any, test: Log) -> Row:
 
 
 def summary(rows: Rows) -> Table:
-    """One row a contestant; on few patients it says plainly that it shows nothing."""
+    """One row per contestant; the note warns if there are too few patients for conclusions."""
     columns: dict[str, Any] = {"contestant": rows["contestant"].tolist()}
     for name in ("deferred", "changes", "DR", "DR_low", "DR_high", "difference", "difference_low",
                  "difference_high", "ess_change", "followers", "true_value",
@@ -234,14 +271,18 @@ def summary(rows: Rows) -> Table:
 
 
 def brief(table: Table) -> Table:
-    """What fits a screen."""
+    """The columns that fit on a screen."""
     names = ("contestant", "deferred", "changes", "DR", "difference_low", "difference_high",
              "ess_change", "true_value")  # fmt: skip
     return Table({n: table[n] for n in names}, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:
-    """Two panels: what each is worth (estimate, truth, usual practice), and how often it speaks."""
+    """Two panels: the value of each policy, and the share of decisions at which it does not defer.
+
+    The first shows the estimate with its interval, the true value if the patients are simulated,
+    and the value of usual practice as a dashed line.
+    """
     names = rows["contestant"].tolist()
     place = np.arange(len(names))[::-1]
     figure, axes = plot.grid(1, 2, width=5.2, height=0.6 + 0.24 * len(names))
@@ -277,16 +318,52 @@ def figure(rows: Rows) -> Any:
 
 
 def reviewed(folder: Path, seed: int) -> tuple[Any, Log]:
-    """What the review report of a study is about: DPRL with n_min 30, and the test patients."""
+    """The policy and the log for the review report of a study: DPRL with n_min 30.
+
+    Args:
+        folder: The folder of the study, in which `on_tables` has written `stays.parquet`.
+        seed: Seed of the split by patient, the same as that of the study.
+
+    Returns:
+        The policy learned from the training patients, and the log of the test patients.
+
+    Example:
+        >>> tables = icu.simulate("tables", stays=12, seed=0)
+        >>> study = on_tables(Path("tables"), Path("study"))
+        >>> policy, test = reviewed(Path("study"), seed=0)
+        >>> policy.parameters["n_min"], test.n_episodes
+        (30, 6)
+    """
     data = icu.prepare(icu.read_stays(str(folder / "stays.parquet")), seed=seed)
-    one = {"learner": "DPRL", "n_min": REVIEWED}
-    return learner(one, data.train.n_steps, quick=False, seed=seed).fit(data.train), data.test
+    contestant = {"learner": "DPRL", "n_min": REVIEWED}
+    policy = learner(contestant, data.train.n_steps, quick=False, seed=seed).fit(data.train)
+    return policy, data.test
 
 
 def on_tables(
     tables: Path | None, folder: Path, *, memory: str = "4GB", progress: Progress | None = None
 ) -> Experiment:
-    """Build the cohort of these tables into `folder`; give the experiment on it."""
+    """Build the cohort of a folder of tables, and make the experiment on it.
+
+    Args:
+        tables: Folder of MIMIC-IV or MIMIC-III tables, or of simulated ones.
+        folder: Folder for `stays.parquet`, the decisions of the cohort; made if it does not exist.
+        memory: Memory limit of DuckDB. Default "4GB".
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The experiment, for `dprl.studies.harness.reproduce`.
+
+    Raises:
+        ParameterError: `tables` is None.
+        LogError: Tables or columns are missing, or no stay is in the cohort.
+
+    Example:
+        >>> tables = icu.simulate("tables", stays=12, seed=0)
+        >>> study = on_tables(Path("tables"), Path("study"))
+        >>> [task["contestant"]["learner"] for task in study.settings(True, 0)]
+        ['behaviour', 'DPRL', 'DPRL planned', 'SPIBB', 'PQI', 'CQL', 'BC', 'best treatment']
+    """
     if tables is None:
         raise ParameterError(
             "the hypotension study needs a folder of MIMIC tables.",

@@ -1,7 +1,8 @@
-"""ICU-Sepsis: 716 states, 25 actions, an expert hard to beat, and exact values.
+"""The ICU-Sepsis experiment: 716 states, 25 actions, and an expert who is hard to beat.
 
-Needs the package `icu-sepsis` (extra `bench`). Undiscounted: the value is the chance to survive.
-CQL plans with γ = .99, since without discount its values need not exist.
+Needs the package `icu-sepsis` (extra `bench`), which knows the exact value of every policy. Without
+discount the value is the probability to survive. CQL plans with γ = .99, since without discount its
+values need not exist.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CONTESTANTS: tuple[Setting, ...] = (
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: sizes x single datasets."""
+    """One task per log size and data set; `quick` takes one size and 4 data sets."""
     sizes, datasets = ((1_000,), 4) if quick else (SIZES, 20)
     return [
         {"n": n, "seed": seed, "first": i, "last": i + 1} for n in sizes for i in range(datasets)
@@ -37,17 +38,17 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def run(setting: Setting) -> list[Row]:
-    """One dataset."""
+    """The rows of one task: every contestant on one data set."""
     return rows_of(icu_sepsis(), setting, CONTESTANTS)
 
 
 def summary(rows: Rows) -> Table:
-    """Mean and CVaR against n."""
+    """One row per log size and contestant: mean and CVaR 5 % of the exact value."""
     return summarise(rows, "ICU-Sepsis: chance to survive")
 
 
 def figure(rows: Rows) -> Any:
-    """CVaR and mean against n."""
+    """Two panels, CVaR 5 % and mean of the value, against the number of episodes."""
     return against_n(summary(rows), "ICU-Sepsis")
 
 

@@ -1,9 +1,10 @@
-"""How often the intervals of `dprl.evaluate` hold the truth.
+"""The intervals experiment: how often the intervals of `dprl.evaluate` contain the truth.
 
-For every log a policy is learned from another log of the same world, and judged on this one; what
-it is really worth is known exactly. A 95 % interval should hold that number in 95 of 100 logs. The
-rooms grid is here for the other case: hardly anybody happens to take the suggested way through all
-four doors, the effective sample size where it matters is near 0, and the evaluation says so.
+For every log a policy is learned from another log of the same problem and evaluated on this one;
+its true value is known exactly. A 95 % interval should contain the true value in 95 of 100 logs. In
+the rooms grid it cannot: hardly any episode follows the suggestions through all four doors, so the
+effective sample size of the episodes that the policy would change is near 0. The evaluation warns
+of that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TRAIN, LOGS, BLOCK, DRAWS, LEVEL = 1_000, 300, 25, 1_000, 0.95
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: world x size, some logs at a time."""
+    """One task per problem, log size and block of logs; `quick` takes fewer logs."""
     logs, block = (20, 10) if quick else (LOGS, BLOCK)
     return [
         {"world": world, "episodes": n, "first": LOGS * seed + i,
@@ -44,7 +45,7 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def run(setting: Setting) -> list[Row]:
-    """Evaluate a policy on each log, with the behaviour estimated and given."""
+    """One row per log, estimator, and behaviour policy (estimated from the log, or given)."""
     make, n_min = WORLDS[setting["world"]]
     mdp = make()
     learner = DPRLDiscrete(n_min=n_min, gamma=mdp.gamma, cut="terminal")
@@ -54,11 +55,11 @@ def run(setting: Setting) -> list[Row]:
         held_out = mdp.sample(setting["episodes"], seed=2 * log + 1)
         truth, usual = mdp.value(policy), mdp.value()
         for how, behavior in (("estimated", None), ("given", mdp.behavior)):
-            found = evaluate(
+            evaluation = evaluate(
                 policy, held_out, behavior=behavior, level=LEVEL, draws=DRAWS, seed=log
             )
             for name in ESTIMATORS:
-                e = found[name]
+                e = evaluation[name]
                 rows.append(
                     {
                         "world": setting["world"], "episodes": setting["episodes"], "log": log,
@@ -67,15 +68,15 @@ def run(setting: Setting) -> list[Row]:
                         "value_high": e["value_high"], "difference": e["difference"],
                         "difference_low": e["difference_low"],
                         "difference_high": e["difference_high"],
-                        "ess_change": found.facts["ess_change"],
-                        "followers": found.facts["followers_change"],
+                        "ess_change": evaluation.facts["ess_change"],
+                        "followers": evaluation.facts["followers_change"],
                     }
                 )  # fmt: skip
     return rows
 
 
 def summary(rows: Rows) -> Table:
-    """Coverage of each estimator's intervals, by world, size and behaviour."""
+    """One row per problem, log size, behaviour and estimator: coverage, bias and width."""
     names = (
         "world", "episodes", "behavior", "estimator", "coverage", "coverage_value", "bias",
         "width", "exists", "logs", "ess_change",
@@ -89,22 +90,22 @@ def summary(rows: Rows) -> Table:
         for n in sizes:
             for how in ("estimated", "given"):
                 for name in ESTIMATORS:
-                    some = (
+                    cell = (
                         (rows["world"] == world) & (rows["episodes"] == n)
                         & (rows["behavior"] == how) & (rows["estimator"] == name)
                     )  # fmt: skip
-                    exists = some & np.isfinite(rows["difference_low"])
-                    found = (
+                    exists = cell & np.isfinite(rows["difference_low"])
+                    numbers = (
                         world, n, how, name, float(held[exists].mean()) if exists.any() else np.nan,
                         float(held_value[exists].mean()) if exists.any() else np.nan,
                         float(np.nanmean((rows["difference"] - gain)[exists]))
                         if exists.any() else np.nan,
                         float((rows["difference_high"] - rows["difference_low"])[exists].mean())
                         if exists.any() else np.nan,
-                        float(exists.sum() / max(some.sum(), 1)), int(some.sum()),
-                        float(np.median(rows["ess_change"][some])),
+                        float(exists.sum() / max(cell.sum(), 1)), int(cell.sum()),
+                        float(np.median(rows["ess_change"][cell])),
                     )  # fmt: skip
-                    for key, value in zip(names, found, strict=True):
+                    for key, value in zip(names, numbers, strict=True):
                         columns[key].append(value)
     return Table(
         columns,
@@ -116,7 +117,7 @@ def summary(rows: Rows) -> Table:
 
 
 def brief(table: Table) -> Table:
-    """With the behaviour estimated, as users meet it."""
+    """The rows whose behaviour policy is estimated from the log, as it is for most users."""
     keep = [i for i, how in enumerate(table["behavior"]) if how == "estimated"]
     names = ("world", "episodes", "estimator", "coverage", "bias", "width", "ess_change")
     return Table(
@@ -125,20 +126,20 @@ def brief(table: Table) -> Table:
 
 
 def figure(rows: Rows) -> Any:
-    """A panel for each world and size: coverage by estimator."""
+    """One panel per problem and log size: coverage of each estimator's interval."""
     table = summary(rows)
     cases = [(world, n) for world, sizes in SIZES.items() for n in sizes]
     figure, axes = plot.grid(1, len(cases), width=2.6, height=3.2)
     for axis, (world, n) in zip(axes[0], cases, strict=True):
         for k, (how, marker) in enumerate((("estimated", "o"), ("given", "D"))):
-            some = [
+            series = [
                 r for r in table
                 if (r["world"], r["episodes"], r["behavior"]) == (world, n, how)
             ]  # fmt: skip
-            y = np.array([r["coverage"] for r in some], float)
-            N = max(some[0]["logs"], 1)
+            y = np.array([r["coverage"] for r in series], float)
+            N = max(series[0]["logs"], 1)
             error = 2 * np.sqrt(np.clip(y * (1 - y), 0, None) / N)
-            place = np.arange(len(some)) + 0.2 * (k - 0.5)
+            place = np.arange(len(series)) + 0.2 * (k - 0.5)
             axis.errorbar(
                 y, place, xerr=error, fmt=marker, ms=4, color=("#0072b2", "#d55e00")[k],
                 label=f"behaviour {how}",
@@ -146,7 +147,7 @@ def figure(rows: Rows) -> Any:
         axis.axvline(LEVEL, color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
         axis.set_yticks(range(len(ESTIMATORS)), ESTIMATORS if axis is axes[0, 0] else [])
         axis.set_ylim(len(ESTIMATORS) - 0.5, -0.5)
-        ess = some[0]["ess_change"]
+        ess = series[0]["ess_change"]
         axis.set_title(f"{world}, {n:,} episodes\nESS where it matters {ess:.0f}", fontsize=8.5)
         axis.set(xlim=(-0.03, 1.03), xlabel="coverage")
         if ess < ENOUGH:

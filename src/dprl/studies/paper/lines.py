@@ -1,4 +1,4 @@
-"""The figure most experiments share: CVaR and mean against the number of episodes."""
+"""The figure that most experiments share: CVaR and mean against the number of episodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,27 @@ __all__ = ["against_n", "draw"]
 
 
 def draw(axis: Any, table: Table, problem: str, column: str, names: Sequence[str]) -> None:
-    """One panel: `column` of the summary against n, a line a contestant, behaviour as a line."""
+    """Draw one panel: a column of the summary against n, one line per contestant.
+
+    Args:
+        axis: The matplotlib axis to draw on; the number n of episodes is on a log scale.
+        table: A summary that `dprl.studies.paper.contest.summarise` made.
+        problem: The problem whose rows are drawn.
+        column: "mean" or "cvar"; the standard errors of the same column are drawn as bands. A
+            dashed line shows the value of usual practice.
+        names: Labels of the contestants to draw, in the order of the legend.
+
+    Example:
+        >>> from dprl.studies.paper.contest import summarise
+        >>> import numpy as np
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
+        ...         "behavior": np.array([0.5, 0.5])}
+        >>> figure, axes = plot.grid(1, 1)
+        >>> draw(axes[0, 0], summarise(rows, "Forest"), "forest", "mean", ["BC"])
+        >>> axes[0, 0].get_xlabel()
+        'episodes in the log'
+    """
     rows = [row for row in table if row["problem"] == problem]
     looks = plot.style(names)
     for name in names:
@@ -29,20 +49,39 @@ def draw(axis: Any, table: Table, problem: str, column: str, names: Sequence[str
 
 
 def _none() -> Any:
+    """A locator that places no ticks."""
     from matplotlib.ticker import NullLocator
 
     return NullLocator()
 
 
 def against_n(table: Table, title: str) -> Any:
-    """Two panels for one problem, CVaR 5 % and mean, with a legend beside them."""
+    """A figure of two panels for one problem, CVaR 5 % and mean, with a legend beside them.
+
+    Args:
+        table: A summary of one problem that `dprl.studies.paper.contest.summarise` made.
+        title: Name of the problem, for the titles of the panels.
+
+    Returns:
+        The matplotlib figure.
+
+    Example:
+        >>> from dprl.studies.paper.contest import summarise
+        >>> import numpy as np
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
+        ...         "behavior": np.array([0.5, 0.5])}
+        >>> figure = against_n(summarise(rows, "Forest"), "Forest")
+        >>> [axis.get_title() for axis in figure.axes]
+        ['Forest: CVaR 5 % of the value', 'Forest: mean value']
+    """
     problem = table["problem"][0]
     names = list(dict.fromkeys(table["contestant"]))
     figure, axes = plot.grid(1, 2, width=4.4, height=3.8)
-    for axis, column, words in zip(
+    for axis, column, quantity in zip(
         axes[0], ("cvar", "mean"), ("CVaR 5 % of the value", "mean value"), strict=True
     ):
         draw(axis, table, problem, column, names)
-        axis.set_title(f"{title}: {words}")
+        axis.set_title(f"{title}: {quantity}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
     return figure

@@ -1,6 +1,7 @@
-"""Risky arms: K rare arms that look good by luck, one rare arm that is good.
+"""The risky-arms experiment: K rare arms can look good by luck, and one rare arm is good.
 
-Claim of the paper: CQL and small thresholds fall below the behaviour in CVaR; DPRL does not.
+Claim of the paper: in the worst 5 % of the logs (CVaR), CQL and methods with a small n_min choose
+policies worse than usual practice; DPRL does not.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ __all__ = ["EXPERIMENT"]
 SMALL: tuple[Setting, ...] = tuple(
     {"learner": "DPRL", "n_min": n, "contrast": True} for n in (1, 5)
 )
+"""DPRL with thresholds that are too small, beside the contestants of the forest experiment."""
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """Tasks: sizes x blocks of datasets."""
+    """One task per log size and block of data sets; `quick` takes fewer sizes and data sets."""
     sizes, datasets = ((50, 200, 1_000), 50) if quick else (SIZES, 500)
     return [task for n in sizes for task in blocks({"n": n}, datasets, seed)]
 
 
 def run(setting: Setting) -> list[Row]:
-    """One block of datasets."""
+    """The rows of one task: every contestant on every data set of the block."""
     return rows_of(risky_arms(), setting, (*CONTESTANTS, *SMALL))
 
 
 def summary(rows: Rows) -> Table:
-    """Mean and CVaR against n."""
+    """One row per log size and contestant: mean and CVaR 5 % of the exact value."""
     return summarise(rows, "Risky arms (K = 8, eps = .1)")
 
 
 def figure(rows: Rows) -> Any:
-    """CVaR and mean against n."""
+    """Two panels, CVaR 5 % and mean of the value, against the number of episodes."""
     return against_n(summary(rows), "Risky arms")
 
 

@@ -4,7 +4,7 @@
 -- Values are the last ones carried forward; what was never charted stays NULL (it is filled with
 -- medians of the training split, later). The last whole hour has no hour after it: no decision.
 CREATE TABLE decisions AS
-WITH known AS (
+WITH carried_forward AS (
     SELECT stay_id, subject_id, hour, n_hours, died,
            last_value(fio2 IGNORE NULLS) OVER before AS fio2,
            last_value(lactate IGNORE NULLS) OVER before AS lactate,
@@ -51,5 +51,5 @@ SELECT * EXCLUDE (n_hours, died)
                   CAST(total_vasopressor_8h AS DOUBLE) AS total_vasopressor_8h,
                   CAST(total_bolus_8h AS DOUBLE) AS total_bolus_8h),
        CASE WHEN n_hours >= getvariable('horizon') THEN 'cut' ELSE 'terminal' END AS ended
-FROM known
+FROM carried_forward
 WHERE hour >= 0 AND hour <= n_hours - 2;

@@ -30,6 +30,8 @@ BELOW_ALL = {"dprl._core.lazy", "dprl._core.version"}
 """What any package may use to say which names it has."""
 VAGUE = {"found", "known", "said", "told"}
 """Names of local variables that do not say what the variable holds."""
+
+
 def imports(path):
     """The modules of dprl that a file imports, also where only type checkers look."""
     for node in ast.walk(ast.parse(path.read_text())):

@@ -2,8 +2,8 @@
 
 The name of an experiment comes in; an `Experiment` goes out, which `dprl.studies.harness` runs. The
 problems are those of `dprl.envs`, whose true values are known. The studies of intensive care
-(`hypotension`) and of Atari games (`atari`) need tables or games from the user, so they are not in
-`NAMES`: their functions `on_tables` and `on_games` make the experiment.
+(`hypotension`) and of Atari games (`atari`) need tables or games from the user: their functions
+`on_tables` and `on_games` make the experiment, and `all` leaves them out.
 """
 
 from __future__ import annotations

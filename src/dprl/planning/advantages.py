@@ -1,0 +1,400 @@
+r"""How much better an action is than the policy so far, and how sure that is (labelled states).
+
+In the maximum-likelihood model, with π the policy so far (the behaviour b̂ where it defers) and
+M = (I - γ P_π)^-1,
+
+    Δ(s,a) = Q^π(s,a) - V^π(s)
+
+Its error, to first order (delta method), is a sum over the errors of the model. ε(s,a) is the error
+of a pair's mean target y = r + γ V^π(s'), with variance e(s,a); u(s) = ∑_a π(a|s) ε(s,a) that of
+V's equation at s, to which the error of b̂ itself is added where the policy defers:
+
+    error of Δ(s,a) = ε(s,a) + w·u,     w = γ P(s,a,·) M - M(s,·)
+    Var Δ(s,a)      = e (1 + 2 w(s) π(a|s)) + ∑_s' w(s')² v(s'),       v(s) = Var u(s)
+
+which is SPEC's formula, since w = g - 1_s. A few lucky draws must not look sure, so variances are
+shrunk towards what is seen elsewhere:
+
+    e(s,a) = (SS + 2 σ0²) / (n + 1) / n
+    σ0²(s) = max(T / (n(s) - 1), (T + 20 σ²) / (n(s) - 1 + 20))
+
+T is the sum of squares of the targets at s about the behaviour's mean, σ² the variance of targets
+within pairs over the whole log. (Departure from the text this follows: there σ0² is at least a
+twelfth of the squared range of the targets at s. That never fades, and where targets are mostly
+alike and rarely far apart it costs most of the gain.)
+
+**Pairs that cannot pass are not solved for.** With A = v(s) - π² e >= 0 the terms of the own state
+are c² A + (1 + c π)² e for some real c = w(s), the others are >= 0, and the least over c is
+e A / v(s). So a pair with Δ <= κ √(e A / v(s)) cannot have Δ - κ se > 0, whatever M is.
+
+**Many states.** Up to `DENSE` states M is computed. Beyond, K draws of all ε at once,
+ε ~ N(0, e), give with one solution z = M u a draw ε(s,a) + γ P(s,a)·z - z(s) of *every* error; the
+mean of their squares is Var Δ times χ²_K / K. It is divided by the 1e-6 quantile of that, so except
+with that probability the standard error is only ever overstated.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.compiled import compiled, in_parts
+from dprl._core.linear import leaks, solve, solve_many
+from dprl.errors import PlanError
+from dprl.planning.transitions import Transitions
+
+__all__ = ["DENSE", "Advantages", "Noise", "moves", "policy_matrix", "single_thread"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+DENSE = 3_000
+"""The most states for which the inverse (S, S) is computed; 72 MB."""
+DRAWS, DOUBT = 128, 1e-6
+"""Draws of the errors beyond that, and the chance that a standard error is understated."""
+FEW = 8
+"""An inverse is updated, not computed anew, where at most 1 / FEW of its rows differ."""
+OWN, POOLED = 2.0, 20.0
+"""How many visits the variance of a state, and of the whole log, count for."""
+
+
+@functools.cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """BLAS on one thread: its sums must not depend on how many there are."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Standard normal draws for the errors of many states, the same in every round.
+
+    Attributes:
+        pair: float32 (S·A, K), one row for each pair.
+        state: float32 (S, K), one row for each state's estimate of the behaviour.
+        shrink: What a mean of K squares is divided by, to be too small with probability `DOUBT`.
+    """
+
+    pair: NDArray[np.float32]
+    state: NDArray[np.float32]
+    shrink: float
+
+    @classmethod
+    def draw(cls, S: int, A: int, seed: int = 0, draws: int = DRAWS) -> Noise:
+        """Draws for S states and A actions."""
+        from scipy.stats import chi2
+
+        rng = np.random.default_rng([seed, S, A])
+        return cls(
+            pair=rng.standard_normal((S * A, draws), np.float32),
+            state=rng.standard_normal((S, draws), np.float32),
+            shrink=float(chi2.ppf(DOUBT, draws) / draws),
+        )
+
+
+@compiled
+def _variances(
+    first: Ints, following: Ints, count: Ints, mean: Floats, spread: Floats, n: Ints, b: Floats,
+    V: Floats, Q: Floats, gamma: float, own: float, pooled: float, e: Floats, prior: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill e (S, A), the variance of each pair's mean target, and prior (S,), σ0².
+
+    V (S + 1,) ends with the 0 of END; Q (S, A) are the mean targets under V.
+    """
+    S, A = n.shape
+    within, freedom = 0.0, 0.0
+    for s in range(S):
+        usual, visits, about = 0.0, 0, 0.0
+        for a in range(A):
+            usual += b[s, a] * Q[s, a]
+            visits += n[s, a]
+        for a in range(A):
+            squares = 0.0
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                y = mean[j] + gamma * V[following[j]]
+                squares += spread[j] + count[j] * (y - Q[s, a]) ** 2
+                about += spread[j] + count[j] * (y - usual) ** 2
+            e[s, a] = squares
+            if n[s, a] > 0:
+                within += squares
+                freedom += n[s, a] - 1
+        prior[s] = about
+    within /= max(freedom, 1.0)
+    for s in range(S):
+        visits = 0
+        for a in range(A):
+            visits += n[s, a]
+        shrunk = (prior[s] + pooled * within) / max(visits - 1 + pooled, 1.0)
+        prior[s] = max(prior[s] / max(visits - 1, 1), shrunk) if visits else 0.0
+        for a in range(A):
+            if n[s, a] > 0:
+                e[s, a] = (e[s, a] + own * prior[s]) / max(n[s, a] + own - 1, 1.0) / n[s, a]
+
+
+@compiled
+def _own_part(e: float, v: float, pi: float) -> float:  # pragma: no cover - compiled
+    """The least that the terms of the own state can add to Var Δ."""
+    if pi == 0 or v <= 0:
+        return e
+    return max(e * (v - pi * pi * e) / v, 0.0)
+
+
+@compiled
+def _exact_errors(
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, pi: Floats,
+    M: Floats, gamma: float, delta: Floats, e: Floats, v: Floats, kappa: Floats, skip: bool,
+    se: Floats,
+) -> int:  # pragma: no cover - compiled  # fmt: skip
+    """Fill se (S, A) of the pairs of states begin:end with a finite kappa; returns their number.
+
+    skip: leave out (NaN) pairs that cannot be above 0 at kappa standard errors.
+    """
+    S, A = n.shape
+    w, solved = np.empty(S), 0
+    for s in range(begin, end):
+        for a in range(A):
+            if not kappa[s, a] < np.inf:
+                continue
+            if skip:
+                least = _own_part(e[s, a], v[s], pi[s, a])
+                if delta[s, a] <= 0 or delta[s, a] < kappa[s, a] * np.sqrt(least) * (1 - 1e-9):
+                    continue
+            solved += 1
+            for t in range(S):
+                w[t] = -M[s, t]
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                u = following[j]
+                if u < S:
+                    share = gamma * count[j] / n[s, a]
+                    for t in range(S):
+                        w[t] += share * M[u, t]
+            total = e[s, a] * (1 + 2 * w[s] * pi[s, a])
+            for t in range(S):
+                total += w[t] * w[t] * v[t]
+            se[s, a] = np.sqrt(max(total, 0.0))
+    return solved
+
+
+@compiled
+def _drawn_errors(
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints,
+    noise: NDArray[np.float32], z: Floats, gamma: float, delta: Floats, e: Floats, kappa: Floats,
+    skip: bool, shrink: float, se: Floats,
+) -> int:  # pragma: no cover - compiled  # fmt: skip
+    """Fill se (S, A) as `_exact_errors` does, from draws z (S, K) of the errors of V."""
+    S, A = n.shape
+    K = z.shape[1]
+    draw, solved = np.empty(K), 0
+    for s in range(begin, end):
+        for a in range(A):
+            if not kappa[s, a] < np.inf or (skip and delta[s, a] <= 0):
+                continue
+            solved += 1
+            size = np.sqrt(e[s, a])
+            for k in range(K):
+                draw[k] = size * noise[s * A + a, k] - z[s, k]
+            for j in range(first[s * A + a], first[s * A + a + 1]):
+                u = following[j]
+                if u < S:
+                    share = gamma * count[j] / n[s, a]
+                    for k in range(K):
+                        draw[k] += share * z[u, k]
+            total = 0.0
+            for k in range(K):
+                total += draw[k] * draw[k]
+            se[s, a] = np.sqrt(total / K / shrink)
+    return solved
+
+
+def policy_matrix(b: Floats, choice: NDArray[Any]) -> Floats:
+    """π(a|s) (S, A) of a choice (S,): 1 at the chosen action, b where it is -1."""
+    pi = b.copy()
+    speaks = np.flatnonzero(choice >= 0)
+    pi[speaks] = 0.0
+    pi[speaks, choice[speaks]] = 1.0
+    return pi
+
+
+def _rows(weights: Floats) -> sparse.csr_array:
+    """CSR (S, S·A) whose row s holds weights[s] (S, A) at the pairs of s."""
+    S, A = weights.shape
+    state, action = np.nonzero(weights)
+    return sparse.csr_array(
+        (weights[state, action], (state, state * A + action)), shape=(S, S * A)
+    )
+
+
+def moves(P: sparse.csr_array, pi: Floats, gamma: float) -> sparse.csr_array:
+    """γ P_π, CSR (S, S)."""
+    mixed = sparse.csr_array(_rows(pi) @ P)
+    mixed.sum_duplicates()
+    mixed.data *= gamma
+    return mixed
+
+
+@dataclass(frozen=True, eq=False)
+class Advantages:
+    """A policy evaluated in the model of a log, and the errors of what it brings.
+
+    Attributes:
+        table: The transitions of the log.
+        gamma: Discount in (0, 1].
+        choice: int64 (S,), the chosen action, -1 where the policy defers.
+        pi: float64 (S, A), the policy: b̂ where it defers.
+        V: float64 (S,), its values.
+        Q: float64 (S, A), the values of every pair, the policy followed after; 0 where never seen.
+        e: float64 (S, A), the variance of each pair's mean target.
+        v: float64 (S,), the variance of V's equation at each state.
+        prior: float64 (S,), σ0².
+        A: CSR (S, S), γ P_π.
+        M: float64 (S, S), (I - γ P_π)^-1; None where there are more than `DENSE` states.
+        z: float64 (S, K), draws of the errors of V; None otherwise.
+        noise: The draws behind z; None otherwise.
+    """
+
+    table: Transitions
+    gamma: float
+    choice: Ints
+    pi: Floats
+    V: Floats
+    Q: Floats
+    e: Floats
+    v: Floats
+    prior: Floats
+    A: sparse.csr_array
+    M: Floats | None
+    z: Floats | None
+    noise: Noise | None
+
+    @classmethod
+    def of(
+        cls,
+        table: Transitions,
+        P: sparse.csr_array,
+        R: Floats,
+        gamma: float,
+        choice: Ints,
+        noise: Noise | None = None,
+        before: Advantages | None = None,
+    ) -> Advantages:
+        """Evaluate a choice.
+
+        Args:
+            table: The transitions of the log, S states and A actions.
+            P: table.P().
+            R: table.R().
+            gamma: Discount in (0, 1].
+            choice: int64 (S,), the chosen action, -1 where the policy defers.
+            noise: The draws to use; None computes the inverse.
+            before: A policy that may differ little: its inverse is updated, or its draws begun
+                from. Default None.
+        """
+        b = table.b
+        pi = policy_matrix(b, choice)
+        A = moves(P, pi, gamma)
+        Rpi = (pi * R.reshape(pi.shape)).sum(axis=1)
+        M = None
+        if noise is None:
+            check_ending(A)
+            M = _inverse(A, before)
+            V = M @ Rpi
+            V = V + M @ (Rpi + A @ V - V)
+        else:
+            V = solve(A, Rpi)
+        Q = table.Q(V, gamma)
+        e, prior = np.zeros(pi.shape), np.zeros(len(V))
+        _variances(
+            table.first, table.next, table.count, table.mean, table.spread, table.n, b,
+            np.append(V, 0.0), Q, gamma, OWN, POOLED, e, prior,
+        )  # fmt: skip
+        usual = (b * Q).sum(axis=1, keepdims=True)
+        of_b = (b * (Q - usual) ** 2).sum(axis=1) / np.maximum(table.visits, 1)
+        of_b[choice >= 0] = 0.0
+        v = (pi**2 * e).sum(axis=1) + of_b
+        z = None
+        if noise is not None:
+            u = np.sqrt(of_b)[:, None] * noise.state
+            u = u + _rows(pi * np.sqrt(e)) @ noise.pair
+            z = solve_many(A, u, None if before is None else before.z)
+        return cls(table, gamma, choice, pi, V, Q, e, v, prior, A, M, z, noise)
+
+    @property
+    def delta(self) -> Floats:
+        """float64 (S, A): Δ = Q - V."""
+        return self.Q - self.V[:, None]
+
+    def errors(self, kappa: Floats, *, skip: bool = True) -> tuple[Floats, int]:
+        """Standard errors of Δ.
+
+        Args:
+            kappa: float64 (S, A), the number of standard errors Δ must be above 0; infinite where
+                the error is not asked for.
+            skip: Whether to leave out pairs that cannot be above 0. Default True.
+
+        Returns:
+            float64 (S, A), NaN where left out; and how many were computed.
+        """
+        t, se = self.table, np.full(self.pi.shape, np.nan)
+        delta = self.delta
+        edges = [0, len(self.V)] if se.size < 50_000 else [0, len(self.V) // 2, len(self.V)]
+        ranges = list(zip(edges[:-1], edges[1:], strict=True))
+
+        def exact(begin: int, end: int) -> int:
+            return _exact_errors(
+                begin, end, t.first, t.next, t.count, t.n, self.pi, self.M, self.gamma, delta,
+                self.e, self.v, kappa, skip, se,
+            )  # fmt: skip
+
+        def drawn(begin: int, end: int) -> int:
+            assert self.noise is not None
+            return _drawn_errors(
+                begin, end, t.first, t.next, t.count, t.n, self.noise.pair, self.z, self.gamma,
+                delta, self.e, kappa, skip, self.noise.shrink, se,
+            )  # fmt: skip
+
+        return se, sum(in_parts(drawn if self.M is None else exact, ranges))
+
+
+def _inverse(A: sparse.csr_array, before: Advantages | None) -> Floats:
+    """(I - A)^-1 (S, S); from that of a policy that differs in few rows, where there is one.
+
+    With D the rows that differ and U their columns of the old inverse M (Woodbury):
+    M' = M + U (1 - D U)^-1 D M.
+    """
+    S = A.shape[0]
+    if before is not None and before.M is not None:
+        D = sparse.csr_array(A - before.A)
+        D.eliminate_zeros()
+        rows = np.flatnonzero(np.diff(D.indptr))
+        if len(rows) <= S // FEW:
+            change = D[rows] @ before.M
+            core = np.eye(len(rows)) - change[:, rows]
+            return np.asarray(before.M + before.M[:, rows] @ np.linalg.solve(core, change))
+    return np.asarray(np.linalg.inv(np.eye(S) - A.toarray()))
+
+
+def check_ending(A: sparse.csr_array) -> None:
+    """Refuse a policy that in the model never ends, without discount."""
+    stuck = np.flatnonzero(~leaks(A))
+    if len(stuck):
+        raise PlanError(
+            f"a value is not defined for {len(stuck):,} of {A.shape[0]:,} states: nothing ever "
+            "ends.",
+            f"state number {stuck[0]}",
+            "With gamma = 1 every choice must lead to an end; use a gamma below 1 (0.999, say).",
+        )

@@ -1,0 +1,203 @@
+r"""Policy iteration among actions that are surely better, and the policy that is surest as a whole.
+
+For one doubt ε: start from usual practice; in every state switch to the action with the largest
+
+    Δ(s,a) - t_{1 - ε/K(s), m - 1} · se(s,a)
+
+where that is above 0 (Δ and se against the policy so far, `dprl.planning.advantages`; m the
+trajectories that contain the pair, K(s) the eligible actions less one); repeat until nothing moves.
+Every switch has Δ > 0 in the model, so values only rise and it ends.
+
+For ε in `DOUBTS` this is a family from daring to timid. Issued is the member with the largest lower
+end of *its own gain* at level 1 - risk; none above 0 means DEFER everywhere.
+
+**A bound that pays for the choice.** The lower end above does not know that the policy was chosen
+because it looks good. So the groups are divided in two halves, the whole choice is made on one, and
+its estimate there is compared with what the other half says of the same policy:
+
+    t = (estimate of the choosing half - estimate of the other half) / se of the choosing half
+
+The mean of t over `splits` divisions (both ways) is how many standard errors an estimate of this
+learner is too high on this log; where it is positive it is taken off, and the level is shared by
+the seven members of the family:
+
+    bound = estimate - (max(mean t, 0) + t_{1 - risk/7, df}) · se
+
+A half chooses from less data, so its estimate is more often too high than that of the whole.
+Large-sample, and measured (`dprl reproduce confident`), not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from dprl._core.linear import solve
+from dprl.errors import PlanError
+from dprl.planning.advantages import DENSE, Advantages, Noise, moves, policy_matrix
+from dprl.planning.gain import Gain, gain
+from dprl.planning.policy_iteration import BETTER, ROUNDS
+from dprl.planning.transitions import Transitions
+
+__all__ = ["DOUBTS", "Sure", "Workshop", "optimism"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+DOUBTS = (0.5, 0.35, 0.25, 0.16, 0.1, 0.05, 0.01)
+"""ε of the members of the family, the most daring first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sure:
+    """The policy that was chosen from the family.
+
+    Attributes:
+        policy: The policy, evaluated; it defers everywhere if none was sure.
+        usual: Usual practice, evaluated in the same model.
+        gain: Its estimated gain; None where it defers everywhere.
+        doubt: ε of the chosen member; None where it defers everywhere.
+        rounds: Rounds of policy iteration of all members together.
+        solved: Standard errors that were computed, of all that were asked for.
+        asked: The number that were asked for.
+    """
+
+    policy: Advantages
+    usual: Advantages
+    gain: Gain | None
+    doubt: float | None
+    rounds: int
+    solved: int
+    asked: int
+
+
+class Workshop:
+    """The model of one log, in which policies are evaluated.
+
+    Args:
+        table: The transitions of the log.
+        groups: int64 (S, A), trajectories that contain each pair.
+        gamma: Discount in (0, 1].
+        eligible: bool (S, A), the pairs that may be chosen.
+        seed: Seed of the draws that stand for the inverse where there are many states.
+        skip: Whether pairs that cannot pass are left out; the answer is the same.
+        dense: The most states for which the inverse is computed.
+    """
+
+    def __init__(
+        self,
+        table: Transitions,
+        groups: Ints,
+        gamma: float,
+        eligible: Bools,
+        *,
+        seed: int = 0,
+        skip: bool = True,
+        dense: int = DENSE,
+    ) -> None:
+        self.table, self.groups, self.gamma, self.eligible = table, groups, gamma, eligible
+        self.skip = skip
+        S, A = table.n.shape
+        self._P, self._R = table.P(), table.R()
+        self._noise = None if dense >= S else Noise.draw(S, A, seed)
+        self.usual = self.evaluate(np.full(S, -1, np.int64))
+
+    def evaluate(self, choice: Ints, before: Advantages | None = None) -> Advantages:
+        """The policy of a choice (S,), evaluated; `before` is one that differs little."""
+        return Advantages.of(
+            self.table, self._P, self._R, self.gamma, choice, self._noise, before
+        )
+
+    def kappa(self, doubt: float) -> Floats:
+        """float64 (S, A): how many standard errors a pair must be above 0; infinite if barred."""
+        K = np.maximum(self.eligible.sum(axis=1, keepdims=True) - 1, 1)
+        df = np.maximum(self.groups - 1, 1)
+        return np.where(self.eligible, np.maximum(stdtrit(df, 1 - doubt / K), 0.0), np.inf)
+
+    def iterate(self, doubt: float) -> tuple[Advantages, int, int, int]:
+        """The settled policy of one doubt; rounds, errors computed and errors asked for."""
+        kappa, here = self.kappa(doubt), self.usual
+        states = np.arange(len(here.V))
+        solved = asked = 0
+        for rounds in range(ROUNDS):
+            bars = kappa.copy()
+            speaks = np.flatnonzero(here.choice >= 0)
+            bars[speaks, here.choice[speaks]] = np.inf
+            se, computed = here.errors(bars, skip=self.skip)
+            solved, asked = solved + computed, asked + int(np.isfinite(bars).sum())
+            with np.errstate(invalid="ignore"):
+                low = here.delta - bars * se
+            low = np.where(np.isfinite(bars) & ~np.isnan(se), low, -np.inf)
+            best = low.argmax(axis=1)
+            size = np.abs(here.V) + np.abs(here.Q[states, best])
+            better = low[states, best] > BETTER * size
+            if not better.any():
+                return here, rounds, solved, asked
+            here = self.evaluate(np.where(better, best, here.choice), here)
+        raise PlanError(
+            f"policy iteration did not settle in {ROUNDS:,} rounds over {len(states):,} states.",
+            do="Use a smaller gamma.",
+        )
+
+    def choose(
+        self, risk: float, progress: Callable[[str, float], None] | None = None
+    ) -> Sure:
+        """The member of the family with the largest lower end of its own gain."""
+        best = Sure(self.usual, self.usual, None, None, 0, 0, 0)
+        low, seen = 0.0, set()
+        rounds = solved = asked = 0
+        for i, doubt in enumerate(DOUBTS):
+            if progress is not None:
+                progress("asking how sure", i / len(DOUBTS))
+            here, *used = self.iterate(doubt)
+            rounds, solved, asked = rounds + used[0], solved + used[1], asked + used[2]
+            key = here.choice.tobytes()
+            if key in seen or not (here.choice >= 0).any():
+                continue
+            seen.add(key)
+            estimate = gain(here, self.usual, self.groups)
+            if estimate.low(risk) > low:
+                low = estimate.low(risk)
+                best = Sure(here, self.usual, estimate, doubt, 0, 0, 0)
+        return Sure(best.policy, self.usual, best.gain, best.doubt, rounds, solved, asked)
+
+    def value(self, choice: Ints) -> float:
+        """ρ of a choice in this model; circling for ever is worth what it earns before."""
+        pi = policy_matrix(self.table.b, choice)
+        A = moves(self._P, pi, self.gamma * (1 - 1e-9))
+        R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
+        if self._noise is None:
+            V = np.linalg.solve(np.eye(len(R)) - A.toarray(), R)
+        else:
+            V = solve(A, R)
+        return float(self.table.start @ V) / float(self.table.start.sum())
+
+
+def optimism(
+    halves: Iterator[tuple[Workshop, Workshop]], risk: float
+) -> tuple[float | None, int]:
+    """How many standard errors an estimate of the chosen policy is too high, and from how many.
+
+    Args:
+        halves: The two halves of each division of the groups.
+        risk: The learner's risk.
+
+    Returns:
+        The mean of t; None where no half chose anything. And the number of halves that did.
+    """
+    t = []
+    for one, other in halves:
+        for chooser, judge in ((one, other), (other, one)):
+            sure = chooser.choose(risk)
+            if sure.gain is None or not sure.gain.se > 0:
+                continue
+            choice = sure.policy.choice
+            judged = judge.value(choice) - judge.value(np.full(len(choice), -1, np.int64))
+            t.append((sure.gain.estimate - judged) / sure.gain.se)
+    return (float(np.mean(t)) if t else None), len(t)

@@ -1,0 +1,223 @@
+r"""What a log knows of a Markov decision process: counts of (s, a, s') and moments of rewards.
+
+A *cell* is a pair (s, a) together with what followed it: a next state s', or END. For each cell the
+number of visits and the mean, spread and range of the rewards are kept, and nothing of the dense
+(S, A, S) array that most of them would be empty in. This is all that the maximum-likelihood model
+needs, and all that is needed to say how far its values may be wrong: for any V the targets
+y = r + γ V(s') of a pair have
+
+    mean       Q(s,a)  = ∑_cells n (r̄ + γ V(s')) / n(s,a)
+    squares    SS(s,a) = ∑_cells [ss_r + n (r̄ + γ V(s') - Q(s,a))²]
+
+Rewards are added exactly (`dprl._core.exact`), so the numbers depend neither on the order of the
+log nor on how it is divided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dprl._core.compiled import compiled
+from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, add_float, lowest_bit, top_of
+from dprl._core.exact_moments import moments
+from dprl.errors import LogError
+from dprl.evidence._evidence import check_summands
+from dprl.logs.log import CUT, Log
+
+__all__ = ["Transitions", "transitions"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Counts and rewards of every pair and what followed it.
+
+    Attributes:
+        first: int64 (S·A + 1,), cells first[k]:first[k + 1] belong to pair k = s·A + a.
+        next: int64 (C,), the next state of each cell; S for END.
+        count: int64 (C,), visits of each cell.
+        mean: float64 (C,), mean reward of each cell.
+        spread: float64 (C,), sum of squared deviations of its rewards from their mean.
+        lowest: float64 (C,), smallest reward of each cell.
+        highest: float64 (C,), largest reward of each cell.
+        n: int64 (S, A), visits of each pair.
+        start: int64 (S,), episodes that begin in each state.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> from dprl.planning import transitions
+        >>> table = transitions(risky_arms().sample(100, seed=0))
+        >>> int(table.n.sum()), table.b[0].round(2).tolist()[:2]
+        (200, [0.1, 0.79])
+    """
+
+    first: Ints
+    next: Ints
+    count: Ints
+    mean: Floats
+    spread: Floats
+    lowest: Floats
+    highest: Floats
+    n: Ints
+    start: Ints
+
+    @property
+    def visits(self) -> Ints:
+        """int64 (S,): visits of each state."""
+        return np.asarray(self.n.sum(axis=1))
+
+    @property
+    def b(self) -> Floats:
+        """float64 (S, A): the share of visits that took each action; uniform where never seen."""
+        total = self.visits[:, None]
+        return np.where(total > 0, self.n / np.maximum(total, 1), 1 / self.n.shape[1])
+
+    def R(self) -> Floats:
+        """float64 (S·A,): the mean reward of each pair; 0 where it was never seen."""
+        return self._over_pairs(self.count * self.mean)
+
+    def P(self) -> sparse.csr_array:
+        """CSR (S·A, S): probabilities of the next state; what a row lacks to 1 is the end."""
+        S, A = self.n.shape
+        pair = np.repeat(np.arange(S * A), np.diff(self.first))
+        inside = self.next < S
+        share = self.count / np.maximum(self.n.ravel(), 1)[pair]
+        return sparse.csr_array(
+            (share[inside], (pair[inside], self.next[inside])), shape=(S * A, S)
+        )
+
+    def Q(self, V: Floats, gamma: float) -> Floats:
+        """float64 (S, A): mean target r + γ V(s') of each pair; 0 where it was never seen."""
+        ahead = np.append(V, 0.0)[self.next]
+        return self._over_pairs(self.count * (self.mean + gamma * ahead)).reshape(self.n.shape)
+
+    def _over_pairs(self, cells: Floats) -> Floats:
+        """The sum of cells (C,) over each pair, divided by its visits, (S·A,)."""
+        S, A = self.n.shape
+        pair = np.repeat(np.arange(S * A), np.diff(self.first))
+        total = np.bincount(pair, weights=cells, minlength=S * A)
+        return np.asarray(total / np.maximum(self.n.ravel(), 1))
+
+
+@compiled
+def _add_rewards(
+    cell: Ints,
+    bits: Ints,
+    reward: Floats,
+    top: NDArray[np.int16],
+    bottom: NDArray[np.int16],
+    words: Ints,
+    span: Floats,
+) -> None:  # pragma: no cover - compiled
+    """Add the reward of each row to the accumulator of its cell; a row with cell -1 counts nowhere.
+
+    top, bottom (C,): the highest and the lowest bit of the rewards of a cell, found here.
+    words (C, 1 + SUMS + SQUARES), span (C, 2): exact sums, smallest and largest reward.
+    """
+    for t in range(len(cell)):
+        c = cell[t]
+        if c < 0:
+            continue
+        highest = top_of(bits[t])
+        if highest != NOTHING:
+            top[c] = max(top[c], highest)
+            bottom[c] = min(bottom[c], lowest_bit(bits[t]))
+        if not span[c, 0] <= reward[t]:
+            span[c, 0] = reward[t]
+        if not span[c, 1] >= reward[t]:
+            span[c, 1] = reward[t]
+    for t in range(len(cell)):
+        c = cell[t]
+        if c >= 0:
+            words[c, COUNT] += 1
+            add_float(words, c, top[c], SUMS, SQUARES, bits[t])
+
+
+def _known_outcomes(state: Ints, following: Ints, unknown: Ints, S: int) -> NDArray[np.bool_]:
+    """bool (N,): rows of which it is known what followed.
+
+    Not known: the `unknown` rows, and rows that lead to a state of which nothing is known.
+    """
+    known_outcome = np.ones(len(state), bool)
+    known_outcome[unknown] = False
+    while len(unknown):
+        valued = np.zeros(S + 1, bool)
+        valued[S] = True
+        valued[state[known_outcome]] = True
+        unknown = np.flatnonzero(known_outcome & ~valued[following])
+        known_outcome[unknown] = False
+    return known_outcome
+
+
+def transitions(log: Log) -> Transitions:
+    """Counts and rewards of every pair and what followed it.
+
+    The last row of an episode that was cut says only where it was last seen: the step into it is
+    counted, it itself is not, because nobody knows what followed. A step into a state of which
+    nothing else is known is not counted either. Episodes that are to be dropped,
+    or read as ended, are treated so beforehand (`dprl.logs._censoring.settle`).
+
+    Args:
+        log: The log; its states are labels.
+
+    Returns:
+        The table of transitions.
+
+    Raises:
+        LogError: If states are features, or no step of the log has a known outcome.
+
+    Example:
+        >>> from dprl.envs import dense_chain
+        >>> from dprl.planning import transitions
+        >>> transitions(dense_chain().sample(10, seed=0)).n.sum(axis=1).tolist()
+        [10, 10, 10, 10, 10, 10, 10, 10]
+    """
+    state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions
+    check_summands(log.n_steps)
+    last = log.starts[1:] - 1
+    following = np.empty(log.n_steps, np.int64)
+    following[:-1] = state[1:]
+    following[last] = S
+    key = (state * A + log.action) * np.int64(S + 1) + following
+    known_outcome = _known_outcomes(state, following, last[log.ended == CUT], S)
+    if not known_outcome.any():
+        raise LogError(
+            "no step of the log has a known outcome: every episode is a single step that was cut.",
+            do="Read episodes to their end, or choose another treatment of cut episodes.",
+        )
+    keys, inverse = np.unique(key[known_outcome], return_inverse=True)
+    cell = np.full(log.n_steps, -1, np.int64)
+    cell[known_outcome] = inverse
+    C = len(keys)
+    top, bottom = np.full(C, NOTHING, np.int16), np.full(C, 30_000, np.int16)
+    words, span = np.zeros((C, 1 + SUMS + SQUARES), np.int64), np.full((C, 2), np.nan)
+    reward = np.ascontiguousarray(log.reward, np.float64)
+    _add_rewards(cell, reward.view(np.int64), reward, top, bottom, words, span)
+    read, lost = np.empty((C, 2)), np.empty(C, bool)
+    moments(words, top, bottom, SUMS, read, lost)
+    if lost.any():
+        raise LogError(
+            f"rewards of {int(lost.sum()):,} transitions differ too much in size to be averaged.",
+            do="Rewards that differ by 1e30 and more cannot be read as one scale: mend them.",
+        )
+    count = words[:, COUNT].copy()
+    pair = keys // (S + 1)
+    begins = state[log.starts[:-1]][np.diff(log.starts) > 0]
+    return Transitions(
+        first=np.searchsorted(pair, np.arange(S * A + 1)),
+        next=keys % (S + 1),
+        count=count,
+        mean=read[:, 0].copy(),
+        spread=np.nan_to_num(read[:, 1]) ** 2 * (count - 1),
+        lowest=span[:, 0].copy(),
+        highest=span[:, 1].copy(),
+        n=np.bincount(pair, weights=count, minlength=S * A).astype(np.int64).reshape(S, A),
+        start=np.bincount(begins, minlength=S),
+    )

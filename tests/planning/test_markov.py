@@ -79,7 +79,7 @@ def test_every_order_of_a_cell_is_equally_likely():
     assert sum((n - 500) ** 2 / 500 for n in seen.values()) < 53  # chi-squared, 23 df: 1 in 3,000
 
 
-def test_threads_and_order_of_episodes_do_not_matter_but_the_seed_does(monkeypatch):
+def test_threads_do_not_matter_but_the_seed_does(monkeypatch):
     log = dprl.envs.rooms().sample(40, seed=0)
     one = dprl.markov_check(log, 0.99, permutations=499)
     monkeypatch.setattr(markov, "WORTH_A_THREAD", 1)

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
     from dprl.logs.log import Log as Log
+    from dprl.planning._markov_result import MarkovCheck as MarkovCheck
+    from dprl.planning.markov import markov_check as markov_check
     from dprl.policies._compress import compress as compress
     from dprl.policies._compress import prune as prune
     from dprl.policies._decisions import DEFER as DEFER
@@ -97,6 +99,8 @@ __getattr__, __dir__, __all__ = attach(
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
         "logs.log": ("Log",),
+        "planning._markov_result": ("MarkovCheck",),
+        "planning.markov": ("markov_check",),
         "policies._compress": ("compress", "prune"),
         "policies._decisions": ("DEFER", "Decisions", "Kind"),
         "policies._load": ("load",),

@@ -109,7 +109,13 @@ def rivals():
         learner.fit(model)
 
 
-JOBS = [learning, merging, looking_around, many_points, judging, certifying, rivals]
+def looking_back():
+    dprl.markov_check(dprl.envs.delayed().sample(8, seed=0), 1.0, lags=1, permutations=99)
+
+
+JOBS = [
+    learning, merging, looking_around, many_points, judging, certifying, rivals, looking_back,
+]  # fmt: skip
 
 
 def kernels():

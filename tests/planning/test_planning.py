@@ -13,6 +13,7 @@ import dprl
 from conftest import to_log
 from dprl._core.linear import leaks, solve
 from dprl.planning.finite_mdp import FiniteMDP
+from dprl.planning.model import estimate
 from dprl.planning.policy_iteration import evaluate, look_ahead, policy_iteration
 from dprl.planning.semi_mdp import SemiMDP
 
@@ -178,3 +179,13 @@ def test_policy_iteration_is_written_once():
         p.name for p in src.rglob("*.py") if "policy iteration did not settle" in p.read_text()
     ]
     assert loops == ["policy_iteration.py"]
+
+
+def test_the_model_of_a_large_log_is_made_of_probabilities():
+    n = 130_001
+    log = dprl.from_arrays(
+        episode=np.repeat(np.arange(n), 2), state=np.tile([0, 1], n), action=np.zeros(2 * n),
+        reward=np.ones(2 * n),
+    )  # fmt: skip
+    model = estimate(log, 1.0)
+    assert model.mdp.P.toarray().tolist() == [[0.0, 1.0], [0.0, 0.0]]

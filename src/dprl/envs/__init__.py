@@ -6,6 +6,7 @@ give the true value of any policy. They know nothing of learners.
 
 from dprl.envs.care import care_pathway
 from dprl.envs.chain import dense_chain
+from dprl.envs.delayed import PartlyObserved, delayed
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import open_grid, rooms, small_grid, soft
 from dprl.envs.icu_sepsis import icu_sepsis
@@ -15,8 +16,10 @@ from dprl.planning.finite_mdp import FiniteMDP
 
 __all__ = [
     "FiniteMDP",
+    "PartlyObserved",
     "PointMass",
     "care_pathway",
+    "delayed",
     "dense_chain",
     "forest",
     "icu_sepsis",

@@ -1,7 +1,8 @@
 """From allowed decisions to the best plan among them.
 
 Evidence and allowed pairs come in. Out come the elevated semi-MDP (the paper's Algorithm 2), finite
-MDPs with exact values, the maximum-likelihood model of a log, and policy iteration over them.
+MDPs with exact values, the maximum-likelihood model of a log and a check of what such a model
+needs, and policy iteration over them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.planning._markov_result import MarkovCheck as MarkovCheck
     from dprl.planning.finite_mdp import FiniteMDP as FiniteMDP
+    from dprl.planning.markov import markov_check as markov_check
     from dprl.planning.model import Model as Model
     from dprl.planning.model import estimate as estimate
     from dprl.planning.semi_mdp import SemiMDP as SemiMDP
@@ -25,6 +28,8 @@ __getattr__, __dir__, __all__ = attach(
             "elevate",
         ),
         "finite_mdp": ("FiniteMDP",),
+        "_markov_result": ("MarkovCheck",),
+        "markov": ("markov_check",),
         "model": (
             "Model",
             "estimate",

@@ -97,9 +97,10 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
     at = np.flatnonzero(inside)
     n = np.bincount(pair, minlength=S * A)
     moves = sparse.csr_array(
-        (1.0 / n[pair[at]], (pair[at], state[at + 1])), shape=(S * A, S), dtype=np.float64
+        (np.ones(len(at)), (pair[at], state[at + 1])), shape=(S * A, S), dtype=np.float64
     )
     moves.sum_duplicates()
+    moves.data /= np.repeat(n, np.diff(moves.indptr))  # whole counts first: 1/n adds up to over 1
     reward = np.bincount(pair, weights=log.reward, minlength=S * A) / np.maximum(n, 1)
     counts = n.reshape(S, A)
     visits = counts.sum(axis=1, keepdims=True)

@@ -1,0 +1,327 @@
+r"""Is the state enough? Given state and action, does the past still tell what comes next?
+
+A method that plans in a model of the log needs the Markov property: given state s and action a, the
+reward and the next state have one law, whatever happened before. Where a cost comes later through
+something the state does not show, planning charges it to whatever was done when it came.
+
+**What is compared.** The outcome of a visit is y = r + γ V(s'), V the value of usual practice in
+the maximum-likelihood model (`dprl.planning.estimate`; the end of an episode is worth 0), so that
+only what matters for values counts; and the reward r alone, where it varies and is not the same
+thing. What may tell: action, state and reward of the steps before, and the number of the step. In
+each cell (s, a) the first visit of each group counts, outcomes are shuffled among these visits, and
+
+    T = ∑_cells ∑_categories n_k (mean_k - mean)² / (variance of the cell)
+
+is compared with T of the shuffles. Cells count that have at least two visits and two categories,
+fewer categories than visits (else there is nothing to compare), and outcomes that differ.
+
+**Why shuffling is right in one cell.** Let τ be a group's first visit of (s, a), and F its past up
+to s_τ and a_τ. Whether a visit is the first is known from F. Under the Markov property (r, s')
+given F has the law of (s, a), so y is independent of everything in F, in particular of its
+category; groups are independent of each other. Given which groups visit the cell and their
+categories, the outcomes are therefore independent draws of one law, and every order of them is
+equally likely. A second visit of the same group may not be used: that it took place may depend on
+the first outcome.
+V is estimated from the same log; where people act by the state alone this changes nothing. Swap
+everything after the visit between two groups: the log is as likely as before, the counts of the
+model are the same, so V is the same, and the two outcomes have changed places. The same holds for
+bins, which are made of the whole log. (Where people act by more than the state, or with
+cut="drop", V is as good as fixed in large logs only.) So in one cell p-values are exact.
+
+**Why cells may be added.** An outcome of an earlier cell may decide the category in a later one, so
+cells are not independent, and shuffling each on its own is not exact for the sum. But let
+M_c = ∑_groups (y - μ_c) w(category) with any weights w. For one group and two cells with τ_c before
+τ_c' the product of the two terms has mean zero: given F of the later visit the first factor and
+both weights are known, and the second has mean zero (a martingale difference). So sums of different
+cells are uncorrelated, and in large logs, where they are jointly normal, independent, as in
+the shuffles; T is a sum of squares of such sums. The tests hold p-values of small logs to their
+level by simulation.
+
+**Cut episodes.** The last visit of a cut episode has no known outcome: observation stopped before
+it was seen. It is left out here whatever `cut` says; `cut` only says how V is estimated. That is
+right where observation does not stop because of what was about to come.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
+from dprl.errors import ParameterError
+from dprl.logs.log import CUT, Log, check_log
+from dprl.planning._markov_result import Comparison, MarkovCheck
+from dprl.planning._past import Candidate, candidates, within_cells
+from dprl.planning._shuffles import by_chance, in_cells, list_first_visits
+from dprl.planning.model import estimate
+
+__all__ = ["MarkovCheck", "markov_check"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_SHUFFLED = 200_000_000
+"""With more visits times permutations than this, fewer permutations are taken."""
+
+FEWEST = 199
+"""Never fewer permutations than this, nor than a finding at the level needs."""
+
+WORTH_A_THREAD = 5_000_000
+"""With fewer shuffled visits than this, a second thread costs more time than it saves."""
+
+OUTCOMES = ("what comes", "the reward")
+
+
+def markov_check(
+    log: Log,
+    gamma: float,
+    *,
+    lags: int = 2,
+    permutations: int = 999,
+    seed: int = 0,
+    level: float = 0.05,
+    cut: Cut | None = None,
+) -> MarkovCheck:
+    """Whether, given state and action, the steps before still tell what comes next.
+
+    Args:
+        log: The log; its states are labels.
+        gamma: Discount in (0, 1].
+        lags: How many steps back to look, at least 1. Default 2.
+        permutations: How many times outcomes are shuffled. Default 999. Where visits times
+            permutations exceed 200 million, fewer are taken, but never fewer than 199, and
+            the result says so.
+        seed: Seed of the shuffles. Default 0.
+        level: A finding needs an adjusted p-value of at most this, between 0 and 1. Default 0.05.
+        cut: How V is estimated where episodes were cut: "drop", "bootstrap" or "terminal". Default
+            None: as "terminal", with a CutWarning. The last visit of a cut episode is left out in
+            any case: what came after it is not known.
+
+    Returns:
+        The result: `ok`, one line for each thing that may tell, and what to do.
+
+    Raises:
+        LogError: If states are features, or the log is empty.
+        ParameterError: If a setting is outside its range, or so few permutations are asked for
+            that nothing could be found at this level.
+
+    Example:
+        >>> import dprl
+        >>> result = dprl.markov_check(dprl.envs.delayed().sample(200, seed=0), 1.0)
+        >>> result.ok, result.findings[0].past
+        (False, 'action 2 before')
+        >>> dprl.markov_check(dprl.envs.care_pathway().sample(200, seed=0), 1.0).ok
+        True
+    """
+    gamma, level = check_gamma(gamma), check_level(level)
+    lags, seed = check_whole("lags", lags, 1), check_seed(seed)
+    permutations = check_whole("permutations", permutations, 1)
+    check_cut(cut)
+    check_log(log)
+    log.codes()
+    log = replace(log, available=None, menus=None).gathered()
+    lags = min(lags, max(int(log.lengths.max()) - 1, 1))
+    V = estimate(log, gamma, cut).mdp.state_values()
+    rows, cell, unknown = _visits(log)
+    cells = _Cells(log, rows, cell, _outcomes(log, gamma, V, rows), candidates(log, rows, lags))
+    tests = int((cells.n_compared > 0).sum())
+    visits = int(cells.size[cells.counted.any(axis=(0, 1))].sum())
+    taken = _how_many(permutations, tests, visits, level)
+    return MarkovCheck(
+        gamma=gamma,
+        level=level,
+        lags=lags,
+        seed=seed,
+        permutations=taken,
+        asked=permutations,
+        groups=len(log.groups),
+        cells=int(cells.counted.any(axis=(0, 1)).sum()),
+        visits=visits,
+        unknown=unknown,
+        comparisons=cells.compare(taken, seed, level),
+    )
+
+
+def _how_many(asked: int, tests: int, visits: int, level: float) -> int:
+    """The number of permutations; an error where so few are asked for that all must pass."""
+    needed = math.ceil(tests / level - 1e-9) - 1
+    if asked < needed:
+        raise ParameterError(
+            f"{asked} permutations find nothing at level {level:g}: with {tests} comparisons "
+            f"the smallest adjusted p-value there can be is {tests / (asked + 1):.3g}.",
+            do=f"Take at least permutations={needed}, or fewer lags.",
+        )
+    affordable = MOST_SHUFFLED // max(visits, 1)
+    return min(asked, max(affordable, FEWEST, needed))
+
+
+def _visits(log: Log) -> tuple[Ints, Ints, int]:
+    """Rows of first visits by cell, their cells (s · A + a, sorted), and how many were cut off."""
+    pair = log.codes().astype(np.int64) * log.n_actions + log.action
+    known = np.ones(log.n_steps, bool)
+    known[log.starts[1:][log.ended == CUT] - 1] = False
+    rows = np.empty(log.n_steps, np.int64)
+    n_pairs = log.n_states * log.n_actions
+    n = list_first_visits(log.starts, log.group, pair, known, n_pairs, rows)
+    rows = rows[:n]
+    rows = rows[np.argsort(pair[rows], kind="stable")]
+    return rows, pair[rows], int((~known).sum())
+
+
+def _outcomes(log: Log, gamma: float, V: Floats, rows: Ints) -> Floats:
+    """(2, M): r + γ V(s') and r, at these rows."""
+    after = np.zeros(log.n_steps)
+    after[:-1] = V[log.codes()[1:]]
+    after[log.starts[1:] - 1] = 0.0
+    return np.stack((log.reward[rows] + gamma * after[rows], log.reward[rows]))
+
+
+class _Cells:
+    """Visits by cell, in which candidates are compared.
+
+    Below, M is the number of visits, C of cells, Q of candidates, O of outcomes.
+
+    Attributes:
+        pair: int64 (C,), s · A + a of each cell.
+        cell: int64 (M,), the cell of each visit, from 0.
+        size: int64 (C,), the number of visits.
+        y: float64 (O, M), outcomes.
+        x: float64 (O, M), outcomes standardized within cells; 0 where they do not differ.
+        counted: bool (O, Q, C), the cells in which an outcome and a candidate are compared.
+    """
+
+    def __init__(self, log: Log, rows: Ints, pair: Ints, y: Floats, past: list[Candidate]) -> None:
+        self.log, self.past = log, past
+        self.pair, self.cell, self.size = np.unique(pair, return_inverse=True, return_counts=True)
+        self.first = np.concatenate(([0], np.cumsum(self.size)))
+        self.scale = float(np.abs(y).max(initial=0.0))
+        self._divide()
+        x = np.stack([self._standardized(row) for row in y])
+        useful = np.flatnonzero((self.categories.sum(axis=1) > 0)[self.cell])
+        at = x[:, useful]
+        same = np.allclose(at[0], at[1], rtol=0, atol=1e-9)
+        kept = [0] if same or not at[1].any() else [0, 1]
+        self.y, self.x = y[kept], x[kept]
+        varies = np.stack([self._sum(row * row) > 0 for row in self.x])
+        self.counted = varies[:, None, :] & (self.categories.T > 0)[None]
+        self.n_compared = self.counted.sum(axis=2)
+
+    def _sum(self, values: Floats) -> Floats:
+        """The sum of each cell, (C,)."""
+        return np.bincount(self.cell, values, len(self.pair)).astype(np.float64)  # int if empty
+
+    def _standardized(self, y: Floats) -> Floats:
+        """Outcomes with mean 0 and variance 1 in each cell; 0 where they differ by rounding."""
+        n = np.maximum(self.size, 1)
+        x = y - (self._sum(y) / n)[self.cell]
+        x -= (self._sum(x) / n)[self.cell]
+        sd = np.sqrt(self._sum(x * x) / np.maximum(n - 1, 1))
+        largest = np.zeros(len(self.pair))
+        np.maximum.at(largest, self.cell, np.abs(y))
+        differ = sd > 1e-10 * largest + 1e-13 * self.scale
+        return np.asarray(x * np.where(differ, 1 / np.where(differ, sd, 1.0), 0.0)[self.cell])
+
+    def _divide(self) -> None:
+        """Number the categories of each candidate within the cells where it has some to compare."""
+        C, Q = len(self.pair), len(self.past)
+        self.label = np.zeros((Q, len(self.cell)), np.int32)
+        self.categories = np.zeros((C, Q), np.int64)
+        pieces = []
+        for q, candidate in enumerate(self.past if C else []):
+            label, begin, code, size = within_cells(self.cell, candidate.code, len(candidate.words))
+            k = np.diff(begin)
+            useful = (k >= 2) & (k < self.size)
+            self.categories[:, q] = np.where(useful, k, 0)
+            self.label[q] = np.where(useful[self.cell], label, 0)
+            pieces.append((begin, code, size, useful))
+        self.room = np.concatenate(([0], np.cumsum(self.categories.ravel())))
+        self.sizes = np.empty(self.room[-1])
+        self.codes = np.empty(self.room[-1], np.int64)
+        for q, (begin, code, size, useful) in enumerate(pieces):
+            cell = np.repeat(np.arange(C), np.diff(begin))
+            to = self.room[cell * Q + q] + np.arange(len(code)) - begin[cell]
+            self.sizes[to[useful[cell]]] = size[useful[cell]]
+            self.codes[to[useful[cell]]] = code[useful[cell]]
+
+    def compare(self, permutations: int, seed: int, level: float) -> tuple[Comparison, ...]:
+        """All comparisons, those that tell most first; those without any cell last."""
+        if not self.n_compared.any():
+            return tuple(self._nothing(q) for q in range(len(self.past)))
+        given = (self.x, self.label, self.sizes, self.room, self.first)
+        work = len(self.cell) * permutations // WORTH_A_THREAD
+        threads = max(1, min(os.cpu_count() or 1, work))
+        observed, chance = by_chance(*given, seed=seed, permutations=permutations, threads=threads)
+        reached = (chance >= observed - 1e-9 * (1 + observed)).sum(axis=0)
+        p = (1 + reached) / (1 + permutations)
+        tests = np.argwhere(self.n_compared > 0)
+        adjusted = _holm(p[tests[:, 0], tests[:, 1]])
+        each = in_cells(*given)
+        made = [
+            self._comparison(int(o), int(q), float(p[o, q]), float(a), each[o, q], level)
+            for (o, q), a in zip(tests, adjusted, strict=True)
+        ]
+        made.sort(key=lambda c: (c.p, -c.share))
+        empty = np.flatnonzero(~(self.n_compared > 0).any(axis=0))
+        return (*made, *(self._nothing(int(q)) for q in empty))
+
+    def _nothing(self, q: int) -> Comparison:
+        """A candidate for which no cell has anything to compare."""
+        return Comparison(
+            past=self.past[q].name, outcome=OUTCOMES[0], p=math.nan, adjusted=math.nan,
+            share=math.nan, cells=0, visits=0, state=None, action=None,
+            sentence=f"Nothing could be compared for {self.past[q].phrase}.",
+        )  # fmt: skip
+
+    def _comparison(
+        self, o: int, q: int, p: float, adjusted: float, T: Floats, level: float
+    ) -> Comparison:
+        """One outcome and one candidate, with the cell in which it tells most."""
+        on = self.counted[o, q]
+        expected = np.where(on, self.categories[:, q] - 1, 0)
+        room_above = float((self.size - 1)[on].sum() - expected.sum())
+        excess = (T - expected) / np.sqrt(2 * np.maximum(expected, 1))
+        most = int(np.where(on, excess, -np.inf).argmax())
+        s, a = divmod(int(self.pair[most]), self.log.n_actions)
+        state, action = self.log.states[s], self.log.actions[a]
+        where = f"In {state!r} with {action!r}"
+        between = self._means(o, q, most)
+        tells = f"{self.past[q].phrase} tells {OUTCOMES[o]}"
+        sentence = (
+            f"{where}, {tells}: {between}."
+            if adjusted <= level
+            else f"{where} is the largest difference by {self.past[q].phrase}: {between}."
+        )
+        return Comparison(
+            past=self.past[q].name, outcome=OUTCOMES[o], p=p, adjusted=adjusted,
+            share=max(float(T[on].sum() - expected.sum()) / room_above, 0.0),
+            cells=int(on.sum()), visits=int(self.size[on].sum()),
+            state=state, action=action, sentence=sentence,
+        )  # fmt: skip
+
+    def _means(self, o: int, q: int, c: int) -> str:
+        """The means of the two categories of a cell that stand out most, in words."""
+        visits = slice(int(self.first[c]), int(self.first[c + 1]))
+        label, at = self.label[q, visits], c * len(self.past) + q
+        code = self.codes[self.room[at] : self.room[at + 1]]
+        size = np.bincount(label)
+        score = np.bincount(label, self.x[o, visits]) / np.sqrt(size)
+        mean = np.bincount(label, self.y[o, visits]) / size
+        word = "at" if self.past[q].kind == "step" else "after"
+        return ", ".join(
+            f"mean {mean[k]:.3g} {word} {self.past[q].words[code[k]]} "
+            f"({size[k]:,} {'group' if size[k] == 1 else 'groups'})"
+            for k in (int(score.argmin()), int(score.argmax()))
+        )
+
+
+def _holm(p: Floats) -> Floats:
+    """p-values adjusted for their number by Holm's steps."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dprl.errors import PlanError as PlanError
     from dprl.errors import PolicyError as PolicyError
     from dprl.errors import PrecisionWarning as PrecisionWarning
+    from dprl.errors import StateWarning as StateWarning
     from dprl.evaluation import stats as stats
     from dprl.evaluation._behavior import Behavior as Behavior
     from dprl.evaluation._evaluate import evaluate as evaluate
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from dprl.evaluation._sweep import sweep as sweep
     from dprl.evidence.neighbors.metric import Metric as Metric
     from dprl.learners import baselines as baselines
+    from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
     from dprl.logs._findings import CheckResult as CheckResult
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from dprl.policies.callable import CallablePolicy as CallablePolicy
     from dprl.policies.cells import CellPolicy as CellPolicy
     from dprl.policies.certificate import Certificate as Certificate
+    from dprl.policies.confident import ConfidentPolicy as ConfidentPolicy
     from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy
@@ -87,12 +90,13 @@ __getattr__, __dir__, __all__ = attach(
         "certificate._gate": ("gate",),
         "errors": ("CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
-                   "PrecisionWarning"),
+                   "PrecisionWarning", "StateWarning"),
         "evaluation._behavior": ("Behavior",),
         "evaluation._evaluate": ("evaluate",),
         "evaluation._result": ("Evaluation",),
         "evaluation._sweep": ("Sweep", "sweep"),
         "evidence.neighbors.metric": ("Metric",),
+        "learners.confident": ("Confident",),
         "learners.continuous": ("DPRLContinuous",),
         "learners.discrete": ("DPRLDiscrete",),
         "logs._findings": ("CheckResult",),
@@ -109,6 +113,7 @@ __getattr__, __dir__, __all__ = attach(
         "policies.callable": ("CallablePolicy",),
         "policies.cells": ("CellPolicy",),
         "policies.certificate": ("Certificate",),
+        "policies.confident": ("ConfidentPolicy",),
         "policies.neighbors": ("NeighborPolicy",),
         "policies.stochastic": ("StochasticPolicy",),
         "policies.table": ("TablePolicy",),

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 __all__ = [
     "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning", "PackageError",
-    "ParameterError", "PlanError", "PolicyError", "PrecisionWarning", "interruptible",
+    "ParameterError", "PlanError", "PolicyError", "PrecisionWarning", "StateWarning",
+    "interruptible",
 ]  # fmt: skip
 
 
@@ -67,6 +68,10 @@ class LabelWarning(UserWarning):
 
 class MissingWarning(UserWarning):
     """Some episodes were left out because of missing values, as requested."""
+
+
+class StateWarning(UserWarning):
+    """The state does not tell all that matters for what comes next, which a model needs."""
 
 
 class PrecisionWarning(UserWarning):

@@ -46,6 +46,20 @@ def learning():
     dprl.DPRLDiscrete(n_min=2, gamma=0.9, cut="terminal", visits="all").fit(labelled(1))
 
 
+def being_sure():
+    from dprl.planning.sure_iteration import Workshop
+
+    log = dprl.envs.soft().sample(4, seed=0)
+    for evidence in ("model", "excursions"):
+        dprl.Confident(gamma=0.9, evidence=evidence, check=False, cut="terminal").fit(log)
+    from dprl.evidence.tabular import count
+    from dprl.planning.advantages import over_usual
+    from dprl.planning.transitions import count_transitions
+
+    n = count(log, 0.9)[0].pair.n
+    over_usual(Workshop(count_transitions(log), n, 0.9, n >= 2, dense=1).choose(0.4).policy)
+
+
 def merging():
     from dprl.evidence import tabular
     from dprl.logs.returns import span
@@ -114,7 +128,7 @@ def looking_back():
 
 
 JOBS = [
-    learning, merging, looking_around, many_points, judging, certifying, rivals, looking_back,
+    learning, being_sure, merging, looking_around, many_points, judging, certifying, rivals, looking_back,
 ]  # fmt: skip
 
 

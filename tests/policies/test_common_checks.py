@@ -98,6 +98,12 @@ MADE = {
     "table gated": lambda: dprl.gate(
         dprl.DPRLDiscrete(n_min=20, gamma=1.0), labelled(), value_range=(0.0, 5.0)
     ),
+    "confident": lambda: dprl.Confident(gamma=0.9, check=False).fit(labelled()),
+    "confident by excursions": lambda: dprl.Confident(
+        gamma=0.9, evidence="excursions", check=False
+    ).fit(labelled()),
+    "confident approved": lambda: approved(policy_of("confident"), labelled()),
+    "confident public": lambda: dprl.public_copy(policy_of("confident")),
     "table approved": lambda: approved(policy_of("table"), labelled()),
     "table public": lambda: dprl.public_copy(policy_of("table")),
     "BC": lambda: BC().fit(labelled()),
@@ -128,7 +134,7 @@ MADE = {
 IN_MEMORY = {
     "called on labels", "called on features", "forest BC", "forest PQI", "forest SPIBB",
 }  # fmt: skip
-DEFERRING = {n for n in MADE if n.split()[0] in ("table", "neighbors", "cells")}
+DEFERRING = {n for n in MADE if n.split()[0] in ("table", "confident", "neighbors", "cells")}
 every = pytest.mark.parametrize("name", MADE)
 kept = pytest.mark.parametrize("name", [n for n in MADE if n not in IN_MEMORY])
 

@@ -100,10 +100,10 @@ def check_gamma(gamma: Any) -> float:
     return check_number("gamma", gamma, "(0, 1]")
 
 
-def check_n_min(n_min: Any) -> float:
-    """The least number of episodes as a float: a whole number from 1, or infinity."""
-    if not (is_number(n_min) and n_min >= 1 and (math.isinf(n_min) or n_min == int(n_min))):
-        raise wrong("n_min", "a whole number of episodes, at least 1 (or infinity)", n_min)
+def check_n_min(n_min: Any, least: int = 1) -> float:
+    """The least number of episodes as a float: a whole number from `least`, or infinity."""
+    if not (is_number(n_min) and n_min >= least and (math.isinf(n_min) or n_min == int(n_min))):
+        raise wrong("n_min", f"a whole number of episodes, at least {least} (or infinity)", n_min)
     return float(n_min)
 
 

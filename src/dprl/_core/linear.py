@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dprl.errors import PlanError
 
-__all__ = ["doubt", "leaks", "solve"]
+__all__ = ["doubt", "leaks", "solve", "solve_left", "solve_many"]
 
 DIRECT = 2_000
 """The most unknowns for a sparse LU: its fill-in can grow with the square of their number."""
@@ -143,3 +143,57 @@ def _iterative(system: sparse.csr_array, b: Floats) -> Floats:
             p = r + (new / rho) * (alpha / omega) * (p - omega * v)
             rho = new
     return np.asarray(x)
+
+
+def solve_left(A: sparse.csr_array, b: Floats) -> Floats:
+    """x with x = b + x A, (n,), where (I - A) has an inverse."""
+    return _solved((sparse.eye_array(len(b), format="csr") - A).T.tocsr(), b)
+
+
+def solve_many(A: sparse.csr_array, B: Floats, start: Floats | None = None) -> Floats:
+    """X with X = B + A X, to a residual of 1e-8 of each column's size. B, X: (n, k).
+
+    Each column by BiCGSTAB, all at once, from `start` (default: B). Columns do not mix, so a
+    column's bits do not depend on the others.
+    """
+    system = (sparse.eye_array(len(B), format="csr") - A).tocsr()
+
+    def dot(U: Floats, V: Floats) -> Floats:
+        return np.asarray((U * V).sum(axis=0))
+
+    X = np.ascontiguousarray(B if start is None else start, np.float64).copy()
+    goal = 1e-16 * np.maximum(dot(B, B), 1e-300)
+    for _ in range(8):
+        residual = B - system @ X
+        if (dot(residual, residual) <= goal).all():
+            return X
+        shadow, P = residual.copy(), residual.copy()
+        rho = dot(shadow, residual)
+        for _ in range(200):
+            active = dot(residual, residual) > goal
+            if not active.any():
+                break
+            V = system @ P
+            alpha = np.where(active, _ratio(rho, dot(shadow, V)), 0.0)
+            S = residual - alpha * V
+            T = system @ S
+            omega = np.where(active, _ratio(dot(T, S), dot(T, T)), 0.0)
+            X += alpha * P + omega * S
+            residual = np.where(active, S - omega * T, residual)
+            new = dot(shadow, residual)
+            if not np.isfinite(new).all():
+                break
+            P = residual + _ratio(new, rho) * _ratio(alpha, omega) * (P - omega * V)
+            rho = new
+    residual = B - system @ X
+    if not (dot(residual, residual) <= 1e4 * goal).all():
+        raise PlanError(
+            f"linear systems of {len(B):,} unknowns could not be solved.",
+            do="Gamma too close to 1: use a smaller one.",
+        )
+    return X
+
+
+def _ratio(a: Floats, b: Floats) -> Floats:
+    """a / b, 0 where b is 0."""
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)

@@ -1,8 +1,8 @@
 """From a log to a policy: `fit(log)`.
 
 A learner is an immutable set of parameters. DPRL for labels (the paper's Algorithm 1) and for
-features (Algorithm 3) are here; `baselines` holds the methods it is compared with, which have the
-same method `fit`.
+features (Algorithm 3) are here, and `Confident`, which asks how sure a difference is. `baselines`
+holds the methods they are compared with, which have the same method `fit`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
     from dprl.learners import baselines as baselines
+    from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
 
@@ -21,6 +22,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         "discrete": ("DPRLDiscrete",),
         "continuous": ("DPRLContinuous",),
+        "confident": ("Confident",),
     },
     modules=("dprl.learners.baselines",),
 )

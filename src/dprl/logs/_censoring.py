@@ -34,7 +34,7 @@ from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs.log import CUT, TERMINAL, Log
 from dprl.logs.returns import powers, returns
 
-__all__ = ["Near", "settle"]
+__all__ = ["Near", "outside", "settle"]
 
 Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Numbers of places, and the rows of a log that visit them: two arrays of equal length."""
@@ -75,12 +75,12 @@ def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) ->
             " were cut, and are treated as if nothing came after: their returns are too small "
             "in size. Choose cut= (--cut) 'drop', 'bootstrap' or 'terminal'.",
             CutWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level of the user's own line of code, as `warnings.warn` counts from its caller."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dprl."):
@@ -200,7 +200,7 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
             f"{before - log.n_episodes:,} of the cut episodes could not be bootstrapped and were "
             "left out: one row only, or a last state that no other episode says anything about.",
             CutWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
     visits = np.maximum(np.bincount(place, minlength=n_places), 1)
     weight = powers(gamma, int(short.lengths.max()))[ahead] / visits[place]

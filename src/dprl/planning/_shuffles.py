@@ -36,7 +36,7 @@ UNIT = 1.0 / (1 << 53)
 
 @compiled
 def list_first_visits(
-    starts: Ints, group: Codes, pair: Ints, known: NDArray[np.bool_], n_pairs: int, rows: Ints
+    starts: Ints, group: Codes, pair: Ints, has_outcome: NDArray[np.bool_], n_pairs: int, rows: Ints
 ) -> int:  # pragma: no cover - compiled
     """List the row of the first visit of every pair by every group, if its outcome is known.
 
@@ -49,7 +49,7 @@ def list_first_visits(
         for t in range(starts[e], starts[e + 1]):
             if seen[pair[t]] != group[e]:
                 seen[pair[t]] = group[e]
-                if known[t]:
+                if has_outcome[t]:
                     rows[n] = t
                     n += 1
     return n
@@ -169,7 +169,7 @@ def by_chance(
     observed = _run(x, label, size, room, first, seed, np.array([-1]))[0][0]
     edges = np.linspace(0, permutations, threads + 1).astype(np.int64).tolist()
     ranges = [(a, b) for a, b in itertools.pairwise(edges) if b > a]
-    found = in_parts(
+    shuffled = in_parts(
         lambda a, b: _run(x, label, size, room, first, seed, np.arange(a, b))[0], ranges
     )
-    return observed, np.concatenate(found)
+    return observed, np.concatenate(shuffled)

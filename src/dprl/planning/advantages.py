@@ -36,6 +36,7 @@ with that probability the standard error is only ever overstated.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,12 +46,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.compiled import compiled, in_parts
+from dprl._core.compiled import in_parts
 from dprl._core.linear import leaks, solve, solve_many
 from dprl.errors import PlanError
+from dprl.planning._advantage_loops import (
+    drawn_errors,
+    drawn_usual_errors,
+    exact_errors,
+    usual_errors,
+    variances,
+)
 from dprl.planning.transitions import Transitions
 
-__all__ = ["DENSE", "Advantages", "Noise", "moves", "policy_matrix", "single_thread"]
+__all__ = ["DENSE", "Advantages", "Noise", "moves", "over_usual", "policy_matrix", "single_thread"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -68,7 +76,7 @@ OWN, POOLED = 2.0, 20.0
 
 @functools.cache
 def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController()
 
@@ -107,120 +115,6 @@ class Noise:
         )
 
 
-@compiled
-def _variances(
-    first: Ints, following: Ints, count: Ints, mean: Floats, spread: Floats, n: Ints, b: Floats,
-    V: Floats, Q: Floats, gamma: float, own: float, pooled: float, e: Floats, prior: Floats,
-) -> None:  # pragma: no cover - compiled  # fmt: skip
-    """Fill e (S, A), the variance of each pair's mean target, and prior (S,), σ0².
-
-    V (S + 1,) ends with the 0 of END; Q (S, A) are the mean targets under V.
-    """
-    S, A = n.shape
-    within, freedom = 0.0, 0.0
-    for s in range(S):
-        usual, visits, about = 0.0, 0, 0.0
-        for a in range(A):
-            usual += b[s, a] * Q[s, a]
-            visits += n[s, a]
-        for a in range(A):
-            squares = 0.0
-            for j in range(first[s * A + a], first[s * A + a + 1]):
-                y = mean[j] + gamma * V[following[j]]
-                squares += spread[j] + count[j] * (y - Q[s, a]) ** 2
-                about += spread[j] + count[j] * (y - usual) ** 2
-            e[s, a] = squares
-            if n[s, a] > 0:
-                within += squares
-                freedom += n[s, a] - 1
-        prior[s] = about
-    within /= max(freedom, 1.0)
-    for s in range(S):
-        visits = 0
-        for a in range(A):
-            visits += n[s, a]
-        shrunk = (prior[s] + pooled * within) / max(visits - 1 + pooled, 1.0)
-        prior[s] = max(prior[s] / max(visits - 1, 1), shrunk) if visits else 0.0
-        for a in range(A):
-            if n[s, a] > 0:
-                e[s, a] = (e[s, a] + own * prior[s]) / max(n[s, a] + own - 1, 1.0) / n[s, a]
-
-
-@compiled
-def _own_part(e: float, v: float, pi: float) -> float:  # pragma: no cover - compiled
-    """The least that the terms of the own state can add to Var Δ."""
-    if pi == 0 or v <= 0:
-        return e
-    return max(e * (v - pi * pi * e) / v, 0.0)
-
-
-@compiled
-def _exact_errors(
-    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, pi: Floats,
-    M: Floats, gamma: float, delta: Floats, e: Floats, v: Floats, kappa: Floats, skip: bool,
-    se: Floats,
-) -> int:  # pragma: no cover - compiled  # fmt: skip
-    """Fill se (S, A) of the pairs of states begin:end with a finite kappa; returns their number.
-
-    skip: leave out (NaN) pairs that cannot be above 0 at kappa standard errors.
-    """
-    S, A = n.shape
-    w, solved = np.empty(S), 0
-    for s in range(begin, end):
-        for a in range(A):
-            if not kappa[s, a] < np.inf:
-                continue
-            if skip:
-                least = _own_part(e[s, a], v[s], pi[s, a])
-                if delta[s, a] <= 0 or delta[s, a] < kappa[s, a] * np.sqrt(least) * (1 - 1e-9):
-                    continue
-            solved += 1
-            for t in range(S):
-                w[t] = -M[s, t]
-            for j in range(first[s * A + a], first[s * A + a + 1]):
-                u = following[j]
-                if u < S:
-                    share = gamma * count[j] / n[s, a]
-                    for t in range(S):
-                        w[t] += share * M[u, t]
-            total = e[s, a] * (1 + 2 * w[s] * pi[s, a])
-            for t in range(S):
-                total += w[t] * w[t] * v[t]
-            se[s, a] = np.sqrt(max(total, 0.0))
-    return solved
-
-
-@compiled
-def _drawn_errors(
-    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints,
-    noise: NDArray[np.float32], z: Floats, gamma: float, delta: Floats, e: Floats, kappa: Floats,
-    skip: bool, shrink: float, se: Floats,
-) -> int:  # pragma: no cover - compiled  # fmt: skip
-    """Fill se (S, A) as `_exact_errors` does, from draws z (S, K) of the errors of V."""
-    S, A = n.shape
-    K = z.shape[1]
-    draw, solved = np.empty(K), 0
-    for s in range(begin, end):
-        for a in range(A):
-            if not kappa[s, a] < np.inf or (skip and delta[s, a] <= 0):
-                continue
-            solved += 1
-            size = np.sqrt(e[s, a])
-            for k in range(K):
-                draw[k] = size * noise[s * A + a, k] - z[s, k]
-            for j in range(first[s * A + a], first[s * A + a + 1]):
-                u = following[j]
-                if u < S:
-                    share = gamma * count[j] / n[s, a]
-                    for k in range(K):
-                        draw[k] += share * z[u, k]
-            total = 0.0
-            for k in range(K):
-                total += draw[k] * draw[k]
-            se[s, a] = np.sqrt(total / K / shrink)
-    return solved
-
-
 def policy_matrix(b: Floats, choice: NDArray[Any]) -> Floats:
     """π(a|s) (S, A) of a choice (S,): 1 at the chosen action, b where it is -1."""
     pi = b.copy()
@@ -234,9 +128,7 @@ def _rows(weights: Floats) -> sparse.csr_array:
     """CSR (S, S·A) whose row s holds weights[s] (S, A) at the pairs of s."""
     S, A = weights.shape
     state, action = np.nonzero(weights)
-    return sparse.csr_array(
-        (weights[state, action], (state, state * A + action)), shape=(S, S * A)
-    )
+    return sparse.csr_array((weights[state, action], (state, state * A + action)), shape=(S, S * A))
 
 
 def moves(P: sparse.csr_array, pi: Floats, gamma: float) -> sparse.csr_array:
@@ -318,7 +210,7 @@ class Advantages:
             V = solve(A, Rpi)
         Q = table.Q(V, gamma)
         e, prior = np.zeros(pi.shape), np.zeros(len(V))
-        _variances(
+        variances(
             table.first, table.next, table.count, table.mean, table.spread, table.n, b,
             np.append(V, 0.0), Q, gamma, OWN, POOLED, e, prior,
         )  # fmt: skip
@@ -352,22 +244,60 @@ class Advantages:
         t, se = self.table, np.full(self.pi.shape, np.nan)
         delta = self.delta
         edges = [0, len(self.V)] if se.size < 50_000 else [0, len(self.V) // 2, len(self.V)]
-        ranges = list(zip(edges[:-1], edges[1:], strict=True))
+        ranges = list(itertools.pairwise(edges))
 
         def exact(begin: int, end: int) -> int:
-            return _exact_errors(
+            assert self.M is not None
+            return exact_errors(
                 begin, end, t.first, t.next, t.count, t.n, self.pi, self.M, self.gamma, delta,
                 self.e, self.v, kappa, skip, se,
             )  # fmt: skip
 
         def drawn(begin: int, end: int) -> int:
             assert self.noise is not None
-            return _drawn_errors(
+            assert self.z is not None
+            return drawn_errors(
                 begin, end, t.first, t.next, t.count, t.n, self.noise.pair, self.z, self.gamma,
                 delta, self.e, kappa, skip, self.noise.shrink, se,
             )  # fmt: skip
 
         return se, sum(in_parts(drawn if self.M is None else exact, ranges))
+
+
+def over_usual(here: Advantages) -> tuple[Floats, Floats]:
+    """What each pair brings over usual practice in its state, the policy being followed elsewhere.
+
+        Q^π(s,a) - ∑_a' b̂(a'|s) Q^π(s,a')
+
+    Where the policy defers this is Δ; where it names an action Δ of that is 0 by definition, and
+    this is what would be lost by going back to usual practice there.
+
+    Args:
+        here: A policy, evaluated.
+
+    Returns:
+        float64 (S, A), twice: the difference and its standard error; NaN where never seen.
+    """
+    t = here.table
+    b, seen = t.b, t.n > 0
+    usual = (b * here.Q).sum(axis=1, keepdims=True)
+    deferred = (here.choice < 0)[:, None]
+    se, _ = here.errors(np.where(seen & deferred, 0.0, np.inf), skip=False)
+    of_b = (b * (here.Q - usual) ** 2).sum(axis=1) / np.maximum(t.visits, 1)
+    S = len(here.V)
+    if here.M is not None:
+        usual_errors(
+            0, S, t.first, t.next, t.count, t.n, b, here.choice, here.M, here.gamma, here.e, here.v,
+            of_b, se,
+        )  # fmt: skip
+    else:
+        assert here.noise is not None
+        assert here.z is not None
+        drawn_usual_errors(
+            0, S, t.first, t.next, t.count, t.n, b, here.choice, here.noise.pair, here.noise.state,
+            here.z, here.gamma, here.e, of_b, here.noise.shrink, se,
+        )  # fmt: skip
+    return np.where(seen, here.Q - usual, np.nan), np.where(seen, se, np.nan)
 
 
 def _inverse(A: sparse.csr_array, before: Advantages | None) -> Floats:

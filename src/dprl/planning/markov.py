@@ -162,14 +162,14 @@ def _how_many(asked: int, tests: int, visits: int, level: float) -> int:
 def _visits(log: Log) -> tuple[Ints, Ints, int]:
     """Rows of first visits by cell, their cells (s · A + a, sorted), and how many were cut off."""
     pair = log.codes().astype(np.int64) * log.n_actions + log.action
-    known = np.ones(log.n_steps, bool)
-    known[log.starts[1:][log.ended == CUT] - 1] = False
+    has_outcome = np.ones(log.n_steps, bool)
+    has_outcome[log.starts[1:][log.ended == CUT] - 1] = False
     rows = np.empty(log.n_steps, np.int64)
     n_pairs = log.n_states * log.n_actions
-    n = list_first_visits(log.starts, log.group, pair, known, n_pairs, rows)
+    n = list_first_visits(log.starts, log.group, pair, has_outcome, n_pairs, rows)
     rows = rows[:n]
     rows = rows[np.argsort(pair[rows], kind="stable")]
-    return rows, pair[rows], int((~known).sum())
+    return rows, pair[rows], int((~has_outcome).sum())
 
 
 def _outcomes(log: Log, gamma: float, V: Floats, rows: Ints) -> Floats:

@@ -4,7 +4,7 @@ r"""Exact policy iteration, over decision points, pairs of an MDP or permitted d
     q = R + D V           look one decision ahead
     π ← the best in q     improve, where that is better by more than 1e-10 of its size
 
-(Howard: *Dynamic Programming and Markov Processes*, 1960.) One loop, `_settle`, serves all:
+(Howard: *Dynamic Programming and Markov Processes*, 1960.) One loop, `iterate`, serves all:
 
 * `policy_iteration` over the elevated semi-MDP (the paper's Algorithm 1, lines 6 and on). It starts
   at argmax Q̂ over allowed actions. Any policy made of allowed actions keeps the guarantee, so the
@@ -12,6 +12,7 @@ r"""Exact policy iteration, over decision points, pairs of an MDP or permitted d
 * `best_choices` over the pairs of an MDP that a learner may choose from; `FiniteMDP.optimal` is
   this with every pair.
 * `improve` over distributions, for learners that stay near the behaviour.
+* `dprl.planning.sure_iteration` among actions that are surely better.
 
 The size is that of the terms q is made of, |R| + D|V|: multiplying all rewards by a positive number
 changes no choice, and a huge value somewhere hides no improvement elsewhere. A gain that is small
@@ -45,14 +46,15 @@ if TYPE_CHECKING:
     from dprl.planning.semi_mdp import SemiMDP
 
 __all__ = [
-    "Plan", "best_choices", "evaluate", "improve", "known_mdp", "look_ahead", "lowest_best",
-    "margin", "one_hot", "policy_iteration",
+    "Plan", "best_choices", "evaluate", "improve", "iterate", "known_mdp", "look_ahead",
+    "lowest_best", "margin", "one_hot", "policy_iteration",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 P = TypeVar("P", bound=NDArray[np.generic])
+E = TypeVar("E")
 
 BETTER, CLOSE = 1e-10, 1e-6
 ROUNDS = 1_000
@@ -92,24 +94,25 @@ class Plan:
     rounds: int
 
 
-def _settle(
+def iterate(
     policy: P,
-    evaluate: Callable[[P], Floats],
-    look_ahead: Callable[[Floats], Floats],
-    step: Callable[[P, Floats, Floats], tuple[P, Bools]],
+    evaluate: Callable[[P], E],
+    look_ahead: Callable[[E], Floats],
+    step: Callable[[P, E, Floats], tuple[P, Bools]],
     advice: str,
-) -> tuple[P, Floats, Floats, int]:
+) -> tuple[P, E, Floats, int]:
     """The loop: evaluate, look ahead, improve, until nothing is better.
 
     Args:
         policy: Where it starts: an array whose first axis is the places.
-        evaluate: V (n,) of a policy.
-        look_ahead: q of every choice, from V.
-        step: From a policy, V and q: the best policy in q, and where it is better by a margin.
+        evaluate: What a policy is worth: V (n,), or V with what is known of its errors.
+        look_ahead: q of every choice, from that.
+        step: From a policy, its worth and q: the best policy in q, and where it is better by a
+            margin.
         advice: What to do if it does not settle.
 
     Returns:
-        The settled policy, its V and q, and how many improvements it took.
+        The settled policy, its worth and q, and how many improvements it took.
     """
     for rounds in range(ROUNDS):
         V = evaluate(policy)
@@ -156,7 +159,7 @@ def _plan(semi: Rows, rows: Ints, advice: str) -> Plan:
         return best, better
 
     return Plan(
-        *_settle(
+        *iterate(
             rows, lambda rows: evaluate(semi, rows), lambda V: look_ahead(semi, V), step, advice
         )
     )
@@ -275,7 +278,7 @@ def improve(mdp: FiniteMDP, pi: Floats, step: Callable[[Floats], Floats]) -> Flo
         return best, better
 
     advice = "Use a smaller gamma."
-    return _settle(pi, mdp.state_values, mdp.action_values, permitted, advice)[0]
+    return iterate(pi, mdp.state_values, mdp.action_values, permitted, advice)[0]
 
 
 # -- what the rivals share -------------------------------------------------------------------------

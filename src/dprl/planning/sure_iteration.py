@@ -38,10 +38,9 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from dprl._core.linear import solve
-from dprl.errors import PlanError
 from dprl.planning.advantages import DENSE, Advantages, Noise, moves, policy_matrix
 from dprl.planning.gain import Gain, gain
-from dprl.planning.policy_iteration import BETTER, ROUNDS
+from dprl.planning.policy_iteration import BETTER, iterate
 from dprl.planning.transitions import Transitions
 
 __all__ = ["DOUBTS", "Sure", "Workshop", "optimism"]
@@ -110,9 +109,7 @@ class Workshop:
 
     def evaluate(self, choice: Ints, before: Advantages | None = None) -> Advantages:
         """The policy of a choice (S,), evaluated; `before` is one that differs little."""
-        return Advantages.of(
-            self.table, self._P, self._R, self.gamma, choice, self._noise, before
-        )
+        return Advantages.of(self.table, self._P, self._R, self.gamma, choice, self._noise, before)
 
     def kappa(self, doubt: float) -> Floats:
         """float64 (S, A): how many standard errors a pair must be above 0; infinite if barred."""
@@ -125,29 +122,32 @@ class Workshop:
         kappa, here = self.kappa(doubt), self.usual
         states = np.arange(len(here.V))
         solved = asked = 0
-        for rounds in range(ROUNDS):
+
+        def evaluate(choice: Ints) -> Advantages:
+            nonlocal here
+            if choice is not here.choice:
+                here = self.evaluate(choice, here)
+            return here
+
+        def lower_ends(here: Advantages) -> Floats:
+            nonlocal solved, asked
             bars = kappa.copy()
             speaks = np.flatnonzero(here.choice >= 0)
             bars[speaks, here.choice[speaks]] = np.inf
             se, computed = here.errors(bars, skip=self.skip)
             solved, asked = solved + computed, asked + int(np.isfinite(bars).sum())
             with np.errstate(invalid="ignore"):
-                low = here.delta - bars * se
-            low = np.where(np.isfinite(bars) & ~np.isnan(se), low, -np.inf)
+                return np.where(np.isnan(se), -np.inf, here.delta - bars * se)
+
+        def surest(choice: Ints, here: Advantages, low: Floats) -> tuple[Ints, Bools]:
             best = low.argmax(axis=1)
             size = np.abs(here.V) + np.abs(here.Q[states, best])
-            better = low[states, best] > BETTER * size
-            if not better.any():
-                return here, rounds, solved, asked
-            here = self.evaluate(np.where(better, best, here.choice), here)
-        raise PlanError(
-            f"policy iteration did not settle in {ROUNDS:,} rounds over {len(states):,} states.",
-            do="Use a smaller gamma.",
-        )
+            return best, low[states, best] > BETTER * size
 
-    def choose(
-        self, risk: float, progress: Callable[[str, float], None] | None = None
-    ) -> Sure:
+        settled = iterate(here.choice, evaluate, lower_ends, surest, "Use a smaller gamma.")
+        return settled[1], settled[3], solved, asked
+
+    def choose(self, risk: float, progress: Callable[[str, float], None] | None = None) -> Sure:
         """The member of the family with the largest lower end of its own gain."""
         best = Sure(self.usual, self.usual, None, None, 0, 0, 0)
         low, seen = 0.0, set()
@@ -172,16 +172,12 @@ class Workshop:
         pi = policy_matrix(self.table.b, choice)
         A = moves(self._P, pi, self.gamma * (1 - 1e-9))
         R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
-        if self._noise is None:
-            V = np.linalg.solve(np.eye(len(R)) - A.toarray(), R)
-        else:
-            V = solve(A, R)
+        dense = self._noise is None
+        V = np.linalg.solve(np.eye(len(R)) - A.toarray(), R) if dense else solve(A, R)
         return float(self.table.start @ V) / float(self.table.start.sum())
 
 
-def optimism(
-    halves: Iterator[tuple[Workshop, Workshop]], risk: float
-) -> tuple[float | None, int]:
+def optimism(halves: Iterator[tuple[Workshop, Workshop]], risk: float) -> tuple[float | None, int]:
     """How many standard errors an estimate of the chosen policy is too high, and from how many.
 
     Args:

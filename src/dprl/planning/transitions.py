@@ -29,7 +29,7 @@ from dprl.errors import LogError
 from dprl.evidence._evidence import check_summands
 from dprl.logs.log import CUT, Log
 
-__all__ = ["Transitions", "transitions"]
+__all__ = ["Transitions", "count_transitions"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -52,10 +52,10 @@ class Transitions:
 
     Example:
         >>> from dprl.envs import risky_arms
-        >>> from dprl.planning import transitions
-        >>> table = transitions(risky_arms().sample(100, seed=0))
+        >>> from dprl.planning.transitions import count_transitions
+        >>> table = count_transitions(risky_arms().sample(100, seed=0))
         >>> int(table.n.sum()), table.b[0].round(2).tolist()[:2]
-        (200, [0.1, 0.79])
+        (200, [0.07, 0.83])
     """
 
     first: Ints
@@ -156,7 +156,7 @@ def _known_outcomes(state: Ints, following: Ints, unknown: Ints, S: int) -> NDAr
     return known_outcome
 
 
-def transitions(log: Log) -> Transitions:
+def count_transitions(log: Log) -> Transitions:
     """Counts and rewards of every pair and what followed it.
 
     The last row of an episode that was cut says only where it was last seen: the step into it is
@@ -175,8 +175,8 @@ def transitions(log: Log) -> Transitions:
 
     Example:
         >>> from dprl.envs import dense_chain
-        >>> from dprl.planning import transitions
-        >>> transitions(dense_chain().sample(10, seed=0)).n.sum(axis=1).tolist()
+        >>> from dprl.planning.transitions import count_transitions
+        >>> count_transitions(dense_chain().sample(10, seed=0)).n.sum(axis=1).tolist()
         [10, 10, 10, 10, 10, 10, 10, 10]
     """
     state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions

@@ -104,6 +104,11 @@ class Parts:
                 self._refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
 
     @property
+    def stated(self) -> tuple[str, ...]:
+        """What its learner states about the whole policy, in sentences; none for most."""
+        return ()
+
+    @property
     def n_min(self) -> float:
         """Trajectories an action needed before it could be suggested."""
         n_min = self.parameters.get("n_min")

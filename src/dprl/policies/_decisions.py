@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
     from dprl.policies.certificate import Certificate
 
-__all__ = ["DEFER", "Answer", "Decisions", "Defer", "Kind", "Terms", "unit_of"]
+__all__ = ["DEFER", "Answer", "Decisions", "Defer", "Estimates", "Kind", "Terms", "unit_of"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -88,6 +88,8 @@ class Terms:
         delta: The claim of its certificate fails with at most this probability; None without one.
         unseen: A sentence about one state of which the training log knows nothing.
         elsewhere: The same about many states.
+        sure: What a suggestion had to be surely better in ("the model of the log", say); '' where
+            counts alone decided.
     """
 
     counted: str = "episodes"
@@ -97,6 +99,7 @@ class Terms:
     delta: float | None = None
     unseen: str = "This state was never seen in the training log."
     elsewhere: str = "This state was never seen in the training log."
+    sure: str = ""
 
     @classmethod
     def of(
@@ -117,6 +120,38 @@ class Terms:
             delta=None if certificate is None else certificate.delta,
             **words,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a learner that asks how sure a difference is estimated of k states and A actions.
+
+    Attributes:
+        advantage: float64 (k, A), what the action brings over usual practice in the state, the rest
+            of the policy being followed; in units of returns, NaN where it was never seen.
+        se: float64 (k, A), its standard error.
+    """
+
+    advantage: Floats
+    se: Floats
+
+    def at(self, rows: Ints) -> Estimates:
+        """The estimates of some states; NaN where a row is -1."""
+
+        def taken(array: Floats) -> Floats:
+            return np.where(rows[:, None] >= 0, array[np.maximum(rows, 0)], np.nan)
+
+        return Estimates(taken(self.advantage), taken(self.se))
+
+    def interval(self, groups: Ints, level: float) -> tuple[Floats, Floats]:
+        """float64 (k, A), twice: the ends of the interval of each advantage.
+
+        groups: int64 (k, A), trajectories that contain each pair.
+        """
+        from scipy.special import stdtrit
+
+        half = stdtrit(np.maximum(groups - 1, 1), (1 + level) / 2) * self.se
+        return self.advantage - half, self.advantage + half
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +177,8 @@ class Decisions:
         highest: float64 (k,), largest return at a first visit.
         planned: float64 (k, A), value of taking the action now and following the plan after; NaN
             where it is not allowed.
+        estimates: Advantages with their standard errors, of a learner that asks how sure they are.
+            Default None.
 
     Example:
         >>> import dprl
@@ -171,6 +208,7 @@ class Decisions:
     lowest: Floats
     highest: Floats
     planned: Floats
+    estimates: Estimates | None = None
 
     @classmethod
     def of(
@@ -357,6 +395,8 @@ class Decisions:
             return result
 
         parts: dict[str, Any] = {name: taken(name) for name in ("choice", "pi", *PAIRS, *STATES)}
+        if self.estimates is not None:
+            parts["estimates"] = self.estimates.at(np.asarray(rows))
         return replace(self, states=states, **parts)
 
 

@@ -15,6 +15,7 @@ from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._decisions import Decisions, Kind
+from dprl.policies._sure_words import sure_columns, sure_note, sure_words
 
 __all__ = [
     "NONE",
@@ -95,6 +96,9 @@ def surest_first(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     chosen = here.choice[rows]
     low, _ = advantage_interval(here, rows, chosen)
     difference = here.Q[rows, chosen] - here.V[rows]
+    if here.estimates is not None:
+        difference = here.estimates.advantage[rows, chosen]
+        low = here.estimates.interval(here.n, LEVEL)[0][rows, chosen]
     return np.asarray(rows[np.lexsort((rows, -difference, -low))])
 
 
@@ -113,6 +117,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
             "usual": [usual_words(here, s) for s in rows],
             "usual_share": (here.m[rows, usual] / total).tolist(),
             "suggested": [here.actions[a] for a in chosen],
+            **sure_columns(here, rows, chosen),
             here.terms.counted: here.n[rows, chosen].tolist(),
             "others": (total - here.m[rows, chosen]).tolist(),
             "value": here.Q[rows, chosen].tolist(),
@@ -133,6 +138,8 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     """What must be known to read the table of these rows."""
     short = here.V[rows] - here.planned[rows, chosen]
     below = bool((short > _rounding(here, rows)[:, 0]).any())
+    if here.estimates is not None:
+        return f"{sure_note(here)}\n{NOTE.removesuffix(' The highest lower end comes first.')}"
     return f"{NOTE}\n{BELOW}" if below else NOTE
 
 
@@ -188,6 +195,9 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
     others = int(here.m[s].sum() - here.m[s, a])
     if here.n[s, a] < n_min:
         return f"taken in {here.n[s, a]:,}, fewer than n_min = {n_min:,.0f}"
+    if here.estimates is not None:
+        better = here.estimates.advantage[s, a] > 0
+        return "not surely better" if better else "not better than usual practice here"
     if here.terms.contrast and others < n_min:
         return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
     if not _not_worse(here, np.array([s]))[0, a]:
@@ -227,6 +237,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
         {
             "action": [here.actions[a] for a in seen],
             "share": (here.m[s, seen] / total).tolist(),
+            **sure_columns(here, s, seen),
             here.terms.counted: here.n[s, seen].tolist(),
             "others": (total - here.m[s, seen]).tolist(),
             "value": here.Q[s, seen].tolist(),
@@ -238,7 +249,9 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             "verdict": [_verdict(here, s, a) for a in seen],
         },
         caption=f"{total:,} {here.terms.counted} came here; usual practice brings {here.V[s]:.3f}",
-        note=BELOW.replace("value_usual", "usual practice")
+        note=sure_note(here)
+        if here.estimates is not None
+        else BELOW.replace("value_usual", "usual practice")
         if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any()
         else "",
         identifiers=frozenset({"action"}),
@@ -261,7 +274,9 @@ def reason(here: Decisions, s: int) -> str:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
     unit, others = here.terms.counted, here.m[s].sum() - here.m[s]
     did = (
-        f"{here.actions[chosen]} was taken in {here.n[s, chosen]:,} {unit} that came here and "
+        sure_words(here, s, chosen)
+        if here.estimates is not None
+        else f"{here.actions[chosen]} was taken in {here.n[s, chosen]:,} {unit} that came here and "
         f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against usual practice "
         f"({others[chosen]:,} did otherwise)"
     )
@@ -284,7 +299,9 @@ def silences(here: Decisions) -> tuple[str, ...]:
         "What did better here was not always available."
         if delta is None
         else f"What did better here is not certified to be better at δ = {delta:g}.",
-        "No action with enough evidence did better here than usual practice.",
+        "No action with enough evidence did better here than usual practice."
+        if here.estimates is None
+        else f"No action is surely better here than usual practice, in {here.terms.sure}.",
     )
 
 
@@ -300,6 +317,8 @@ def why_silent(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int8]:
     if here.terms.contrast:
         compared = enough & (m.sum(axis=1, keepdims=True) - m >= here.terms.n_min)
     better = compared & _not_worse(here, rows)
+    if here.estimates is not None:
+        better = np.zeros_like(better)  # silent because nothing was sure, whatever first visits did
     barred = here.terms.approved & here.allowed[rows].any(axis=1)
     holds = [
         ~m.any(axis=1), barred, ~enough.any(axis=1), ~compared.any(axis=1), better.any(axis=1),

@@ -9,6 +9,7 @@ from dprl.errors import ParameterError, PolicyError
 from dprl.logs.columns import NAMES, REQUIRED
 from dprl.policies import _file as archive
 from dprl.policies.cells import CellPolicy
+from dprl.policies.confident import ConfidentPolicy
 from dprl.policies.fitted import NetworkPolicy
 from dprl.policies.neighbors import NeighborPolicy
 from dprl.policies.stochastic import StochasticPolicy
@@ -24,7 +25,7 @@ __all__ = ["deferring", "load", "own_columns", "read_like"]
 Deferring: TypeAlias = TablePolicy | CellPolicy | NeighborPolicy
 Loaded: TypeAlias = Deferring | StochasticPolicy | NetworkPolicy
 HOMES = {kind.KIND: kind for kind in (
-    TablePolicy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
+    TablePolicy, ConfidentPolicy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
 )}  # fmt: skip
 
 

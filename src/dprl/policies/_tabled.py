@@ -97,8 +97,9 @@ class Tabled(Stored, ABC):
         steps: NDArray[np.int64],
         parameters: Mapping[str, Any],
         provenance: Mapping[str, Any],
+        **more: Any,
     ) -> Self:
-        """The policy that makes these choices on this evidence."""
+        """The policy that makes these choices on this evidence; `more` are a kind's own parts."""
         return cls(
             states=evidence.states,
             actions=evidence.actions,
@@ -108,6 +109,7 @@ class Tabled(Stored, ABC):
             allowed=allowed,
             steps=steps,
             planned=planned,
+            **more,
             **rows_of(evidence),
         )
 

@@ -1,0 +1,122 @@
+r"""What an action brings, from the way back to the same state (labelled states).
+
+For every visit of a state s let R be the discounted reward until s is next visited in the episode,
+and D = γ^k, k the steps until then; 0 if it is not visited again. If what comes next depends on
+the past through s alone *whenever s is visited*, then
+
+    V(s) = E[R] + E[D] V(s)          Q(s,a) = E[R | a] + E[D | a] V(s)          Δ = Q - V
+
+Nothing is assumed of other states, and nothing of the time in between: R is what was earned. So
+this needs less than a model of all states, and it uses every visit, where returns of first visits
+use one per trajectory and carry the luck of everything until the end.
+
+The error of Δ by the delta method, with Z = R + D V, variances e(s,a) of a pair's mean Z shrunk as
+in `dprl.planning.advantages`, and c = (D̄_a - 1) / (1 - D̄):
+
+    Var Δ(s,a) = (1 + c p_a)² e(s,a) + c² ∑_{o≠a} p_o² e(s,o) + c² ∑_o p_o (Q_o - V)² / n(s)
+
+p the shares of visits; the last term is the error of b̂.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.compiled import compiled
+from dprl.logs.log import Log
+
+__all__ = ["Excursions", "excursions"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+OWN = 2.0
+"""How many visits the variance of the state counts for in the variance of a pair."""
+
+
+@dataclass(frozen=True, eq=False)
+class Excursions:
+    """Advantages from the way back to the same state.
+
+    Attributes:
+        n: int64 (S, A), visits of each pair.
+        V: float64 (S,), value of each state; 0 where never visited.
+        Q: float64 (S, A), value of each pair; 0 where never seen.
+        se: float64 (S, A), standard error of Q - V; NaN where never seen.
+    """
+
+    n: Ints
+    V: Floats
+    Q: Floats
+    se: Floats
+
+
+@compiled
+def _ways_back(
+    starts: Ints, state: NDArray[np.int32], reward: Floats, gamma: float, S: int, R: Floats,
+    D: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill R, D (N,): reward until the next visit of the same state, and the discount then."""
+    at, returned = np.full(S, -1, np.int64), np.zeros(S)
+    for e in range(len(starts) - 1):
+        tail = 0.0
+        for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
+            tail = reward[t] + gamma * tail
+            s = state[t]
+            D[t] = gamma ** (at[s] - t) if at[s] >= 0 else 0.0
+            R[t] = tail - D[t] * returned[s]
+            at[s] = t
+            returned[s] = tail
+        for t in range(starts[e], starts[e + 1]):
+            at[state[t]] = -1
+            returned[state[t]] = 0.0
+
+
+def excursions(log: Log, gamma: float) -> Excursions:
+    """Advantages of every pair from the way back to the same state.
+
+    Args:
+        log: A log with labelled states and without cut episodes, S states and A actions.
+        gamma: Discount in (0, 1].
+
+    Returns:
+        Values and standard errors.
+
+    Example:
+        >>> from dprl.envs import risky_arms
+        >>> from dprl.evidence.excursions import excursions
+        >>> values = excursions(risky_arms().sample(1_000, seed=0), gamma=1.0)
+        >>> bool(values.Q[0, 0] > values.V[0])
+        True
+    """
+    state, S, A = log.codes(), log.n_states, log.n_actions
+    R, D = np.empty(log.n_steps), np.empty(log.n_steps)
+    _ways_back(log.starts, state, log.reward, gamma, S, R, D)
+    pair = state.astype(np.int64) * A + log.action
+    n = np.bincount(pair, minlength=S * A).reshape(S, A)
+    visits = n.sum(axis=1)
+
+    def mean(x: Floats) -> tuple[Floats, Floats]:
+        total = np.bincount(pair, weights=x, minlength=S * A).reshape(S, A)
+        return total / np.maximum(n, 1), total.sum(axis=1) / np.maximum(visits, 1)
+
+    (R_pair, R_state), (D_pair, D_state) = mean(R), mean(D)
+    V = R_state / (1 - D_state)
+    Q = R_pair + D_pair * V[:, None]
+    Z = R + D * V[state]
+    squares = np.bincount(pair, weights=(Z - Q.ravel()[pair]) ** 2, minlength=S * A)
+    about = np.bincount(state, weights=(Z - V[state]) ** 2, minlength=S)
+    prior = (about / np.maximum(visits - 1, 1))[:, None]
+    e = (squares.reshape(S, A) + OWN * prior) / np.maximum(n + OWN - 1, 1) / np.maximum(n, 1)
+    e[n == 0] = 0.0
+    p = n / np.maximum(visits, 1)[:, None]
+    c = (D_pair - 1) / (1 - D_state)[:, None]
+    of_b = (p * (Q - V[:, None]) ** 2).sum(axis=1) / np.maximum(visits, 1)
+    total = (p**2 * e).sum(axis=1, keepdims=True)
+    variance = (1 + c * p) ** 2 * e + c**2 * (total - p**2 * e) + c**2 * of_b[:, None]
+    se = np.sqrt(np.maximum(variance, 0.0))
+    return Excursions(n, V, np.where(n > 0, Q, 0.0), np.where(n > 0, se, np.nan))

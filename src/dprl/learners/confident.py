@@ -1,0 +1,391 @@
+r"""The confident learner: it suggests only what is surely better, and says how sure (ours).
+
+Counting trajectories says where a log may speak, not how sure it is. This learner asks how sure.
+
+    evidence "model"       every visit, one maximum-likelihood model of all states; policy iteration
+                           among surely better actions (`dprl.planning.sure_iteration`), with the
+                           gain of the whole policy and a bound of it
+    evidence "excursions"  the way back to the same state (`dprl.evidence.excursions`), one decision
+                           at a time
+    evidence "returns"     whole returns of first visits, as DPRL compares them, one decision at a
+                           time
+
+The last two change an action where its advantage over usual practice is above 0 at level
+1 - risk / K(s), K(s) the eligible actions of the state less one; they plan nothing and state no
+gain. What each of them assumes is in `dprl.policies.confident.ASSUMES`.
+
+`veto` strikes a pair whose first-visit returns contradict it (Welch's t below -1.645 against those
+who did otherwise). It protects a model against effects that the state does not show, and costs
+power.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+
+from dprl._core.checks import (
+    Cut,
+    check_choice,
+    check_cut,
+    check_flag,
+    check_gamma,
+    check_grid,
+    check_n_min,
+    check_number,
+    check_seed,
+    check_whole,
+)
+from dprl._core.intervals import contrast
+from dprl._core.limits import need_for_pairs
+from dprl.errors import LogError, StateWarning
+from dprl.evidence._evidence import Evidence
+from dprl.evidence.excursions import excursions
+from dprl.evidence.tabular import LARGEST_TABLE, availability, count
+from dprl.logs._censoring import outside, settle
+from dprl.logs.log import Log, check_log, deal
+from dprl.planning.advantages import over_usual, single_thread
+from dprl.planning.markov import markov_check
+from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
+from dprl.planning.transitions import count_transitions
+from dprl.policies._base import provenance_of
+from dprl.policies.confident import SURE_IN, ConfidentPolicy
+
+__all__ = ["Confident"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+VETO = -1.645
+"""Welch's t of first-visit returns below which a pair is struck."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confident:
+    """A learner for labelled states that suggests only what is surely better.
+
+    Attributes:
+        gamma: Discount in (0, 1].
+        risk: The chance of a policy worse than usual practice that is taken, in (0, 0.5]. Default
+            0.01.
+        n_min: The number of trajectories an action needs before it may be suggested, at least 2.
+            Default 3.
+        evidence: "model" (the default), "excursions" or "returns"; see `dprl.learners.confident`.
+        veto: Whether first-visit returns may strike a suggestion they contradict. Default False.
+        splits: How many times the groups are divided in halves for the bound of the gain; 0 leaves
+            the bound out. Default 3.
+        check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
+            StateWarning says where it does not. Default True.
+        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
+            "terminal", with a CutWarning. With "bootstrap" the model counts the step into the last
+            state and leaves out what is not known.
+        seed: Seed of the divisions and of the check. Default 0.
+
+    Raises:
+        ParameterError: If a setting is outside its range.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.rooms().sample(10, seed=0)
+        >>> policy = dprl.Confident(gamma=0.99).fit(log)
+        >>> round(dprl.envs.rooms().value(policy), 3)  # usual practice: 0.388
+        0.716
+    """
+
+    gamma: float
+    risk: float = 0.01
+    n_min: float = 3
+    evidence: Literal["model", "excursions", "returns"] = "model"
+    veto: bool = False
+    splits: int = 3
+    check: bool = True
+    cut: Cut | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+        check_number("risk", self.risk, "(0, 0.5]")
+        check_n_min(self.n_min, 2)
+        check_choice(
+            "evidence", self.evidence, tuple(SURE_IN),
+            do="'model' needs the Markov property, 'excursions' needs it where it suggests "
+            "something, 'returns' does not need it.",
+        )  # fmt: skip
+        check_flag("veto", self.veto)
+        check_flag("check", self.check)
+        check_whole("splits", self.splits, 0)
+        check_cut(self.cut)
+        check_seed(self.seed)
+
+    def fit(
+        self, log: Log, *, progress: Callable[[str, float], None] | None = None
+    ) -> ConfidentPolicy:
+        """The policy that a log is sure of.
+
+        Args:
+            log: The training log; its states are labels.
+            progress: Called with the name of the stage and the share of it that is done. Default
+                None.
+
+        Returns:
+            The policy: it defers wherever nothing is surely better than usual practice.
+
+        Raises:
+            LogError: If the log is empty or has features as states.
+            PlanError: If without discount a policy never ends in the model.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.risky_arms().sample(1_000, seed=0)
+            >>> dprl.Confident(gamma=1.0).fit(log).act(["s0", "s-b1"])
+            ['b1', DEFER]
+        """
+        return next(self.fit_each(log, [{}], progress=progress))
+
+    def fit_each(
+        self,
+        log: Log,
+        settings: Sequence[Mapping[str, Any]],
+        *,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Iterator[ConfidentPolicy]:
+        """The policy of each setting, from evidence that is gathered once.
+
+        Args:
+            log: The training log; its states are labels.
+            settings: Settings to try; each is a mapping that may set "risk", "n_min", "veto" and
+                "splits".
+            progress: Called with the name of the stage and the share of it that is done. Default
+                None.
+
+        Yields:
+            The policy of each setting, in their order.
+
+        Raises:
+            ParameterError: If a setting sets anything else.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.risky_arms().sample(100, seed=0)
+            >>> learner = dprl.Confident(gamma=1.0)
+            >>> policies = learner.fit_each(log, [{"risk": 0.1}, {"risk": 0.0001}])
+            >>> [policy.act(["s0"]) for policy in policies]
+            [['b1'], [DEFER]]
+        """
+        varied = check_grid(settings, ("risk", "n_min", "veto", "splits"))
+        learners = [replace(self, **setting) for setting in varied]
+        check_log(log)
+        log.codes()
+        if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
+            need_for_pairs(log.n_states, log.n_actions)
+        settled = settle(log, self.gamma, self.cut).gathered()
+        gathered = _Gathered(self, log, settled)
+        checked = self._checked(log, settled)
+        for learner in learners:
+            with single_thread():
+                parts = learner._decide(gathered, progress)
+            yield ConfidentPolicy.of(
+                gathered.evidence,
+                steps=np.bincount(settled.codes(), minlength=log.n_states),
+                parameters=learner.settings(),
+                provenance=provenance_of(log, settled, **checked),
+                **parts,
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """The learner as values JSON can hold, for the parameters of a policy.
+
+        Returns:
+            The name of the learner and its settings.
+
+        Example:
+            >>> import dprl
+            >>> dprl.Confident(gamma=0.99).settings()["risk"]
+            0.01
+        """
+        n_min = None if np.isinf(self.n_min) else int(self.n_min)
+        numbers = {"gamma": float(self.gamma), "risk": float(self.risk), "n_min": n_min}
+        return {"learner": type(self).__name__, **asdict(self), **numbers, "plan": True}
+
+    # -- the parts of a policy ---------------------------------------------------------------
+
+    def _decide(
+        self, gathered: _Gathered, progress: Callable[[str, float], None] | None
+    ) -> dict[str, Any]:
+        """choice, allowed, planned, advantage, advantage_se and gain."""
+        eligible = gathered.eligible(self)
+        if self.evidence != "model":
+            return self._one_by_one(gathered, eligible)
+        shop = gathered.shop(gathered.log, gathered.evidence.pair.n, eligible)
+        sure = shop.choose(self.risk, progress)
+        advantage, se = over_usual(sure.policy)
+        choice = sure.policy.choice.astype(np.int32)
+        return {
+            "choice": choice,
+            "allowed": _chosen(choice, eligible.shape),
+            "planned": np.where(shop.table.n > 0, sure.policy.Q, np.nan),
+            "advantage": advantage,
+            "advantage_se": se,
+            "gain": self._gain(gathered, sure, progress),
+        }
+
+    def _gain(
+        self,
+        gathered: _Gathered,
+        sure: Sure,
+        progress: Callable[[str, float], None] | None,
+    ) -> dict[str, Any] | None:
+        """The gain of the whole policy, and the bound that pays for the choice."""
+        if sure.gain is None:
+            return None
+        facts: dict[str, Any] = {
+            "estimate": sure.gain.estimate, "se": sure.gain.se, "df": float(sure.gain.df),
+            "risk": float(self.risk), "doubt": sure.doubt, "optimism": None, "halves": 0,
+            "low": None,
+        }  # fmt: skip
+        if self.splits == 0:
+            return facts
+        too_high, halves = optimism(gathered.halves(self, progress), self.risk)
+        more = max(too_high or 0.0, 0.0)
+        low = sure.gain.low(self.risk / len(DOUBTS), more)
+        return {**facts, "optimism": too_high, "halves": halves, "low": low}
+
+    def _one_by_one(self, gathered: _Gathered, eligible: Bools) -> dict[str, Any]:
+        """Choices whose advantage over usual practice is surely above 0, each by itself."""
+        K = np.maximum(eligible.sum(axis=1, keepdims=True) - 1, 1)
+        evidence = gathered.evidence
+        if self.evidence == "excursions":
+            values = excursions(gathered.settled, self.gamma)
+            advantage, se = values.Q - values.V[:, None], values.se
+            planned = np.where(values.n > 0, values.Q, np.nan)
+            low = advantage - stdtrit(np.maximum(evidence.pair.n - 1, 1), 1 - self.risk / K) * se
+        else:
+            advantage, se, low = _by_returns(evidence, self.risk, K)
+            planned = evidence.pair.mean
+        advantage = np.where(np.isnan(se), np.nan, advantage)
+        low = np.where(eligible & ~np.isnan(low), low, -np.inf)
+        best = low.argmax(axis=1)
+        choice = np.where(low.max(axis=1, initial=-np.inf) > 0, best, -1).astype(np.int32)
+        return {
+            "choice": choice,
+            "allowed": _chosen(choice, eligible.shape),
+            "planned": planned,
+            "advantage": advantage,
+            "advantage_se": se,
+            "gain": None,
+        }
+
+    def _checked(self, log: Log, settled: Log) -> dict[str, Any]:
+        """What is noted of the check of the state; it warns where the state is not enough."""
+        if not self.check or self.evidence == "returns":
+            return {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut)
+        first = " ".join(result.lines[: 1 if result.ok else 2])
+        words = f"{first} ({result.visits:,} visits compared in {result.cells:,} cells.)"
+        if not result.ok:
+            warnings.warn(
+                f"{words} A policy planned in a model of these states may do harm. Put what tells "
+                "into the state, or use evidence='returns' (--evidence returns) or DPRLDiscrete.",
+                StateWarning,
+                stacklevel=outside(),
+            )
+        return {"markov": {"ok": result.ok, "words": words}}
+
+
+@dataclass(frozen=True, eq=False)
+class _Gathered:
+    """What is gathered once for all settings."""
+
+    log: Log
+    settled: Log
+    evidence: Evidence
+    offered: Bools | None
+    gamma: float
+    seed: int
+
+    def __init__(self, learner: Confident, log: Log, settled: Log) -> None:
+        put = object.__setattr__
+        put(self, "settled", settled)
+        # A model needs no value where an episode was cut: it knows the step into the last state.
+        put(self, "log", log.gathered() if learner.cut == "bootstrap" else settled)
+        put(self, "evidence", count(settled, learner.gamma)[0])
+        put(self, "offered", availability(log))
+        put(self, "gamma", learner.gamma)
+        put(self, "seed", learner.seed)
+
+    def eligible(self, learner: Confident, evidence: Evidence | None = None) -> Bools:
+        """bool (S, A): pairs that enough trajectories stand behind, and that may be suggested."""
+        evidence = self.evidence if evidence is None else evidence
+        eligible = evidence.pair.n >= learner.n_min
+        if self.offered is not None:
+            eligible &= self.offered
+        return eligible & ~_contradicted(evidence) if learner.veto else eligible
+
+    def shop(self, log: Log, groups: Ints, eligible: Bools) -> Workshop:
+        """The model of a log."""
+        table = count_transitions(log)
+        return Workshop(table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed)
+
+    def halves(
+        self, learner: Confident, progress: Callable[[str, float], None] | None
+    ) -> Iterator[tuple[Workshop, Workshop]]:
+        """The models of the two halves of each division of the groups."""
+        for i in range(learner.splits):
+            if progress is not None:
+                progress("choosing and judging on different halves", i / learner.splits)
+            if len(self.settled.groups) < 2:
+                return
+            first = deal(len(self.settled.groups), 0.5, learner.seed + i)
+            try:
+                yield self._half(learner, first), self._half(learner, ~first)
+            except LogError:  # a half of episodes that were all cut
+                continue
+
+    def _half(self, learner: Confident, groups: Bools) -> Workshop:
+        def part(log: Log) -> Log:
+            return log.take(np.flatnonzero(np.isin(log.group, np.flatnonzero(groups))))
+
+        evidence = count(part(self.settled), self.gamma)[0]
+        return self.shop(part(self.log), evidence.pair.n, self.eligible(learner, evidence))
+
+
+def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:
+    """bool (S, A): the chosen pairs."""
+    allowed = np.zeros(shape, bool)
+    speaks = np.flatnonzero(choice >= 0)
+    allowed[speaks, choice[speaks]] = True
+    return allowed
+
+
+def _contradicted(evidence: Evidence) -> Bools:
+    """bool (S, A): first-visit returns say that the pair is worse than doing otherwise."""
+    x, y = evidence.took, evidence.others
+    with np.errstate(all="ignore"):
+        t = (x.mean - y.mean) / np.sqrt(x.sd**2 / x.n + y.sd**2 / y.n)
+        return np.asarray((x.n >= 2) & (y.n >= 2) & (t < VETO))
+
+
+def _by_returns(evidence: Evidence, risk: float, K: Ints) -> tuple[Floats, Floats, Floats]:
+    """Advantage over usual practice at first visits, its standard error and its lower end."""
+    x, y = evidence.took, evidence.others
+    low, high = evidence.span[:, :1], evidence.span[:, 1:]
+    with np.errstate(all="ignore"):
+        share = y.n / (x.n + y.n)
+        advantage = share * (x.mean - y.mean)
+        ends = np.full(x.n.shape, -np.inf)
+        for k in np.unique(K):
+            level = 1 - 2 * risk / float(k)
+            here = contrast(x.n, x.mean, x.sd, y.n, y.mean, y.sd, low, high, level)[0]
+            ends = np.where(k == K, share * here, ends)
+        ninety = contrast(x.n, x.mean, x.sd, y.n, y.mean, y.sd, low, high)
+        se = share * (ninety[1] - ninety[0]) / (2 * float(ndtri(0.975)))
+    return advantage, se, ends

@@ -1,0 +1,167 @@
+"""ConfidentPolicy: a policy over labels that says how sure it is, of each change and of all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.logs.log import Facts
+from dprl.policies._decisions import Decisions, Estimates, Terms
+from dprl.policies._restrict import Approved
+from dprl.policies._tabled import in_a_line
+from dprl.policies.table import TablePolicy
+
+__all__ = ["ASSUMES", "SURE_IN", "ConfidentPolicy"]
+
+SURE_IN = {
+    "model": "the maximum-likelihood model of the log",
+    "excursions": "the returns to the same state",
+    "returns": "the returns of first visits",
+}
+"""Evidence → what a suggestion had to be surely better in, in words."""
+
+ASSUMES = {
+    "model": "It assumes that the state tells all that matters for what comes next (the Markov "
+    "property), in every state.",
+    "excursions": "It assumes that a state, where the policy makes a suggestion, tells all that "
+    "matters for what comes next there; nothing is assumed about the other states.",
+    "returns": "It assumes nothing about how states follow each other: whole returns are compared.",
+}
+"""Evidence → what it assumes, in one sentence."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConfidentPolicy(TablePolicy):
+    """A deferring policy over labelled states with the doubt about every suggestion; immutable.
+
+    Attributes:
+        states: State labels, S of them.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        choice: int32 (S,), the chosen action's code, -1 for DEFER.
+        allowed: bool (S, A), the pairs it chose.
+        steps: int64 (S,), rows of the training log in each state.
+        n: int64 (S, A), n(s,a): trajectories that contain the pair.
+        m: int64 (S, A), trajectories that took a at their first visit of s.
+        Q: float64 (S, A), Q̂(s,a); NaN where n = 0.
+        V: float64 (S,), V̂(s); NaN where s was never visited.
+        took_mean: float64 (S, A), mean return of first visits that took a.
+        took_sd: float64 (S, A), sample standard deviation of these returns.
+        others_mean: float64 (S, A), mean return of first visits that did otherwise.
+        others_sd: float64 (S, A), sample standard deviation of these returns.
+        lowest: float64 (S,), smallest return at a first visit of s; NaN where never visited.
+        highest: float64 (S,), largest return at a first visit of s; NaN where never visited.
+        planned: float64 (S, A), value of taking a now and following the plan after; NaN if not
+            allowed. Equal to Q̂ where the learner did not plan.
+        advantage: float64 (S, A), what the action brings over usual practice in the state, the
+            rest of the policy being followed; in units of returns, NaN where it was never seen.
+        advantage_se: float64 (S, A), the standard error of `advantage`.
+        gain: What the whole policy brings over usual practice: "estimate", "se", "df", "risk",
+            "low" (the bound that pays for the choice; None where none was asked for), "doubt" (ε of
+            the chosen member of the family) and "optimism". None where it defers everywhere, and
+            where the evidence gives no gain.
+        certificate: What is proved about it, where it went through `dprl.gate`. Default None.
+
+    Example:
+        >>> import dprl
+        >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+        >>> policy = dprl.Confident(gamma=1.0).fit(log)
+        >>> policy.act(["fever", "going home"])
+        ['antibiotics', DEFER]
+        >>> policy.gain["low"] > 0
+        True
+    """
+
+    KIND: ClassVar[str] = "confident"
+
+    advantage: NDArray[np.float64] = field(kw_only=True)
+    advantage_se: NDArray[np.float64] = field(kw_only=True)
+    gain: Mapping[str, Any] | None = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shape = (len(self.states), len(self.actions))
+        self._check_arrays({"advantage": "float64", "advantage_se": "float64"}, shape)
+        if self.parameters.get("evidence") not in SURE_IN:
+            self._refuse(f"its evidence is {self.parameters.get('evidence')!r}")
+        if not (self.gain is None or isinstance(self.gain, Facts)):
+            self._refuse("its gain is no table of numbers")
+        if self.gain is not None and not {"estimate", "se", "low", "risk"} <= set(self.gain):
+            self._refuse("its gain lacks a number")
+
+    @property
+    def terms(self) -> Terms:
+        """On which terms it decides."""
+        return replace(super().terms, sure=SURE_IN[self.parameters["evidence"]])
+
+    @functools.cached_property
+    def decisions(self) -> Decisions:
+        """Its decisions in all of its S states, in their order."""
+        here = super().decisions
+        return replace(here, estimates=Estimates(self.advantage, self.advantage_se))
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """What its learner states about it: its gain, what that assumes, what was checked."""
+        return (*self._gain_words(), ASSUMES[self.parameters["evidence"]], *self._check_words())
+
+    def _gain_words(self) -> tuple[str, ...]:
+        if self.gain is None:
+            return ()
+        low, risk = self.gain["low"], self.gain["risk"]
+        enough = self.provenance.get("markov", {}).get("ok", True)
+        words = (
+            f"{'In' if enough else 'If the state were enough (it is not, see below), in'} "
+            f"{SURE_IN['model']} the policy brings {self.gain['estimate']:+.3g} over usual "
+            f"practice (standard error {self.gain['se']:.2g})"
+        )
+        if low is None:
+            return (f"{words}; that pays nothing for having chosen it.",)
+        if low > 0:
+            sure = f"at least {low:+.3g} with confidence {100 * (1 - risk):g} %"
+        else:
+            sure = f"no gain with confidence {100 * (1 - risk):g} % (lower end {low:+.3g})"
+        return (f"{words}; choosing and judging on different halves, {sure} (large-sample).",)
+
+    def _check_words(self) -> tuple[str, ...]:
+        words = self.provenance.get("markov", {}).get("words", "")
+        return (words,) if words else ()
+
+    def limited_to(self, approved: Sequence[Approved], **noted: Any) -> ConfidentPolicy:
+        """The policy with these of its changes alone; elsewhere it defers.
+
+        Args:
+            approved: The changes to keep, each with a `state` or a `region`, such as what
+                `situations` returns. An empty list leaves a policy that makes no change.
+            noted: Facts to add to the provenance, such as who approved.
+
+        Returns:
+            The limited policy. Its gain is not stated: the estimate was of the whole. `advantage`
+            stays as it was, the rest of the *whole* policy being followed.
+
+        Raises:
+            ParameterError: The policy changes nothing in a state that is named.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.Confident(gamma=1.0).fit(log)
+            >>> policy.limited_to(policy.situations(log)[:1]).gain is None
+            True
+        """
+        limited = super().limited_to(approved, **noted)
+        assert isinstance(limited, ConfidentPolicy)
+        return replace(limited, gain=None)
+
+    def __str__(self) -> str:
+        line = in_a_line(self.summary(), "state")
+        return "\n".join((line, *self.stated))
+
+    def __repr__(self) -> str:
+        return f"<Policy: {in_a_line(self.summary(), 'state')}>"

@@ -11,6 +11,7 @@ from dprl.envs.forest import forest
 from dprl.envs.gridworld import open_grid, rooms, small_grid, soft
 from dprl.envs.icu_sepsis import icu_sepsis
 from dprl.envs.point_mass import PointMass
+from dprl.envs.random_mdp import random_mdp
 from dprl.envs.risky_arms import risky_arms
 from dprl.planning.finite_mdp import FiniteMDP
 
@@ -24,6 +25,7 @@ __all__ = [
     "forest",
     "icu_sepsis",
     "open_grid",
+    "random_mdp",
     "risky_arms",
     "rooms",
     "small_grid",

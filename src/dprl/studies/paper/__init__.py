@@ -60,6 +60,8 @@ EXPERIMENTS = {
     "icu-sepsis": Entry("icu_sepsis", "Who beats an expert nearly as good as the data allow."),
     "intervals": Entry("intervals", "How often the intervals of an evaluation hold the truth."),
     "contrasts": Entry("contrasts", "How often the interval beside a suggestion holds the truth."),
+    "random-mdps": Entry("random_mdps", "Who improves on an expert in problems nobody chose."),
+    "confident": Entry("confident", "How often the confident learner's bound holds."),
     "hypotension": Entry(
         "hypotension", "What changes in intensive care, and whether for the better.",
         needs="--tables", maker="on_tables", options=("tables", "folder", "progress"),

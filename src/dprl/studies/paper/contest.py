@@ -20,6 +20,7 @@ from dprl.evaluation import stats
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import count
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB
+from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log
@@ -27,7 +28,7 @@ from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import estimate
 from dprl.studies.harness import Row, Rows, Setting
 
-__all__ = ["BLOCK", "VALUES", "blocks", "compete", "label", "pivot", "rows_of", "summarise"]
+__all__ = ["BLOCK", "SURE", "VALUES", "blocks", "compete", "label", "pivot", "rows_of", "summarise"]
 
 BLOCK = 25
 """Number of data sets per task: small, so that an interrupted run loses little."""
@@ -37,6 +38,11 @@ CUT: Final = "terminal"
 
 At gamma .99 little reward is lost after 500 steps.
 """
+
+SURE: Final[tuple[dict[str, Any], ...]] = tuple(
+    {"learner": "Confident", "risk": risk} for risk in (0.01, 0.002)
+)
+"""The confident learner, as every experiment enters it."""
 
 VALUES: Final = {
     "forest": (0.0, 1.0),
@@ -158,6 +164,11 @@ def compete(
                 pi = mdp._matrix(gated)
                 notes = {"points": int((gated.kind > 0).sum()),
                          "changes": int((gated.kind == 2).sum())}  # fmt: skip
+            case "Confident":
+                sure = Confident(cut=CUT, splits=0, check=False, **options).fit(log)
+                pi = mdp._matrix(sure)
+                notes = {"points": int((sure.kind > 0).sum()),
+                         "changes": int((sure.kind == 2).sum())}  # fmt: skip
             case "BC":
                 pi = BC().plan(model)
             case "RL":

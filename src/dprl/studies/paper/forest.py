@@ -13,7 +13,7 @@ from typing import Any
 from dprl._core.table import Table
 from dprl.envs.forest import forest
 from dprl.studies.harness import Experiment, Row, Rows, Setting
-from dprl.studies.paper.contest import blocks, pivot, rows_of, summarise
+from dprl.studies.paper.contest import SURE, blocks, pivot, rows_of, summarise
 from dprl.studies.paper.lines import against_n
 
 __all__ = ["CONTESTANTS", "EXPERIMENT", "SIZES"]
@@ -22,6 +22,7 @@ SIZES = (50, 100, 200, 500, 1_000, 2_000)
 """Numbers of episodes in a log."""
 
 CONTESTANTS: tuple[Setting, ...] = (
+    *SURE,
     *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in (20, 50)),
     *({"learner": "gate", "n_min": 20, "mode": m} for m in ("swap-split", "in-sample")),
     *({"learner": "SPIBB", "n_min": n} for n in (5, 20)),

@@ -20,7 +20,7 @@ from dprl.envs import open_grid, rooms, soft
 from dprl.envs.gridworld import DOORS, SIZE
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.studies.harness import Experiment, Row, Rows, Setting
-from dprl.studies.paper.contest import blocks, pivot, rows_of, summarise
+from dprl.studies.paper.contest import SURE, blocks, pivot, rows_of, summarise
 from dprl.studies.paper.lines import draw
 
 __all__ = ["EXPERIMENT"]
@@ -29,6 +29,7 @@ GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
 SIZES = (10, 25, 50, 100, 500)
 N_MIN = (1, 2, 5, 10, 20, 30)
 CONTESTANTS: tuple[Setting, ...] = (
+    *SURE,
     *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in N_MIN),
     *({"learner": "SPIBB", "n_min": n} for n in N_MIN),
     *({"learner": "PQI", "b": b} for b in (0.002, 0.0002)),
@@ -36,7 +37,8 @@ CONTESTANTS: tuple[Setting, ...] = (
     {"learner": "BC"},
     {"learner": "RL"},
 )
-SHOWN = ("DPRL contrast, n_min 5", "DPRL contrast, n_min 20", "DPRL paper, n_min 5",
+SHOWN = ("Confident, risk 0.01", "Confident, risk 0.002", "DPRL contrast, n_min 5",
+         "DPRL contrast, n_min 20", "DPRL paper, n_min 5",
          "DPRL paper, n_min 20", "SPIBB, n_min 5", "SPIBB, n_min 20", "PQI, b 0.0002",
          "CQL, alpha 0.01", "CQL, alpha 0.1", "BC", "RL")  # fmt: skip
 """The contestants that the figure shows."""

@@ -13,13 +13,14 @@ from typing import Any
 from dprl._core.table import Table
 from dprl.envs.icu_sepsis import icu_sepsis
 from dprl.studies.harness import Experiment, Row, Rows, Setting
-from dprl.studies.paper.contest import pivot, rows_of, summarise
+from dprl.studies.paper.contest import SURE, pivot, rows_of, summarise
 from dprl.studies.paper.lines import against_n
 
 __all__ = ["EXPERIMENT"]
 
 SIZES = (1_000, 5_000, 20_000)
 CONTESTANTS: tuple[Setting, ...] = (
+    *SURE,
     *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in (20, 100)),
     *({"learner": "SPIBB", "n_min": n} for n in (20, 100)),
     *({"learner": "PQI", "b": b} for b in (0.001, 0.0001)),

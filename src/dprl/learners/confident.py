@@ -49,7 +49,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import outside, settle
-from dprl.logs.log import Log, check_log, deal
+from dprl.logs.log import Label, Log, check_log, deal
 from dprl.planning.advantages import over_usual, single_thread
 from dprl.planning.markov import markov_check
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
@@ -345,14 +345,18 @@ class _Gathered:
             if len(self.settled.groups) < 2:
                 return
             first = deal(len(self.settled.groups), 0.5, learner.seed + i)
+            labels = {self.settled.groups[g] for g in np.flatnonzero(first)}
             try:
-                yield self._half(learner, first), self._half(learner, ~first)
+                yield self._half(learner, labels, True), self._half(learner, labels, False)
             except LogError:  # a half of episodes that were all cut
                 continue
 
-    def _half(self, learner: Confident, groups: Bools) -> Workshop:
+    def _half(self, learner: Confident, labels: set[Label], inside: bool) -> Workshop:
+        """The model of the groups with these labels, or of all others."""
+
         def part(log: Log) -> Log:
-            return log.take(np.flatnonzero(np.isin(log.group, np.flatnonzero(groups))))
+            chosen = np.array([(label in labels) == inside for label in log.groups])
+            return log.take(np.flatnonzero(chosen[log.group]))
 
         evidence = count(part(self.settled), self.gamma)[0]
         return self.shop(part(self.log), evidence.pair.n, self.eligible(learner, evidence))

@@ -60,6 +60,16 @@ def being_sure():
     over_usual(Workshop(count_transitions(log), n, 0.9, n >= 2, dense=1).choose(0.4).policy)
 
 
+def cutting_features():
+    from dprl.planning.policy_tree import Bins, best_tree
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    X[::7, 0] = np.nan
+    psi, took = rng.normal(size=(60, 2)), rng.integers(0, 2, 60).astype(np.int32)
+    best_tree(Bins.of(X, 3), psi, took, depth=2, kappa=np.ones(2), least=2)
+
+
 def merging():
     from dprl.evidence import tabular
     from dprl.logs.returns import span
@@ -128,7 +138,7 @@ def looking_back():
 
 
 JOBS = [
-    learning, being_sure, merging, looking_around, many_points, judging, certifying, rivals, looking_back,
+    learning, being_sure, cutting_features, merging, looking_around, many_points, judging, certifying, rivals, looking_back,
 ]  # fmt: skip
 
 

@@ -69,16 +69,19 @@ def random_visits(seed, end=0.25):
 
 
 class Slow:
-    """The model of some episodes, and what can be said in it."""
+    """The model of some episodes, and what can be said in it.
 
-    def __init__(self, episodes, groups, S, A, gamma):
+    cut: the episodes that were cut: their last row says only where they were last seen.
+    """
+
+    def __init__(self, episodes, groups, S, A, gamma, cut=()):
         self.S, self.A, self.gamma, self.episodes = S, A, gamma, len(episodes)
         self.seen = [[[] for _ in range(A)] for _ in range(S)]  # (r, s') of every visit, S for END
         behind = [[set() for _ in range(A)] for _ in range(S)]
         self.start = np.zeros(S)
-        for episode, group in zip(episodes, groups, strict=True):
+        for e, (episode, group) in enumerate(zip(episodes, groups, strict=True)):
             self.start[episode[0][0]] += 1 / len(episodes)
-            for t, (s, a, r) in enumerate(episode):
+            for t, (s, a, r) in enumerate(episode[:-1] if e in cut else episode):
                 following = episode[t + 1][0] if t + 1 < len(episode) else S
                 self.seen[s][a].append((r, following))
                 behind[s][a].add(group)
@@ -112,6 +115,12 @@ class Slow:
             if bound > low + 1e-13 * abs(low):
                 best, low = (policy, (estimate, se, df), doubt), bound
         return best
+
+    def brings(self, choice):
+        """What a policy brings here; usual practice where its action was never seen."""
+        seen = [a if a >= 0 and self.n[s, a] else -1 for s, a in enumerate(choice)]
+        policy, usual = self.evaluate(seen), self.evaluate([-1] * self.S)
+        return float(self.start @ (policy.V - usual.V))
 
     def iterate(self, doubt, eligible):
         policy = self.evaluate([-1] * self.S)

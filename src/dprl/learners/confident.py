@@ -44,7 +44,7 @@ from dprl._core.checks import (
 )
 from dprl._core.intervals import contrast
 from dprl._core.limits import need_for_pairs
-from dprl.errors import LogError, StateWarning
+from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
@@ -316,7 +316,7 @@ class _Gathered:
         put = object.__setattr__
         put(self, "settled", settled)
         # A model needs no value where an episode was cut: it knows the step into the last state.
-        put(self, "log", log.gathered() if learner.cut == "bootstrap" else settled)
+        put(self, "log", _kept(log, settled) if learner.cut == "bootstrap" else settled)
         put(self, "evidence", count(settled, learner.gamma)[0])
         put(self, "offered", availability(log))
         put(self, "gamma", learner.gamma)
@@ -347,7 +347,7 @@ class _Gathered:
             first = deal(len(self.settled.groups), 0.5, learner.seed + i)
             try:
                 yield self._half(learner, first), self._half(learner, ~first)
-            except LogError:  # a half of episodes that were all cut
+            except (LogError, PlanError):  # episodes of a half were all cut, or never end
                 continue
 
     def _half(self, learner: Confident, groups: Bools) -> Workshop:
@@ -356,6 +356,14 @@ class _Gathered:
 
         evidence = count(part(self.settled), self.gamma)[0]
         return self.shop(part(self.log), evidence.pair.n, self.eligible(learner, evidence))
+
+
+def _kept(log: Log, settled: Log) -> Log:
+    """The episodes of a log, as they were read, that were kept when it was settled; gathered."""
+    if settled.n_episodes == log.n_episodes:
+        return log.gathered()
+    kept = set(settled.episodes)
+    return log.take([e for e, label in enumerate(log.episodes) if label in kept]).gathered()
 
 
 def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from conftest import to_log
 from hypothesis import given
 from hypothesis import strategies as st
 from slow_confident import DOUBTS, Slow, log_of, random_visits
 
+from conftest import to_log
 from dprl import envs
 from dprl.errors import PlanError
 from dprl.planning import sure_iteration
@@ -187,7 +189,7 @@ def test_the_unit_of_rewards_does_not_matter(gamma, factor):
 def test_less_doubt_never_asks_for_less():
     shop, slow = workshop(random_visits(8), 0.9)
     bars = [shop.kappa(doubt)[slow.m >= 2] for doubt in DOUBTS]
-    assert all((one <= other).all() for one, other in zip(bars, bars[1:], strict=False))
+    assert all((one <= other).all() for one, other in itertools.pairwise(bars))
     assert np.isinf(shop.kappa(0.1)[slow.m < 2]).all()
     assert (shop.kappa(0.5) >= 0).all()
 

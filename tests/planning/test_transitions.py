@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from conftest import to_log
 from slow_confident import Slow, log_of, random_visits
 
 import dprl
+from conftest import to_log
 from dprl.planning.transitions import count_transitions
 
 

@@ -52,6 +52,7 @@ from dprl.logs._censoring import outside, settle
 from dprl.logs.log import Log, check_log, deal
 from dprl.planning.advantages import over_usual, single_thread
 from dprl.planning.markov import markov_check
+from dprl.planning.policy_iteration import BETTER
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
 from dprl.planning.transitions import count_transitions
 from dprl.policies._base import provenance_of
@@ -120,9 +121,10 @@ class Confident:
         )  # fmt: skip
         check_flag("veto", self.veto)
         check_flag("check", self.check)
-        check_whole("splits", self.splits, 0)
         check_cut(self.cut)
-        check_seed(self.seed)
+        put = object.__setattr__  # 3.0 is the whole number 3
+        put(self, "splits", check_whole("splits", self.splits, 0))
+        put(self, "seed", check_seed(self.seed))
 
     def fit(
         self, log: Log, *, progress: Callable[[str, float], None] | None = None
@@ -265,12 +267,15 @@ class Confident:
             values = excursions(gathered.settled, self.gamma)
             advantage, se = values.Q - values.V[:, None], values.se
             planned = np.where(values.n > 0, values.Q, np.nan)
-            low = advantage - stdtrit(np.maximum(evidence.pair.n - 1, 1), 1 - self.risk / K) * se
+            with np.errstate(invalid="ignore"):  # infinitely many of no standard error
+                t = stdtrit(np.maximum(evidence.pair.n - 1, 1), 1 - self.risk / K)
+                low = advantage - t * se
         else:
             advantage, se, low = _by_returns(evidence, self.risk, K)
             planned = evidence.pair.mean
         advantage = np.where(np.isnan(se), np.nan, advantage)
         low = np.where(eligible & ~np.isnan(low), low, -np.inf)
+        low = np.where(low > BETTER * (np.abs(planned) + np.abs(planned - advantage)), low, -np.inf)
         best = low.argmax(axis=1)
         choice = np.where(low.max(axis=1, initial=-np.inf) > 0, best, -1).astype(np.int32)
         return {

@@ -44,14 +44,15 @@ from dprl._core.checks import (
 )
 from dprl._core.intervals import contrast
 from dprl._core.limits import need_for_pairs
-from dprl.errors import LogError, StateWarning
+from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import outside, settle
-from dprl.logs.log import Label, Log, check_log, deal
+from dprl.logs.log import Log, check_log, deal
 from dprl.planning.advantages import over_usual, single_thread
 from dprl.planning.markov import markov_check
+from dprl.planning.policy_iteration import BETTER
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
 from dprl.planning.transitions import count_transitions
 from dprl.policies._base import provenance_of
@@ -120,9 +121,10 @@ class Confident:
         )  # fmt: skip
         check_flag("veto", self.veto)
         check_flag("check", self.check)
-        check_whole("splits", self.splits, 0)
         check_cut(self.cut)
-        check_seed(self.seed)
+        put = object.__setattr__  # 3.0 is the whole number 3
+        put(self, "splits", check_whole("splits", self.splits, 0))
+        put(self, "seed", check_seed(self.seed))
 
     def fit(
         self, log: Log, *, progress: Callable[[str, float], None] | None = None
@@ -265,12 +267,15 @@ class Confident:
             values = excursions(gathered.settled, self.gamma)
             advantage, se = values.Q - values.V[:, None], values.se
             planned = np.where(values.n > 0, values.Q, np.nan)
-            low = advantage - stdtrit(np.maximum(evidence.pair.n - 1, 1), 1 - self.risk / K) * se
+            with np.errstate(invalid="ignore"):  # infinitely many of no standard error
+                t = stdtrit(np.maximum(evidence.pair.n - 1, 1), 1 - self.risk / K)
+                low = advantage - t * se
         else:
             advantage, se, low = _by_returns(evidence, self.risk, K)
             planned = evidence.pair.mean
         advantage = np.where(np.isnan(se), np.nan, advantage)
         low = np.where(eligible & ~np.isnan(low), low, -np.inf)
+        low = np.where(low > BETTER * (np.abs(planned) + np.abs(planned - advantage)), low, -np.inf)
         best = low.argmax(axis=1)
         choice = np.where(low.max(axis=1, initial=-np.inf) > 0, best, -1).astype(np.int32)
         return {
@@ -316,7 +321,7 @@ class _Gathered:
         put = object.__setattr__
         put(self, "settled", settled)
         # A model needs no value where an episode was cut: it knows the step into the last state.
-        put(self, "log", log.gathered() if learner.cut == "bootstrap" else settled)
+        put(self, "log", _kept(log, settled) if learner.cut == "bootstrap" else settled)
         put(self, "evidence", count(settled, learner.gamma)[0])
         put(self, "offered", availability(log))
         put(self, "gamma", learner.gamma)
@@ -345,21 +350,25 @@ class _Gathered:
             if len(self.settled.groups) < 2:
                 return
             first = deal(len(self.settled.groups), 0.5, learner.seed + i)
-            labels = {self.settled.groups[g] for g in np.flatnonzero(first)}
             try:
-                yield self._half(learner, labels, True), self._half(learner, labels, False)
-            except LogError:  # a half of episodes that were all cut
+                yield self._half(learner, first), self._half(learner, ~first)
+            except (LogError, PlanError):  # episodes of a half were all cut, or never end
                 continue
 
-    def _half(self, learner: Confident, labels: set[Label], inside: bool) -> Workshop:
-        """The model of the groups with these labels, or of all others."""
-
+    def _half(self, learner: Confident, groups: Bools) -> Workshop:
         def part(log: Log) -> Log:
-            chosen = np.array([(label in labels) == inside for label in log.groups])
-            return log.take(np.flatnonzero(chosen[log.group]))
+            return log.take(np.flatnonzero(np.isin(log.group, np.flatnonzero(groups))))
 
         evidence = count(part(self.settled), self.gamma)[0]
         return self.shop(part(self.log), evidence.pair.n, self.eligible(learner, evidence))
+
+
+def _kept(log: Log, settled: Log) -> Log:
+    """The episodes of a log, as they were read, that were kept when it was settled; gathered."""
+    if settled.n_episodes == log.n_episodes:
+        return log.gathered()
+    kept = set(settled.episodes)
+    return log.take([e for e, label in enumerate(log.episodes) if label in kept]).gathered()
 
 
 def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:

@@ -24,6 +24,10 @@ the seven members of the family:
     bound = estimate - (max(mean t, 0) + t_{1 - risk/7, df}) · se
 
 A half chooses from less data, so its estimate is more often too high than that of the whole.
+An action that the other half never saw counts there as usual practice, not as worth nothing.
+Without discount a policy may circle for ever in the model of a half. A half whose own choice
+circles at a profit chooses nothing (the whole log would be refused for that), and a half in which
+the other's choice does so is not asked: it would cancel everything that the others say.
 Large-sample, and measured (`dprl reproduce confident`), not proved.
 """
 
@@ -35,9 +39,11 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import stdtrit
 
-from dprl._core.linear import solve
+from dprl._core.linear import leaks, solve
+from dprl.errors import PlanError
 from dprl.planning.advantages import DENSE, Advantages, Noise, moves, policy_matrix
 from dprl.planning.gain import Gain, gain
 from dprl.planning.policy_iteration import BETTER, iterate
@@ -169,12 +175,29 @@ class Workshop:
 
     def value(self, choice: Ints) -> float:
         """ρ of a choice in this model; circling for ever is worth what it earns before."""
-        pi = policy_matrix(self.table.b, choice)
-        A = moves(self._P, pi, self.gamma * (1 - 1e-9))
-        R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
+        A, R = self._chain(choice, 1 - 1e-9)
         dense = self._noise is None
         V = np.linalg.solve(np.eye(len(R)) - A.toarray(), R) if dense else solve(A, R)
         return float(self.table.start @ V) / float(self.table.start.sum())
+
+    def brings(self, choice: Ints) -> float | None:
+        """What a choice brings over usual practice in this model.
+
+        An action that was never seen in a state counts as usual practice there: this log says
+        nothing about it. None where the choice circles at a profit: that has no value.
+        """
+        seen = self.table.n[np.arange(len(choice)), np.maximum(choice, 0)] > 0
+        choice = np.where(seen, choice, -1)
+        difference = self.value(choice) - self.value(np.full(len(choice), -1, np.int64))
+        A, R = self._chain(choice)
+        circles = bool(R[~leaks(A)].any())
+        return None if circles and difference > 0 else difference
+
+    def _chain(self, choice: Ints, share: float = 1.0) -> tuple[sparse.csr_array, Floats]:
+        """What follows what under a choice, CSR (S, S) discounted by γ · share; rewards (S,)."""
+        pi = policy_matrix(self.table.b, choice)
+        R = (pi * self._R.reshape(pi.shape)).sum(axis=1)
+        return moves(self._P, pi, self.gamma * share), R
 
 
 def optimism(halves: Iterator[tuple[Workshop, Workshop]], risk: float) -> tuple[float | None, int]:
@@ -185,15 +208,19 @@ def optimism(halves: Iterator[tuple[Workshop, Workshop]], risk: float) -> tuple[
         risk: The learner's risk.
 
     Returns:
-        The mean of t; None where no half chose anything. And the number of halves that did.
+        The mean of t; None where no half chose anything that the other could judge. And the number
+        of halves that did.
     """
     t = []
     for one, other in halves:
         for chooser, judge in ((one, other), (other, one)):
-            sure = chooser.choose(risk)
+            try:
+                sure = chooser.choose(risk)
+            except PlanError:  # it circles at a profit
+                continue
             if sure.gain is None or not sure.gain.se > 0:
                 continue
-            choice = sure.policy.choice
-            judged = judge.value(choice) - judge.value(np.full(len(choice), -1, np.int64))
-            t.append((sure.gain.estimate - judged) / sure.gain.se)
+            judged = judge.brings(sure.policy.choice)
+            if judged is not None:
+                t.append((sure.gain.estimate - judged) / sure.gain.se)
     return (float(np.mean(t)) if t else None), len(t)

@@ -197,7 +197,8 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
         return f"taken in {here.n[s, a]:,}, fewer than n_min = {n_min:,.0f}"
     if here.estimates is not None:
         better = here.estimates.advantage[s, a] > 0
-        return "not surely better" if better else "not better than usual practice here"
+        words = "not surely better, or it may not be suggested"
+        return words if better else "not better than usual practice here"
     if here.terms.contrast and others < n_min:
         return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
     if not _not_worse(here, np.array([s]))[0, a]:
@@ -301,7 +302,8 @@ def silences(here: Decisions) -> tuple[str, ...]:
         else f"What did better here is not certified to be better at δ = {delta:g}.",
         "No action with enough evidence did better here than usual practice."
         if here.estimates is None
-        else f"No action is surely better here than usual practice, in {here.terms.sure}.",
+        else "No action that may be suggested is surely better here than usual practice, in "
+        f"{here.terms.sure}.",
     )
 
 

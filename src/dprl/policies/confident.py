@@ -127,6 +127,11 @@ class ConfidentPolicy(TablePolicy):
             sure = f"at least {low:+.3g} with confidence {100 * (1 - risk):g} %"
         else:
             sure = f"no gain with confidence {100 * (1 - risk):g} % (lower end {low:+.3g})"
+        if not self.gain.get("halves", 1):
+            return (
+                f"{words}; {sure} (large-sample; no half of the log chose anything that the other "
+                "could judge, so nothing is taken off for having chosen it).",
+            )
         return (f"{words}; choosing and judging on different halves, {sure} (large-sample).",)
 
     def _check_words(self) -> tuple[str, ...]:

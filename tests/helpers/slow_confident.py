@@ -1,0 +1,252 @@
+"""The confident learner, slowly: dense matrices, one list of outcomes for every pair.
+
+Written from the text, not from the code: visits are kept one by one, errors are propagated through
+explicit matrices, nothing is skipped, updated or drawn. States and actions are 0, 1, 2, …
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from scipy import stats
+
+import dprl
+
+DOUBTS = (0.5, 0.35, 0.25, 0.16, 0.1, 0.05, 0.01)
+
+
+@functools.cache
+def t_quantile(level, df):
+    return float(stats.t.ppf(level, df))
+
+
+def log_of(episodes, groups, S, A, **options):
+    """The Log of what `random_visits` gives."""
+    rows = [
+        (e, t, s, a, r, groups[e])
+        for e, episode in enumerate(episodes)
+        for t, (s, a, r) in enumerate(episode)
+    ]
+    episode, time, state, action, reward, group = map(list, zip(*rows, strict=True))
+    return dprl.from_arrays(
+        episode=episode, time=time, state=state, action=action, reward=reward, group=group,
+        states=range(S), actions=range(A), **options,
+    )  # fmt: skip
+
+
+def random_visits(seed, end=0.25):
+    """Episodes of a random world with revisits, unseen states and pairs, and unequal spreads.
+
+    Gives episodes (lists of (s, a, r)), the group of each, S and A.
+    """
+    rng = np.random.default_rng(seed)
+    S, A = int(rng.integers(2, 7)), int(rng.integers(2, 4))
+    visited = int(rng.integers(1, S + 1))
+    P = rng.dirichlet(np.full(visited, 0.5), (visited, A))
+    middle, spread = rng.normal(size=(visited, A)), 2.0 ** rng.integers(-4, 3, (visited, A))
+    b = rng.dirichlet(np.full(A, 0.7), visited)
+    b[rng.random((visited, A)) < 0.15] = 0.0
+    b[b.sum(axis=1) == 0] = 1.0
+    b /= b.sum(axis=1, keepdims=True)
+    episodes = []
+    for _ in range(int(rng.integers(4, 70))):
+        s, episode = int(rng.integers(visited)), []
+        while True:
+            a = int(rng.choice(A, p=b[s]))
+            r = float(middle[s, a] + spread[s, a] * rng.normal())
+            if rng.random() < 0.3:
+                r = float(round(r))
+            episode.append((s, a, r))
+            if rng.random() < end:
+                break
+            s = int(rng.choice(visited, p=P[s, a]))
+        episodes.append(episode)
+    groups = np.arange(len(episodes))
+    if seed % 3 == 0:  # some groups of several episodes
+        groups = rng.integers(max(len(episodes) // 2, 1), size=len(episodes))
+    return episodes, groups.tolist(), S, A
+
+
+class Slow:
+    """The model of some episodes, and what can be said in it.
+
+    cut: the episodes that were cut: their last row says only where they were last seen.
+    """
+
+    def __init__(self, episodes, groups, S, A, gamma, cut=()):
+        self.S, self.A, self.gamma, self.episodes = S, A, gamma, len(episodes)
+        self.seen = [[[] for _ in range(A)] for _ in range(S)]  # (r, s') of every visit, S for END
+        behind = [[set() for _ in range(A)] for _ in range(S)]
+        self.start = np.zeros(S)
+        for e, (episode, group) in enumerate(zip(episodes, groups, strict=True)):
+            self.start[episode[0][0]] += 1 / len(episodes)
+            for t, (s, a, r) in enumerate(episode[:-1] if e in cut else episode):
+                following = episode[t + 1][0] if t + 1 < len(episode) else S
+                self.seen[s][a].append((r, following))
+                behind[s][a].add(group)
+        self.n = np.array([[len(x) for x in row] for row in self.seen], float)
+        self.m = np.array([[len(x) for x in row] for row in behind])
+        self.visits = self.n.sum(axis=1)
+        self.b = np.full((S, A), 1 / A)
+        self.R, self.P = np.zeros((S, A)), np.zeros((S, A, S))
+        for s in range(S):
+            for a in range(A):
+                if self.visits[s]:
+                    self.b[s, a] = self.n[s, a] / self.visits[s]
+                for r, following in self.seen[s][a]:
+                    self.R[s, a] += r / self.n[s, a]
+                    if following < S:
+                        self.P[s, a, following] += 1 / self.n[s, a]
+
+    def evaluate(self, choice):
+        return SlowPolicy(self, np.asarray(choice))
+
+    def choose(self, risk, eligible):
+        """The chosen policy, its gain (estimate, se, df) and its doubt; None where it defers."""
+        usual = self.evaluate([-1] * self.S)
+        best, low = (usual, None, None), 0.0
+        for doubt in DOUBTS:
+            policy = self.iterate(doubt, eligible)
+            if (policy.choice < 0).all():
+                continue
+            estimate, se, df = policy.gain(usual)
+            bound = estimate - t_quantile(1 - risk, df) * se
+            if bound > low + 1e-13 * abs(low):
+                best, low = (policy, (estimate, se, df), doubt), bound
+        return best
+
+    def brings(self, choice):
+        """What a policy brings here; usual practice where its action was never seen."""
+        seen = [a if a >= 0 and self.n[s, a] else -1 for s, a in enumerate(choice)]
+        policy, usual = self.evaluate(seen), self.evaluate([-1] * self.S)
+        return float(self.start @ (policy.V - usual.V))
+
+    def iterate(self, doubt, eligible):
+        policy = self.evaluate([-1] * self.S)
+        for _ in range(200):
+            choice = policy.choice.copy()
+            for s in range(self.S):
+                best, at = 0.0, -1
+                for a in range(self.A):
+                    if not eligible[s, a] or a == policy.choice[s]:
+                        continue
+                    K = max(int(eligible[s].sum()) - 1, 1)
+                    t = max(t_quantile(1 - doubt / K, max(int(self.m[s, a]) - 1, 1)), 0.0)
+                    low = policy.delta[s, a] - t * np.sqrt(policy.variance(s, a))
+                    margin = 1e-10 * (abs(policy.V[s]) + abs(policy.Q[s, a]))
+                    if low > margin and low > best:
+                        best, at = low, a
+                if at >= 0:
+                    choice[s] = at
+            if (choice == policy.choice).all():
+                return policy
+            policy = self.evaluate(choice)
+        raise AssertionError("it did not settle")
+
+
+class SlowPolicy:
+    """A policy in a model: values, and the errors of what it brings."""
+
+    def __init__(self, model, choice):
+        self.model, self.choice = model, choice
+        S, A, gamma = model.S, model.A, model.gamma
+        self.pi = model.b.copy()
+        for s in range(S):
+            if choice[s] >= 0:
+                self.pi[s] = np.eye(A)[choice[s]]
+        self.P_pi = np.einsum("sa,sat->st", self.pi, model.P)
+        self.M = np.linalg.inv(np.eye(S) - gamma * self.P_pi)
+        self.V = self.M @ (self.pi * model.R).sum(axis=1)
+        self.Q = model.R + gamma * model.P @ self.V
+        self.delta = self.Q - self.V[:, None]
+        self.usual = (model.b * self.Q).sum(axis=1)
+        self._variances()
+
+    def targets(self, s, a):
+        ahead = np.append(self.V, 0.0)
+        return np.array([r + self.model.gamma * ahead[k] for r, k in self.model.seen[s][a]])
+
+    def _variances(self):
+        model = self.model
+        S, A = model.S, model.A
+        squares, T = np.zeros((S, A)), np.zeros(S)
+        for s in range(S):
+            for a in range(A):
+                y = self.targets(s, a)
+                if len(y):
+                    squares[s, a] = ((y - y.mean()) ** 2).sum()
+                    T[s] += ((y - self.usual[s]) ** 2).sum()
+        freedom = sum(max(n - 1, 0) for n in model.n.ravel())
+        within = squares.sum() / max(freedom, 1)
+        less = np.maximum(model.visits - 1, 1)
+        self.prior = np.maximum(T / less, (T + 20 * within) / np.maximum(model.visits + 19, 1))
+        self.prior[model.visits == 0] = 0.0
+        with np.errstate(all="ignore"):
+            e = (squares + 2 * self.prior[:, None]) / (model.n + 1) / model.n
+        self.e = np.where(model.n > 0, e, 0.0)
+        of_b = (model.b * (self.Q - self.usual[:, None]) ** 2).sum(axis=1)
+        self.of_b = of_b / np.maximum(model.visits, 1)
+        self.v = (self.pi**2 * self.e).sum(axis=1) + np.where(self.choice < 0, self.of_b, 0.0)
+
+    def variance(self, s, a):
+        """Var Δ(s,a), the formula with g and c."""
+        model = self.model
+        g = model.gamma * (model.P[s, a] - self.P_pi[s]) @ self.M
+        c, pi, e = g[s] - 1, self.pi[s, a], self.e[s, a]
+        others = sum(g[k] ** 2 * self.v[k] for k in range(model.S) if k != s)
+        return others + c**2 * (self.v[s] - pi**2 * e) + (1 + c * pi) ** 2 * e
+
+    def over_usual(self):
+        """What each pair brings over usual practice in its state, and its standard error.
+
+        Independent errors: one for every pair's mean target, one for b̂ of every state. Their
+        effect on every Q and on every mean of Q under b̂ is written out as a matrix.
+        """
+        model = self.model
+        S, A = model.S, model.A
+        pair, own = np.eye(S * A, S * A + S), np.eye(S, S * A + S, S * A)
+        u = np.zeros((S, S * A + S))
+        for s in range(S):
+            for a in range(A):
+                u[s] += self.pi[s, a] * pair[s * A + a]
+            if self.choice[s] < 0:
+                u[s] += own[s]
+        of_V = self.M @ u
+        of_Q = pair + model.gamma * model.P.reshape(S * A, S) @ of_V
+        variance = np.concatenate((self.e.ravel(), self.of_b))
+        advantage, se = np.full((S, A), np.nan), np.full((S, A), np.nan)
+        for s in range(S):
+            of_usual = own[s] + sum(model.b[s, a] * of_Q[s * A + a] for a in range(A))
+            for a in range(A):
+                if model.n[s, a]:
+                    advantage[s, a] = self.Q[s, a] - self.usual[s]
+                    se[s, a] = np.sqrt(((of_Q[s * A + a] - of_usual) ** 2 * variance).sum())
+        return advantage, se
+
+    def gain(self, usual):
+        """The gain over usual practice: estimate, standard error, degrees of freedom."""
+        model = self.model
+        S, A = model.S, model.A
+        w, x = model.start @ self.M, model.start @ usual.M
+        total, share = 0.0, 0.0
+        for s in range(S):
+            for a in range(A):
+                n = model.n[s, a]
+                if not n:
+                    continue
+                c, d = w[s] * self.pi[s, a], x[s] * usual.pi[s, a]
+                z = c * self.targets(s, a) - d * usual.targets(s, a)
+                squares = ((z - z.mean()) ** 2).sum() + 2 * self.prior[s] * (c - d) ** 2
+                e = squares / (n + 1) / n
+                total, share = total + e, share + e**2 / max(model.m[s, a] - 1, 1)
+            if model.visits[s]:
+                h = -x[s] * usual.Q[s] + (w[s] * self.Q[s] if self.choice[s] < 0 else 0.0)
+                of_b = (model.b[s] * (h - model.b[s] @ h) ** 2).sum() / model.visits[s]
+                total, share = total + of_b, share + of_b**2 / model.visits[s]
+        brings = self.V - usual.V
+        estimate = model.start @ brings
+        total += (model.start * (brings - estimate) ** 2).sum() / model.episodes
+        df = total**2 / share if share else 1e6
+        most = max((model.m[s, self.choice[s]] for s in range(S) if self.choice[s] >= 0), default=0)
+        return estimate, np.sqrt(total), max(min(df, most - 1, 1e6), 1.0)

@@ -1,0 +1,243 @@
+"""Policy iteration among surely better actions: against a slow oracle, laws, circles, halves."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slow_confident import DOUBTS, Slow, log_of, random_visits
+
+from conftest import to_log
+from dprl import envs
+from dprl.errors import PlanError
+from dprl.planning import sure_iteration
+from dprl.planning.gain import Gain
+from dprl.planning.sure_iteration import Workshop, optimism
+from dprl.planning.transitions import count_transitions
+
+GAMMAS = (1.0, 0.9)
+
+
+def workshop(visits, gamma, least=2, **options):
+    """The model of `random_visits`, fast and slow."""
+    slow = Slow(*visits, gamma)
+    table = count_transitions(log_of(*visits))
+    return Workshop(table, slow.m, gamma, slow.m >= least, **options), slow
+
+
+def chosen(shop, risk=0.1):
+    """What a workshop chooses; None where a policy circles at a profit."""
+    try:
+        return shop.choose(risk)
+    except PlanError:
+        assert shop.gamma == 1
+        return None
+
+
+# -- against the oracle ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_choices_and_gains_equal_those_of_the_oracle(gamma):
+    assert DOUBTS == sure_iteration.DOUBTS
+    spoke = circled = 0
+    for seed in range(60):
+        shop, slow = workshop(random_visits(seed), gamma, least=2 + seed % 2)
+        sure = chosen(shop)
+        if sure is None:
+            circled += 1
+            continue
+        policy, gain, doubt = slow.choose(0.1, slow.m >= 2 + seed % 2)
+        assert np.array_equal(sure.policy.choice, policy.choice), seed
+        assert sure.doubt == doubt
+        assert (sure.gain is None) == (gain is None)
+        if gain is not None:
+            mine = (sure.gain.estimate, sure.gain.se, sure.gain.df)
+            assert mine == pytest.approx(gain, rel=1e-9)
+            spoke += 1
+    assert spoke >= 20
+    assert circled <= 5
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_every_member_of_the_family_equals_that_of_the_oracle(gamma):
+    for seed in range(100, 112):
+        shop, slow = workshop(random_visits(seed), gamma)
+        for doubt in DOUBTS:
+            try:
+                here = shop.iterate(doubt)[0]
+            except PlanError:
+                assert gamma == 1
+                continue
+            assert np.array_equal(here.choice, slow.iterate(doubt, slow.m >= 2).choice)
+
+
+def test_the_lower_end_of_a_gain():
+    gain = Gain(2.0, 0.5, 9.0)
+    assert gain.low(0.05) == pytest.approx(2 - 1.8331129 * 0.5, abs=1e-6)
+    assert gain.low(0.05, 1.5) == pytest.approx(2 - (1.5 + 1.8331129) * 0.5, abs=1e-6)
+
+
+# -- skipping, updating, drawing -------------------------------------------------------------------
+
+
+@given(seed=st.integers(1_000, 10**6), gamma=st.sampled_from(GAMMAS), risk=st.floats(1e-4, 0.5))
+def test_leaving_out_pairs_that_cannot_pass_changes_nothing(seed, gamma, risk):
+    visits = random_visits(seed)
+    fast, _ = workshop(visits, gamma)
+    full, _ = workshop(visits, gamma, skip=False)
+    one, other = chosen(fast, risk), chosen(full, risk)
+    assert (one is None) == (other is None)
+    if one is None:
+        return
+    assert np.array_equal(one.policy.choice, other.policy.choice)
+    assert np.array_equal(one.policy.V, other.policy.V)
+    assert (one.gain, one.doubt, one.rounds) == (other.gain, other.doubt, other.rounds)
+    assert other.solved == other.asked
+    assert one.asked == other.asked
+    assert one.solved <= one.asked
+
+
+def test_leaving_out_saves_most_of_the_work_on_a_grid():
+    table = count_transitions(envs.small_grid().sample(50, seed=1))
+    m = table.n
+    fast, full = (Workshop(table, m, 0.99, m >= 3, skip=skip) for skip in (True, False))
+    one, other = fast.choose(0.01), full.choose(0.01)
+    assert np.array_equal(one.policy.choice, other.policy.choice)
+    assert one.solved < 0.6 * other.solved
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_the_settled_policy_equals_the_same_policy_computed_anew(gamma):
+    for seed in range(10):
+        shop, _ = workshop(random_visits(seed), gamma)
+        sure = chosen(shop)
+        if sure is not None:
+            anew = shop.evaluate(sure.policy.choice)
+            assert np.allclose(sure.policy.V, anew.V, rtol=1e-10, atol=1e-12)
+            assert np.allclose(sure.policy.M, anew.M, rtol=1e-9, atol=1e-11)
+
+
+def test_draws_choose_no_more_than_the_inverse_and_their_gain_is_the_same():
+    fewer = 0
+    for seed in range(5):
+        table = count_transitions(envs.care_pathway().sample(150, seed=seed))
+        drawn, exact = (
+            Workshop(table, table.n, 1.0, table.n >= 3, dense=dense) for dense in (0, 10**6)
+        )
+        for doubt in (0.25, 0.05, 0.01):
+            one, other = drawn.iterate(doubt)[0], exact.iterate(doubt)[0]
+            fewer += (other.choice >= 0).sum() - (one.choice >= 0).sum()
+        choice = exact.iterate(0.25)[0].choice
+        gains = [
+            sure_iteration.gain(shop.evaluate(choice), shop.usual, table.n)
+            for shop in (drawn, exact)
+        ]
+        assert gains[0].estimate == pytest.approx(gains[1].estimate, rel=1e-9)
+        assert gains[0].se == pytest.approx(gains[1].se, rel=1e-9)
+        assert gains[0].df == pytest.approx(gains[1].df, rel=1e-9)
+        assert drawn.value(choice) == pytest.approx(exact.value(choice), rel=1e-9)
+    assert fewer > 0
+
+
+# -- laws ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_other_names_of_states_and_actions_give_the_same_policy_with_other_names(gamma):
+    for seed in range(20):
+        episodes, groups, S, A = random_visits(seed)
+        rng = np.random.default_rng(seed)
+        s_to, a_to = rng.permutation(S), rng.permutation(A)
+        renamed = [[(int(s_to[s]), int(a_to[a]), r) for s, a, r in e] for e in episodes]
+        one = chosen(workshop((episodes, groups, S, A), gamma)[0])
+        other = chosen(workshop((renamed, groups, S, A), gamma)[0])
+        assert (one is None) == (other is None)
+        if one is None:
+            continue
+        choice = one.policy.choice
+        expected = np.full(S, -1)
+        expected[s_to] = np.where(choice >= 0, a_to[np.maximum(choice, 0)], -1)
+        assert np.array_equal(other.policy.choice, expected), seed
+        assert np.allclose(other.policy.V[s_to], one.policy.V, rtol=1e-9, atol=1e-9)
+        if one.gain is not None:
+            assert other.gain.se == pytest.approx(one.gain.se, rel=1e-9)
+
+
+@pytest.mark.parametrize("factor", [4.0, 3.7, 1e-6])
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_the_unit_of_rewards_does_not_matter(gamma, factor):
+    for seed in range(12):
+        episodes, groups, S, A = random_visits(seed)
+        scaled = [[(s, a, factor * r) for s, a, r in e] for e in episodes]
+        one = chosen(workshop((episodes, groups, S, A), gamma)[0])
+        other = chosen(workshop((scaled, groups, S, A), gamma)[0])
+        assert (one is None) == (other is None)
+        if one is None:
+            continue
+        assert np.array_equal(one.policy.choice, other.policy.choice)
+        assert one.doubt == other.doubt
+        assert np.allclose(other.policy.delta, factor * one.policy.delta, atol=1e-9 * factor)
+        if one.gain is not None:
+            expected = (factor * one.gain.estimate, factor * one.gain.se, one.gain.df)
+            assert (other.gain.estimate, other.gain.se, other.gain.df) == pytest.approx(expected)
+
+
+def test_less_doubt_never_asks_for_less():
+    shop, slow = workshop(random_visits(8), 0.9)
+    bars = [shop.kappa(doubt)[slow.m >= 2] for doubt in DOUBTS]
+    assert all((one <= other).all() for one, other in itertools.pairwise(bars))
+    assert np.isinf(shop.kappa(0.1)[slow.m < 2]).all()
+    assert (shop.kappa(0.5) >= 0).all()
+
+
+# -- circles without discount ----------------------------------------------------------------------
+
+PROFIT = [[("s", "stay", 1.0), ("s", "stay", 1.0), ("s", "go", 0.0)]] * 6
+LOSS = [[("s", "stay", -1.0), ("s", "stay", -1.0), ("s", "go", 0.0)]] * 6
+
+
+def shop_of(episodes, gamma=1.0):
+    table = count_transitions(to_log(episodes))
+    return Workshop(table, table.n, gamma, table.n >= 2)
+
+
+def test_circling_at_a_profit_is_refused_in_three_lines():
+    with pytest.raises(PlanError, match="nothing ever ends") as caught:
+        shop_of(PROFIT).choose(0.1)
+    assert caught.value.where
+    assert "gamma below 1" in caught.value.do
+    assert str(caught.value).count("\n") == 2
+    # states and actions are numbered in the order of their labels: go is 0, stay is 1
+    assert shop_of(PROFIT, 0.9).choose(0.1).policy.choice.tolist() == [1]
+    assert shop_of(LOSS).choose(0.1).policy.choice.tolist() == [0]
+
+
+def test_what_a_choice_brings_where_it_circles():
+    stay, go = np.array([1]), np.array([0])
+    assert shop_of(PROFIT).brings(stay) is None
+    assert shop_of(PROFIT).brings(go) == pytest.approx(-2, abs=1e-6)
+    assert shop_of(LOSS).brings(stay) < -1e6
+    nothing = [[("s", "stay", 0.0), ("s", "go", 3.0)]] * 4
+    assert shop_of(nothing).brings(stay) == pytest.approx(-3, abs=1e-6)
+
+
+def test_an_action_that_a_half_never_saw_counts_there_as_usual_practice():
+    for reward in (-5.0, 5.0):
+        table = count_transitions(to_log([[("s", "a", reward)]] * 4 + [[("t", "b", 1.0)]]))
+        shop = Workshop(table, table.n, 1.0, table.n >= 2)
+        assert shop.brings(np.array([1, -1])) == 0
+
+
+def test_halves_that_circle_at_a_profit_choose_nothing_and_judge_nothing():
+    fine = [[("s", "go", r), ("t", "go", 0.0)] for r in (0.9, 1.0, 1.1)] * 4
+    fine += [[("s", "stay", r), ("t", "go", 0.0)] for r in (1.9, 2.0, 2.1)] * 4
+    ends, circles = shop_of(fine), shop_of([*PROFIT, [("t", "go", 0.0)]])
+    assert ends.choose(0.1).policy.choice.tolist() == [1, -1]
+    assert optimism(iter([(ends, circles)]), 0.1) == (None, 0)
+    t, halves = optimism(iter([(ends, circles), (ends, ends)]), 0.1)
+    assert halves == 2
+    assert t == pytest.approx(0, abs=1e-6)  # both halves are the same log

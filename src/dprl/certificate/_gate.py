@@ -278,6 +278,14 @@ def _learner(proposal: Any) -> Learner:
         return proposal
     settings = dict(getattr(proposal, "parameters", {}))
     name = settings.pop("learner", None)
+    if name == "Confident" or type(proposal).__name__ == "Confident":
+        raise ParameterError(
+            "a gate proves what whole returns show; Confident chooses in a model, and its policy "
+            "states its own bound (policy.stated).",
+            f"a {type(proposal).__name__}",
+            "For a certificate fit DPRLDiscrete (--learner dprl) and gate that; judge this policy "
+            "with dprl.evaluate.",
+        )
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",

@@ -36,7 +36,7 @@ def reports(tmp_path_factory):
     sure = dprl.Confident(gamma=1.0).fit(WORLD.sample(500, seed=0))
     dprl.report(sure, held, folder / "confident.html", values=False, cases=2)
     hidden = dprl.envs.delayed()
-    with pytest.warns(dprl.errors.StateWarning):
+    with pytest.warns(dprl.StateWarning):
         harmful = dprl.Confident(gamma=1.0).fit(hidden.sample(200, seed=0))
     dprl.report(harmful, hidden.sample(200, seed=1), folder / "not_enough.html", values=False)
     hostile = to_log([[(HOSTILE, HOSTILE, 1.0)]] * 6 + [[(HOSTILE, "a", 0.0)]] * 9)

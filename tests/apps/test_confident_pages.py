@@ -36,7 +36,7 @@ def sure():
 @pytest.fixture(scope="module")
 def fooled():
     """A policy of states that are not enough, and a log to judge it by."""
-    with pytest.warns(dprl.errors.StateWarning):
+    with pytest.warns(dprl.StateWarning):
         policy = dprl.Confident(gamma=1.0).fit(HIDDEN.sample(200, seed=0))
     return policy, HIDDEN.sample(200, seed=1)
 
@@ -171,6 +171,14 @@ def test_excursions_have_their_own_name(held, tmp_path):
     page = flat(written(policy, held, tmp_path))
     assert "In returns to the same state" in page
     assert "an independent look" in page
+
+
+def test_a_veto_is_not_said_to_decide_nothing(sure, held, tmp_path):
+    policy = dprl.Confident(gamma=1.0, veto=True).fit(CARE.sample(500, seed=0))
+    assert "independent look: they decided nothing, and" in flat(written(sure, held, tmp_path))
+    page = flat(written(policy, held, tmp_path))
+    assert "independent look: they could only strike a suggestion (the veto), and" in page
+    assert "decided nothing" not in page
 
 
 def test_changes_in_a_line_each_carry_it_too(tmp_path, monkeypatch, sure, held):

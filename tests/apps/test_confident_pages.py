@@ -228,6 +228,29 @@ def test_a_review_shows_it_and_exports_without_the_gain(sure, held, tmp_path):
     assert "brings +" not in flat(text)
 
 
+def test_a_policy_that_is_sure_of_nothing(held, tmp_path):
+    policy = dprl.Confident(gamma=1.0).fit(CARE.sample(15, seed=0))
+    assert (len(policy.changes()), policy.gain) == (0, None)
+    text = written(policy, held, tmp_path)
+    assert "The policy changes nothing in this log" in flat(text)
+    for sentence in policy.stated:
+        assert notices(text)[sentence] is False
+        assert notices(policy._repr_html_())[sentence] is False
+    client, _ = site(policy, held, tmp_path)
+    assert "This policy changes nothing." in flat(client.get(f"/{TOKEN}/").text)
+
+
+def test_what_is_hostile_is_text(sure, held, tmp_path):
+    words = "In '<script>alert(1)</script>\u202e' with 'x', the past tells."
+    noted = {**sure.provenance, "markov": {"ok": False, "words": words}}
+    policy = replace(sure, provenance=noted)
+    client, _ = site(policy, held, tmp_path)
+    pages = (written(policy, held, tmp_path), policy._repr_html_(), client.get(f"/{TOKEN}/").text)
+    for text in pages:
+        assert "<script>alert" not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;⟨U+202E⟩" in text
+
+
 def test_a_notebook_says_it_once(sure):
     text = sure._repr_html_()
     page = flat(text)

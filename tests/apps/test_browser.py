@@ -275,6 +275,17 @@ def test_regions_are_reviewed_like_states(browser, regions):
     assert (two[two >= 0] == one[two >= 0]).all()
 
 
+@pytest.fixture(scope="module")
+def sure(tmp_path_factory):
+    """A policy that says how sure it is, of states that are not enough; and a log, in a folder."""
+    folder, world = tmp_path_factory.mktemp("sure"), dprl.envs.delayed()
+    log = replace(world.sample(200, seed=0), columns={**COLUMNS, "time": "day"})
+    with pytest.warns(dprl.StateWarning):
+        dprl.Confident(gamma=1.0).fit(log).save(folder / "p.dprl")
+    dprl.write(replace(world.sample(150, seed=2), columns=log.columns), folder / "log.parquet")
+    return folder
+
+
 CONTRAST = """() => {
   const lum = c => { const v = c.match(/[\\d.]+/g).slice(0, 3).map(x => x / 255)
       .map(x => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
@@ -292,9 +303,11 @@ CONTRAST = """() => {
   return low }"""
 
 
+@pytest.mark.parametrize("kind", ["regions", "sure"])
 @pytest.mark.parametrize("width", [1280, 768, 400])
-def test_pages_fit_read_well_and_name_everything(browser, regions, tmp_path, width):
-    with review(regions, "--verdicts", tmp_path / "v.sqlite") as (_, facts):
+def test_pages_fit_read_well_and_name_everything(browser, request, tmp_path, width, kind):
+    folder = request.getfixturevalue(kind)
+    with review(folder, "--verdicts", tmp_path / "v.sqlite") as (_, facts):
         page = opened(browser, facts["url"], width)
         for name in ("list", "change"):
             if name == "change":
@@ -311,5 +324,7 @@ def test_pages_fit_read_well_and_name_everything(browser, regions, tmp_path, wid
             ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
             assert len(set(ids)) == len(ids)
             if SHOTS:
-                page.screenshot(path=Path(SHOTS) / f"review-{name}-{width}.png", full_page=True)
+                page.screenshot(
+                    path=Path(SHOTS) / f"review-{kind}-{name}-{width}.png", full_page=True
+                )
         assert page.complaints == []

@@ -33,12 +33,18 @@ def reports(tmp_path_factory):
     )
     walker, walks = learner.fit(world.sample(200, seed=1)), world.sample(100, seed=2)
     dprl.report(walker, walks, folder / "regions.html", values=False, cases=2)
+    sure = dprl.Confident(gamma=1.0).fit(WORLD.sample(500, seed=0))
+    dprl.report(sure, held, folder / "confident.html", values=False, cases=2)
+    hidden = dprl.envs.delayed()
+    with pytest.warns(dprl.StateWarning):
+        harmful = dprl.Confident(gamma=1.0).fit(hidden.sample(200, seed=0))
+    dprl.report(harmful, hidden.sample(200, seed=1), folder / "not_enough.html", values=False)
     hostile = to_log([[(HOSTILE, HOSTILE, 1.0)]] * 6 + [[(HOSTILE, "a", 0.0)]] * 9)
     silly = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(hostile)
     dprl.report(silly, hostile.take(range(12)), folder / "hostile.html", title=HOSTILE, cases=2)
     (folder / "notebook.html").write_text(
         "<!doctype html><meta charset=utf-8><table id=outer><tr><td>outside</td></tr></table>"
-        + "".join(x._repr_html_() for x in (walker, cells, cells.certificate, policy)),
+        + "".join(x._repr_html_() for x in (walker, cells, cells.certificate, policy, sure)),
         encoding="utf-8",
     )
     return folder
@@ -56,7 +62,7 @@ def opened(browser, path, width=1280):  # noqa: F811
     return page
 
 
-KINDS = ["trained", "gated", "cells", "regions", "hostile"]
+KINDS = ["trained", "gated", "cells", "regions", "hostile", "confident", "not_enough"]
 
 
 @pytest.mark.parametrize("width", [1280, 768, 400])

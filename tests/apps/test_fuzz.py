@@ -16,12 +16,14 @@ from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["labels", "features"])
+@pytest.fixture(scope="module", params=["labels", "confident", "features"])
 def served(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")
     if request.param == "labels":
         log = dprl.envs.care_pathway().sample(400, seed=1)
         policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+    elif request.param == "confident":
+        policy = dprl.Confident(gamma=1.0).fit(dprl.envs.care_pathway().sample(500, seed=0))
     else:
         learner = dprl.DPRLContinuous(
             n_min=5, radius=0.1, gamma=0.97, metric=dprl.Metric(scale="none"), cut="terminal"

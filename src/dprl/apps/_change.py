@@ -8,7 +8,7 @@ from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._regions import Region
 
-__all__ = ["Case", "Change", "Check"]
+__all__ = ["Case", "Change", "Check", "Sure"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,27 @@ class Check:
     advantage: float | None
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class Sure:
+    """How sure a learner is of one change, where it asks that.
+
+    Attributes:
+        where: In what it had to be better, in short words: "the model", say.
+        advantage: What the change brings over usual practice there, in units of returns.
+        se: The standard error of the advantage.
+        low: Lower end of its 95 % interval, for this change alone; None where there is none.
+        high: Upper end of the same interval.
+        episodes: Number of trajectories that contain the suggestion in this situation.
+    """
+
+    where: str
+    advantage: float
+    se: float
+    low: float | None
+    high: float | None
+    episodes: int
 
 
 @dataclass(frozen=True)
@@ -69,6 +90,8 @@ class Change:
         met: Number of episodes (groups) of the log that meet such a step.
         purity: Share of the log's steps in the situation at which the change is made.
         check: What the log says about the change.
+        sure: How sure the learner is of it; None for learners that do not ask. Where there is one,
+            the learner decided by it, and the differences of returns are another look.
     """
 
     key: str
@@ -94,6 +117,7 @@ class Change:
     met: int
     purity: float
     check: Check
+    sure: Sure | None = None
 
     @property
     def below(self) -> bool:

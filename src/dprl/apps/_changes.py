@@ -28,8 +28,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.intervals import contrast_of
-from dprl.apps._change import Case, Change, Check
+from dprl._core.intervals import LEVEL, contrast_of
+from dprl.apps._change import Case, Change, Check, Sure
 from dprl.errors import LogError
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, seen
@@ -41,12 +41,20 @@ from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
+from dprl.policies.confident import ConfidentPolicy
 
 __all__ = ["Described", "describe_changes"]
 
 Ints: TypeAlias = NDArray[np.int64]
 CASES, AHEAD = 5, 3
 """Number of past cases shown on either side, and of the steps after each that are listed."""
+
+SHORT = {
+    "model": "the model",
+    "excursions": "returns to the same state",
+    "returns": "returns of first visits",
+}
+"""Evidence of a learner that asks how sure it is → what to call it in few words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +70,8 @@ class Described:
         seen: What the log has in common with the logs that the policy comes from, in words; '' if
             nothing. Where there is something, nothing here is a held-out check.
         notes: What a reader must know about the log.
-        changes: The changes, the highest lower end of the interval first, then the most steps.
+        changes: The changes, the highest lower end of the interval first (of the learner's own
+            where it asks how sure it is), then the most steps.
         steps: "deferred", "confirmed" and "changed" → share of the log's steps.
         not_done: Share of the log's steps at which the policy speaks and something else was done.
         silent: (reason, share of the log's steps) where the policy defers, largest share first.
@@ -91,6 +100,11 @@ class Described:
     def trained(self) -> bool:
         """Whether this log, or part of it, made the policy."""
         return bool(self.seen)
+
+    @property
+    def sure_in(self) -> str:
+        """In what changes had to be surely better, in few words; '' where nobody asked that."""
+        return _sure_in(self.policy)
 
     def __getitem__(self, key: str) -> Change:
         return next(c for c in self.changes if c.key == key)
@@ -166,7 +180,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     states, row = _states(policy, settled)
     here = policy.at(states)
     situations = policy.situations(settled)
-    changes = [_change(one, settled, G) for one in situations]
+    sure_in = _sure_in(policy)
+    changes = [_change(one, settled, G, sure_in) for one in situations]
     rows = [one.rows for one in situations]
     kinds, choice, silent = here.kind[row], here.choice[row], _silent(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
@@ -199,9 +214,15 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     )
 
 
+def _sure_in(policy: DeferringPolicy) -> str:
+    """In what the changes of a policy had to be surely better; '' where nobody asked that."""
+    return SHORT[policy.parameters["evidence"]] if isinstance(policy, ConfidentPolicy) else ""
+
+
 def _place(change: Change) -> tuple[float, int]:
     """Sort key of a change: the highest lower end first, then the most steps."""
-    return (np.inf if change.low is None else -change.low, -change.steps)
+    low = change.low if change.sure is None else change.sure.low
+    return (np.inf if low is None else -low, -change.steps)
 
 
 def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:
@@ -217,7 +238,7 @@ def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:
     return policy.space.of_log(log)
 
 
-def _change(one: Situation, log: Log, G: NDArray[np.float64]) -> Change:
+def _change(one: Situation, log: Log, G: NDArray[np.float64], sure_in: str) -> Change:
     """What is told of one situation."""
     row = next(iter(change_rows(one.here, np.array([one.s]), "")))
     name: list[Any] = ["state", one.state, row["usual"], row["suggested"]]
@@ -233,6 +254,7 @@ def _change(one: Situation, log: Log, G: NDArray[np.float64]) -> Change:
         met=len(_first(log, one.made)),
         purity=one.purity,
         check=_check(log, one.rows, row["suggested"], G),
+        sure=_sure(one.here, one.s, sure_in),
         **_facts(one.here, one.s, row),
     )
 
@@ -267,6 +289,16 @@ def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "high": _number(row["high"]),
         "planned": None if row["planned"] == row["value"] else row["planned"],
     }
+
+
+def _sure(here: Decisions, s: int, where: str) -> Sure | None:
+    """How sure the learner is of what is suggested in state `s`."""
+    if here.estimates is None:
+        return None
+    a = int(here.choice[s])
+    low, high = (_number(end[s, a]) for end in here.estimates.interval(here.n, LEVEL))
+    advantage, se = (float(x[s, a]) for x in (here.estimates.advantage, here.estimates.se))
+    return Sure(where, advantage, se, low, high, int(here.n[s, a]))
 
 
 def _number(value: float) -> float | None:

@@ -255,6 +255,7 @@ def _facts(
     policy, changes = described.policy, described.changes
     ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.advantage)
             if v is not None and math.isfinite(v)]  # fmt: skip
+    ends += [abs(c.sure.advantage) for c in changes if c.sure is not None]
     style = pages.style()
     return {
         "style": Markup(style),  # our own, and the hash below names it byte by byte
@@ -299,7 +300,7 @@ def _origin(
     """Where the policy, the log and the report come from: (name, value) pairs of text."""
     made = policy.provenance
     hidden = {
-        "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public",
+        "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
     }  # fmt: skip
     rows = [
         ("Policy", policy.digest()),

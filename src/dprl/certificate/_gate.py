@@ -83,7 +83,8 @@ def gate(
     """The part of a policy that this log proves to improve on usual practice.
 
     Args:
-        proposal: A learner of dprl, or a policy that one has fitted. For labelled states the gated
+        proposal: `dprl.DPRLDiscrete` or `dprl.DPRLContinuous`, or a policy that one of them has
+            fitted. (`dprl.Confident` states a bound of its own.) For labelled states the gated
             policy keeps some of its suggestions. For numeric features only its settings are used:
             the features are grouped into cells, and each cell is decided anew.
         log: The log to certify with; for a policy, usually the log it was fitted to. The part of
@@ -278,6 +279,14 @@ def _learner(proposal: Any) -> Learner:
         return proposal
     settings = dict(getattr(proposal, "parameters", {}))
     name = settings.pop("learner", None)
+    if name == "Confident" or type(proposal).__name__ == "Confident":
+        raise ParameterError(
+            "a gate proves what whole returns show; Confident chooses in a model, and its policy "
+            "states its own bound (policy.stated).",
+            f"a {type(proposal).__name__}",
+            "For a certificate fit DPRLDiscrete (--learner dprl) and gate that; judge this policy "
+            "with dprl.evaluate.",
+        )
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",

@@ -40,6 +40,13 @@ NOTE = (
     f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for having\n"
     "picked these rows. The highest lower end comes first."
 )
+LOOK = (
+    "The other columns are another look, at returns. rule_difference = value - value_usual: over "
+    "all that ever did\nit there; a rule of DPRL would look at this, here it decided nothing. "
+    "advantage: the same comparison at first\nvisits of the state only; with an approximate "
+    f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for\nhaving picked "
+    "these rows."
+)
 BELOW = (
     "planned may lie below value_usual: a plan values what comes next by all that followed it "
     "there, not only by\nthose that did this here. If these did better later than the others, the "
@@ -139,7 +146,7 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     short = here.V[rows] - here.planned[rows, chosen]
     below = bool((short > _rounding(here, rows)[:, 0]).any())
     if here.estimates is not None:
-        return f"{sure_note(here)}\n{NOTE.removesuffix(' The highest lower end comes first.')}"
+        return f"{sure_note(here)}\n{LOOK}"
     return f"{NOTE}\n{BELOW}" if below else NOTE
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dprl.logs.log import Facts
 from dprl.policies._decisions import Decisions, Estimates, Terms
 from dprl.policies._restrict import Approved
-from dprl.policies._tabled import in_a_line
+from dprl.policies._tabled import in_a_line, steps_of
 from dprl.policies.table import TablePolicy
 
 __all__ = ["ASSUMES", "SURE_IN", "ConfidentPolicy"]
@@ -163,6 +163,18 @@ class ConfidentPolicy(TablePolicy):
         limited = super().limited_to(approved, **noted)
         assert isinstance(limited, ConfidentPolicy)
         return replace(limited, gain=None)
+
+    def _repr_html_(self) -> str:
+        from dprl._core import html as pages
+
+        return pages.snippet(
+            "policy",
+            text=in_a_line(self.summary(), "state"),
+            steps=steps_of(self.summary()),
+            changes=self._changed(),
+            certificate=self.certificate,
+            sure=self,
+        )
 
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")

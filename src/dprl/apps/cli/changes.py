@@ -20,6 +20,7 @@ def changes(
         confirmations: List instead the states where it suggests the usual action.
     """
     from dprl.policies._load import deferring
+    from dprl.policies.confident import ConfidentPolicy
 
     fitted = deferring(policy)
     listed = fitted.confirmations if confirmations else fitted.changes
@@ -27,7 +28,8 @@ def changes(
     proved = fitted.certificate
     if json:
         facts = None if proved is None else proved.to_dict()
-        show({"rows": table.to_dicts(), "certificate": facts}, json)
+        more = {"stated": fitted.stated} if isinstance(fitted, ConfidentPolicy) else {}
+        show({"rows": table.to_dicts(), "certificate": facts, **more}, json)
         return 0
     show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)
     return 0

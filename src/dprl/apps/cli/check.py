@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
 from dprl.apps.cli._app import command
-from dprl.apps.cli.console import progress, show
-from dprl.apps.cli.options import Json, LogOptions
+from dprl.apps.cli.console import caution, progress, show, warned
+from dprl.apps.cli.options import SETTINGS, Json, LogOptions, Whole
+from dprl.errors import ParameterError
 
 __all__ = ["check"]
 
 
 @command
-def check(files: list[str], /, log: LogOptions, *, json: Json = False) -> int:
+def check(
+    files: list[str],
+    /,
+    log: LogOptions,
+    *,
+    markov: Annotated[
+        bool,
+        Parameter(
+            help="Also ask whether the state is enough: given state and action, do the steps "
+            "before still tell what comes next? Needs --gamma; states are labels.",
+            negative="",
+        ),
+    ] = False,
+    gamma: Annotated[
+        float | None, Parameter(help="With --markov: discount per step, in (0, 1].")
+    ] = None,
+    lags: Annotated[
+        Whole | None, Parameter(help="With --markov: how many steps back to look; by default 2.")
+    ] = None,
+    cut: Annotated[
+        Literal["drop", "bootstrap", "terminal"] | None,
+        Parameter(help="With --markov: how to treat cut episodes; by default as ended."),
+    ] = None,
+    json: Json = False,
+) -> int:
     """Say what is wrong, odd or worth knowing about a log. Changes nothing.
 
     Example: `dprl check 'logs/*.parquet' --episode stay --time hour --state s --action a
@@ -20,8 +49,44 @@ def check(files: list[str], /, log: LogOptions, *, json: Json = False) -> int:
         files: CSV or Parquet files, or patterns in quotes.
     """
     import dprl
+    from dprl._core.checks import check_gamma, check_whole
 
+    asked: dict[str, Any] = {"gamma": gamma, "lags": lags, "cut": cut}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if given and not markov:
+        first = next(iter(given))
+        raise ParameterError(
+            f"{', '.join(f'--{name}' for name in given)}: only for the check of the state.",
+            f"--{first} {given[first]}",
+            f"Say --markov too, or leave out what is for it (in {SETTINGS} too).",
+        )
+    if markov and gamma is None:
+        raise ParameterError(
+            "--markov needs --gamma: what comes next is weighed as a policy would weigh it.",
+            do="Say the discount that you learn with: --gamma 0.99",
+        )
+    if gamma is not None:
+        check_gamma(gamma)
+    if lags is not None:
+        check_whole("--lags", lags, 1)
+    past: Any = None
+    cautions: list[str] = []
     with progress() as tell:
         report = dprl.check(files, **log.options(), progress=tell)
-    show(report.to_dict() if json else str(report), json)
+        if markov and report.log is not None and report.ok:
+            tell("looking at the past (the first run compiles for some seconds)", 0.0)
+            with warned() as cautions:
+                past = dprl.markov_check(report.log, **given)
+    if json:
+        facts = report.to_dict()
+        if markov:
+            facts["markov"] = None if past is None else past.to_dict()
+            facts["warnings"] = cautions
+        show(facts, as_json=True)
+        return 0 if report.ok else 1
+    caution(cautions)
+    show(str(report), as_json=False)
+    if markov:
+        words = past or "The state was not checked: the log has errors. Mend them first."
+        show(f"\n{words}", as_json=False)
     return 0 if report.ok else 1

@@ -77,7 +77,13 @@ def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
     say(
         "4. The truth (this world is invented, so it is known exactly). Of 100 patients go home:\n"
         f"   today {100 * now:.1f} · with these {len(policy.changes())} changes {100 * new:.1f} · "
-        f"at the very best {100 * best:.1f}"
+        f"at the very best {100 * best:.1f}\n"
+    )
+    say(
+        "5. Which learner? This was dprl: it compares whole returns, so it can be used where the "
+        "state does not\n   tell all, and `dprl gate` can prove its suggestions. Where the state "
+        "tells enough, `dprl fit --learner\n   confident` also says how sure it is that its policy "
+        "is better than what is done today."
     )
     return {
         "log": str(file),

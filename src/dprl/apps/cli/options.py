@@ -19,7 +19,6 @@ __all__ = [
     "Cases",
     "Draws",
     "Json",
-    "LearnerOptions",
     "Level",
     "LogOptions",
     "OtherColumns",
@@ -144,59 +143,6 @@ def numbers(pairs: list[str], how: str) -> dict[str, float]:
         except ValueError:
             raise ParameterError(f"{how}; got {pair!r}.") from None
     return by_name
-
-
-@Parameter(name="*")
-@dataclass(kw_only=True)
-class LearnerOptions:
-    """How to learn."""
-
-    gamma: Annotated[float, Parameter(help="Discount per step, in (0, 1].")]
-    contrast: Annotated[bool, Parameter(help="Also require n-min episodes that did otherwise.")] = (
-        True
-    )
-    plan: Annotated[bool, Parameter(help="Plan over all decisions of an episode together.")] = True
-    visits: Annotated[
-        Literal["first", "all"], Parameter(help="Count episodes, or every visit (no certificate).")
-    ] = "first"
-    scale: Annotated[
-        Literal["std", "robust", "none"], Parameter(help="For features: what to divide them by.")
-    ] = "std"
-    weight: Annotated[
-        list[str] | None, Parameter(help="For features: NAME=WEIGHT, repeatable.", negative="")
-    ] = None
-    cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="How to treat cut episodes; by default as ended, with a warning."),
-    ] = None
-
-    def learner(self, n_min: float, radius: float | None) -> Any:
-        """The learner of labels, or of features where there is a radius."""
-        import dprl
-
-        shared: dict[str, Any] = {
-            "n_min": n_min, "gamma": self.gamma, "contrast": self.contrast, "plan": self.plan,
-            "visits": self.visits, "cut": self.cut,
-        }  # fmt: skip
-        if radius is not None:
-            weights = numbers(self.weight or [], "a weight is written NAME=WEIGHT")
-            metric = dprl.Metric(scale=self.scale, weights=weights)
-            return dprl.DPRLContinuous(radius=radius, metric=metric, **shared)
-        if self.weight or self.scale != "std":
-            raise ParameterError(
-                "--weight and --scale are for features.",
-                do="Name a --radius too, or leave them out.",
-            )
-        return dprl.DPRLDiscrete(**shared)
-
-    @staticmethod
-    def check(data: Any, radius: Any) -> None:
-        """Refuse features without a radius."""
-        if radius is None and data.features is not None:
-            raise ParameterError(
-                f"states are {len(data.feature_names)} features, and no radius is given.",
-                do="Say how far similar states may be, after scaling: --radius 1.5",
-            )
 
 
 def _tables() -> dict[str, dict[str, Any]]:

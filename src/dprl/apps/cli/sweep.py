@@ -10,16 +10,8 @@ from cyclopts import Parameter
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
-from dprl.apps.cli.options import (
-    Draws,
-    Json,
-    LearnerOptions,
-    Level,
-    LogOptions,
-    Seed,
-    Values,
-    Wholes,
-)
+from dprl.apps.cli.learning import LearnerOptions
+from dprl.apps.cli.options import Draws, Json, Level, LogOptions, Seed, Values, Wholes
 from dprl.errors import ParameterError
 
 __all__ = ["sweep"]
@@ -96,11 +88,19 @@ def sweep(
             )
     for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
         refuse_overwrite(path, *files, *(valid or ()))
-    learner = learning.learner(n_min[0] if n_min else 1, radius[0] if radius else None)
+    if delta is not None and learning.learner == "confident":
+        raise ParameterError(
+            "--delta certifies policies of the learner dprl; the learner confident has none.",
+            f"--delta {delta:g}",
+            "Leave --delta out, or say --learner dprl.",
+        )
+    learner = learning.make(
+        n_min[0] if n_min else 2, radius[0] if radius else None, seed=seed, own_seed=False
+    )
     columns: dict[str, Any] = log.options(radius is not None)
     with progress() as tell, warned() as cautions:
         data = dprl.read(files, **columns, progress=tell)
-        learning.check(data, radius)
+        learning.check_states(data, radius)
         if valid is None:
             train, held = data.split(share, seed=seed)
         else:

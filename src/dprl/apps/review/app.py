@@ -105,6 +105,7 @@ class _Site:
         self.digest, self.exported = described.policy.digest(), None
         ends = [abs(x) for c in described.changes for x in (c.advantage, c.low, c.high)
                 if x is not None and math.isfinite(x)]  # fmt: skip
+        ends += [abs(c.sure.advantage) for c in described.changes if c.sure is not None]
         self.extent = max(ends, default=1.0)
 
     exported: Exported | None

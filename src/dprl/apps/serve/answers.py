@@ -23,6 +23,7 @@ from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import reason
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._public import public_origin
+from dprl.policies.confident import ConfidentPolicy
 
 __all__ = ["Answers", "StateError"]
 
@@ -159,6 +160,8 @@ class Answers:
                 "vacuous": bool(certificate.vacuous),
             },
         }
+        if isinstance(policy, ConfidentPolicy):
+            facts |= {"gain": policy.gain, "stated": policy.stated}
         if self.features:
             ranges = policy.provenance["ranges"]
             facts["features"] = [

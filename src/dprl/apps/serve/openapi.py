@@ -6,6 +6,7 @@ from typing import Any
 
 from dprl._core.version import __version__
 from dprl.policies._protocol import DeferringPolicy
+from dprl.policies.confident import ConfidentPolicy
 
 __all__ = ["MOST", "description"]
 
@@ -27,6 +28,47 @@ def _answer(policy: DeferringPolicy) -> dict[str, Any]:
             "reason": {"type": "string"},
         }
     )
+
+
+def _row(policy: DeferringPolicy) -> dict[str, Any]:
+    """What is said about one action in one state."""
+    if not isinstance(policy, ConfidentPolicy):
+        return {"type": "object"}
+    where = policy.terms.sure
+    meant = {
+        "sure_advantage": f"what the action brings over usual practice here, in {where}",
+        "sure_se": "standard error of sure_advantage",
+        "sure_low": "lower end of its 95 % interval, of this row alone",
+    }
+    return {
+        "type": "object",
+        "properties": {
+            name: {"type": ["number", "null"], "description": words}
+            for name, words in meant.items()
+        },
+    }
+
+
+def _about(policy: DeferringPolicy) -> dict[str, Any]:
+    """What is said about the policy."""
+    if not isinstance(policy, ConfidentPolicy):
+        return {"type": "object"}
+    return {
+        "type": "object",
+        "properties": {
+            "gain": {
+                "type": ["object", "null"],
+                "description": "what the whole policy brings over usual practice: estimate, se, "
+                "and low, the bound at level 1 - risk (null: none); null where none is stated",
+            },
+            "stated": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "what its learner states: the gain, what it assumes, and whether "
+                "the state was enough",
+            },
+        },
+    }
 
 
 def _state(policy: DeferringPolicy) -> dict[str, Any]:
@@ -78,7 +120,11 @@ def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
         "state": True,
         "episodes": {"type": "integer"},
         "value": {"type": ["number", "null"]},
-        "actions": {"type": "array", "items": anything},
+        "actions": {
+            "type": "array",
+            "items": _row(policy),
+            "description": "one row for each action that was seen in the state",
+        },
         "similar": {
             "type": "array",
             "items": anything,
@@ -111,7 +157,7 @@ def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
                 explanation,
             ),
             "/policy": get(
-                "What the policy is and where it comes from", says("described", anything)
+                "What the policy is and where it comes from", says("described", _about(policy))
             ),
             "/healthz": get(
                 "Whether answers are given",

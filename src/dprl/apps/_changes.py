@@ -41,7 +41,6 @@ from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
-from dprl.policies.confident import ConfidentPolicy
 
 __all__ = ["Described", "describe_changes"]
 
@@ -216,7 +215,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
 
 def _sure_in(policy: DeferringPolicy) -> str:
     """In what the changes of a policy had to be surely better; '' where nobody asked that."""
-    return SHORT[policy.parameters["evidence"]] if isinstance(policy, ConfidentPolicy) else ""
+    return SHORT.get(str(policy.parameters.get("evidence")), "")
 
 
 def _place(change: Change) -> tuple[float, int]:

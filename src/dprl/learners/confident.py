@@ -74,8 +74,9 @@ class Confident:
 
     Attributes:
         gamma: Discount in (0, 1].
-        risk: The chance of a policy worse than usual practice that is taken, in (0, 0.5]. Default
-            0.01.
+        risk: A policy is issued only if the lower end of its own gain at level 1 - risk is above 0;
+            in (0, 0.5]. Default 0.01. Not a proved chance of harm: the choice among seven policies
+            is paid for by the bound that is printed, not by this.
         n_min: The number of trajectories an action needs before it may be suggested, at least 2.
             Default 3.
         evidence: "model" (the default), "excursions" or "returns"; see `dprl.learners.confident`.
@@ -188,7 +189,7 @@ class Confident:
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut).gathered()
-        gathered = _Gathered(self, log, settled)
+        gathered = _Gathered.of(self, log, settled)
         checked = self._checked(log, settled)
         for learner in learners:
             with single_thread():
@@ -317,15 +318,19 @@ class _Gathered:
     gamma: float
     seed: int
 
-    def __init__(self, learner: Confident, log: Log, settled: Log) -> None:
-        put = object.__setattr__
-        put(self, "settled", settled)
-        # A model needs no value where an episode was cut: it knows the step into the last state.
-        put(self, "log", _kept(log, settled) if learner.cut == "bootstrap" else settled)
-        put(self, "evidence", count(settled, learner.gamma)[0])
-        put(self, "offered", availability(log))
-        put(self, "gamma", learner.gamma)
-        put(self, "seed", learner.seed)
+    @classmethod
+    def of(cls, learner: Confident, log: Log, settled: Log) -> _Gathered:
+        """Gather what a learner needs of a log."""
+        return cls(
+            # Where an episode was cut, a model needs no value: it knows the step into the last
+            # state.
+            log=_as_read(log, settled) if learner.cut == "bootstrap" else settled,
+            settled=settled,
+            evidence=count(settled, learner.gamma)[0],
+            offered=availability(log),
+            gamma=learner.gamma,
+            seed=learner.seed,
+        )
 
     def eligible(self, learner: Confident, evidence: Evidence | None = None) -> Bools:
         """bool (S, A): pairs that enough trajectories stand behind, and that may be suggested."""
@@ -363,12 +368,12 @@ class _Gathered:
         return self.shop(part(self.log), evidence.pair.n, self.eligible(learner, evidence))
 
 
-def _kept(log: Log, settled: Log) -> Log:
+def _as_read(log: Log, settled: Log) -> Log:
     """The episodes of a log, as they were read, that were kept when it was settled; gathered."""
     if settled.n_episodes == log.n_episodes:
         return log.gathered()
-    kept = set(settled.episodes)
-    return log.take([e for e, label in enumerate(log.episodes) if label in kept]).gathered()
+    labels = set(settled.episodes)
+    return log.take([e for e, label in enumerate(log.episodes) if label in labels]).gathered()
 
 
 def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:

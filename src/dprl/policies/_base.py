@@ -59,6 +59,8 @@ class Parts:
 
     knows_practice: ClassVar[bool] = False
     """Whether it keeps what was usually done: it defers, explains and lists changes by that."""
+    gain: ClassVar[Mapping[str, Any] | None] = None
+    """What the whole policy brings over usual practice, where its learner states it."""
     may_change: ClassVar[bool] = False
     """Whether it may change usual practice somewhere, and knows it."""
 

@@ -217,10 +217,20 @@ class DeferringPolicy(Policy, Protocol):
     Attributes:
         KIND: What its file calls this kind of policy.
         changes_by: What one change is about.
+        terms: On which terms it decides.
+        stated: What its learner states about the whole policy, in sentences; empty for most.
+        gain: The gain over usual practice that it states, in numbers; None for most.
     """
 
     KIND: ClassVar[str]
     changes_by: ClassVar[Literal["state", "cell", "region"]]
+
+    @property
+    def terms(self) -> Terms: ...
+    @property
+    def stated(self) -> tuple[str, ...]: ...
+    @property
+    def gain(self) -> Mapping[str, Any] | None: ...
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """Where its suggestion is what is usually done already."""

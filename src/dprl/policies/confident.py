@@ -82,7 +82,7 @@ class ConfidentPolicy(TablePolicy):
 
     advantage: NDArray[np.float64] = field(kw_only=True)
     advantage_se: NDArray[np.float64] = field(kw_only=True)
-    gain: Mapping[str, Any] | None = field(kw_only=True)
+    gain: Mapping[str, Any] | None = field(kw_only=True)  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()

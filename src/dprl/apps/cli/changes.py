@@ -20,7 +20,6 @@ def changes(
         confirmations: List instead the states where it suggests the usual action.
     """
     from dprl.policies._load import deferring
-    from dprl.policies.confident import ConfidentPolicy
 
     fitted = deferring(policy)
     listed = fitted.confirmations if confirmations else fitted.changes
@@ -28,7 +27,7 @@ def changes(
     proved = fitted.certificate
     if json:
         facts = None if proved is None else proved.to_dict()
-        more = {"stated": fitted.stated} if isinstance(fitted, ConfidentPolicy) else {}
+        more = {"stated": fitted.stated} if fitted.stated else {}
         show({"rows": table.to_dicts(), "certificate": facts, **more}, json)
         return 0
     show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)

@@ -23,7 +23,6 @@ from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import reason
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._public import public_origin
-from dprl.policies.confident import ConfidentPolicy
 
 __all__ = ["Answers", "StateError"]
 
@@ -160,7 +159,7 @@ class Answers:
                 "vacuous": bool(certificate.vacuous),
             },
         }
-        if isinstance(policy, ConfidentPolicy):
+        if policy.stated:
             facts |= {"gain": policy.gain, "stated": policy.stated}
         if self.features:
             ranges = policy.provenance["ranges"]

@@ -6,7 +6,6 @@ from typing import Any
 
 from dprl._core.version import __version__
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies.confident import ConfidentPolicy
 
 __all__ = ["MOST", "description"]
 
@@ -32,7 +31,7 @@ def _answer(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _row(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about one action in one state."""
-    if not isinstance(policy, ConfidentPolicy):
+    if not policy.stated:
         return {"type": "object"}
     where = policy.terms.sure
     meant = {
@@ -51,7 +50,7 @@ def _row(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _about(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about the policy."""
-    if not isinstance(policy, ConfidentPolicy):
+    if not policy.stated:
         return {"type": "object"}
     return {
         "type": "object",

@@ -50,7 +50,7 @@ from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import outside, settle
 from dprl.logs.log import Log, check_log, deal
-from dprl.planning.advantages import over_usual, single_thread
+from dprl.planning.advantages import Noise, over_usual, single_thread
 from dprl.planning.markov import markov_check
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
 from dprl.planning.transitions import count_transitions
@@ -311,6 +311,7 @@ class _Gathered:
     offered: Bools | None
     gamma: float
     seed: int
+    noise: Noise | None  # the same for all models, drawn by the first that needs it
 
     def __init__(self, learner: Confident, log: Log, settled: Log) -> None:
         put = object.__setattr__
@@ -321,6 +322,7 @@ class _Gathered:
         put(self, "offered", availability(log))
         put(self, "gamma", learner.gamma)
         put(self, "seed", learner.seed)
+        put(self, "noise", None)
 
     def eligible(self, learner: Confident, evidence: Evidence | None = None) -> Bools:
         """bool (S, A): pairs that enough trajectories stand behind, and that may be suggested."""
@@ -333,7 +335,11 @@ class _Gathered:
     def shop(self, log: Log, groups: Ints, eligible: Bools) -> Workshop:
         """The model of a log."""
         table = count_transitions(log)
-        return Workshop(table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed)
+        shop = Workshop(
+            table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed, noise=self.noise
+        )
+        object.__setattr__(self, "noise", shop.noise)
+        return shop
 
     def halves(
         self, learner: Confident, progress: Callable[[str, float], None] | None

@@ -193,10 +193,10 @@ def test_nothing_varies():
 
 
 def test_a_model_that_never_ends_is_refused_without_discount():
-    """b circles in the model although every trajectory ends: it was cut."""
+    """Its values are 0, since rewards cancel, but their errors have no size."""
     log = dprl.from_arrays(
         episode=np.repeat(np.arange(6), 3), state=[0, 1, 0] * 6, action=[0, 1, 0] * 6,
-        reward=np.tile([1.0, -1.0, 0.0], 6), ended=[False] * 18,
+        reward=np.tile([1.0, -1.0, 0.0, -1.0, 1.0, 0.0], 3), ended=[False] * 18,
     )  # fmt: skip
     table = count_transitions(log)
     groups = table.n
@@ -217,3 +217,31 @@ def test_draws_are_rounded_up_to_whole_blocks():
     assert noise.pair.shape == (2, 6, blocks.WIDTH)
     assert noise.state.shape == (2, 3, blocks.WIDTH)
     assert 0 < noise.shrink < 1
+
+
+def test_cells_are_those_of_a_dictionary():
+    rng = np.random.default_rng(3)
+    log = dprl.Log(
+        starts=np.arange(0, 601, 6), state=rng.integers(5, size=600), action=rng.integers(3, size=600),
+        reward=rng.integers(4, size=600).astype(float), states=range(6), actions=range(3),
+        ended=np.where(np.arange(100) % 3, 1, 2),
+    )  # fmt: skip
+    cells = {}
+    for t in range(600):
+        last = t % 6 == 5
+        if not (last and log.ended[t // 6] == 2):
+            after = 6 if last else int(log.state[t + 1])
+            key = (int(log.state[t]), int(log.action[t]), after)
+            cells.setdefault(key, []).append(log.reward[t])
+    table, keys = count_transitions(log), sorted(cells)
+    assert table.next.tolist() == [key[2] for key in keys]
+    assert table.count.tolist() == [len(cells[key]) for key in keys]
+    np.testing.assert_allclose(table.mean, [np.mean(cells[key]) for key in keys])
+    np.testing.assert_allclose(
+        table.spread, [np.var(cells[key]) * len(cells[key]) for key in keys], atol=1e-12
+    )
+    assert table.lowest.tolist() == [min(cells[key]) for key in keys]
+    assert table.highest.tolist() == [max(cells[key]) for key in keys]
+    pairs = [key[0] * 3 + key[1] for key in keys]
+    assert table.first.tolist() == np.searchsorted(pairs, np.arange(19)).tolist()
+    assert table.n.sum() == table.count.sum()

@@ -169,7 +169,9 @@ class Drawn:
         in_parts(mix, each_block(len(u)))
         if not v.any():
             return cls(noise, u, np.zeros(len(v)), unit)
-        z = None if before is None else before.z * np.float32(before.unit / unit)
+        z = None
+        if before is not None and 1e-9 < before.unit / unit < 1e9:
+            z = before.z * np.float32(before.unit / unit)
         size = np.sqrt(v) / unit
         there = v > 0
         tolerance = 0.8 * COARSE * float(size.sum() / solve_above(A, size).sum())

@@ -53,11 +53,14 @@ def being_sure():
     for evidence in ("model", "excursions"):
         dprl.Confident(gamma=0.9, evidence=evidence, check=False, cut="terminal").fit(log)
     from dprl.evidence.tabular import count
-    from dprl.planning.advantages import over_usual
+    from dprl.planning.advantages import Noise, over_usual
     from dprl.planning.transitions import count_transitions
 
     n = count(log, 0.9)[0].pair.n
-    over_usual(Workshop(count_transitions(log), n, 0.9, n >= 2, dense=1).choose(0.4).policy)
+    noise = Noise.draw(*n.shape, draws=4)
+    shop = Workshop(count_transitions(log), n, 0.9, n >= 2, dense=1, noise=noise)
+    over_usual(shop.evaluate(shop.eligible.argmax(axis=1)))
+    shop.iterate(0.4)
 
 
 def cutting_features():

@@ -21,6 +21,7 @@ power.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -50,7 +51,7 @@ from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import outside, settle
 from dprl.logs.log import Log, check_log, deal
-from dprl.planning.advantages import over_usual, single_thread
+from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
 from dprl.planning.markov import markov_check
 from dprl.planning.policy_iteration import BETTER
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
@@ -332,6 +333,12 @@ class _Gathered:
             seed=learner.seed,
         )
 
+    @functools.cached_property
+    def noise(self) -> Noise | None:
+        """The draws that all models share, where there are too many states for an inverse."""
+        S, A = self.settled.n_states, self.settled.n_actions
+        return None if S <= DENSE else Noise.draw(S, A, self.seed)
+
     def eligible(self, learner: Confident, evidence: Evidence | None = None) -> Bools:
         """bool (S, A): pairs that enough trajectories stand behind, and that may be suggested."""
         evidence = self.evidence if evidence is None else evidence
@@ -343,7 +350,9 @@ class _Gathered:
     def shop(self, log: Log, groups: Ints, eligible: Bools) -> Workshop:
         """The model of a log."""
         table = count_transitions(log)
-        return Workshop(table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed)
+        return Workshop(
+            table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed, noise=self.noise
+        )
 
     def halves(
         self, learner: Confident, progress: Callable[[str, float], None] | None

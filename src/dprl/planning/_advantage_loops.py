@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from dprl._core.compiled import compiled
 
 __all__ = [
-    "drawn_errors", "drawn_usual_errors", "exact_errors", "own_part", "usual_errors", "variances",
+    "drawn_errors", "drawn_usual_errors", "exact_errors", "mixed_noise", "own_part", "usual_errors",
+    "variances",
 ]  # fmt: skip
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
+Singles: TypeAlias = NDArray[np.float32]
 
 
 @compiled
@@ -61,7 +63,7 @@ def own_part(e: float, v: float, pi: float) -> float:  # pragma: no cover - comp
     """The least that the terms of the own state can add to Var Δ."""
     if pi == 0 or v <= 0:
         return e
-    return max(e * (v - pi * pi * e) / v, 0.0)
+    return max(e * ((v - pi * pi * e) / v), 0.0)
 
 
 @compiled
@@ -101,33 +103,73 @@ def exact_errors(
 
 
 @compiled
+def mixed_noise(
+    pi: Floats, e: Floats, of_b: Floats, noise: Singles, own: Singles, unit: float, u: Singles
+) -> None:  # pragma: no cover - compiled
+    """Fill u (S, K), draws of the errors of V's equation over `unit`; one block of columns."""
+    S, A = pi.shape
+    K = u.shape[1]
+    row = np.empty(K)
+    for s in range(S):
+        size = np.sqrt(of_b[s]) / unit
+        for k in range(K):
+            row[k] = size * own[s, k]
+        for a in range(A):
+            size = pi[s, a] * (np.sqrt(e[s, a]) / unit)
+            if size > 0:
+                for k in range(K):
+                    row[k] += size * noise[s * A + a, k]
+        for k in range(K):
+            u[s, k] = np.float32(row[k])
+
+
+@compiled
 def drawn_errors(
-    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints,
-    noise: NDArray[np.float32], z: Floats, gamma: float, delta: Floats, e: Floats, kappa: Floats,
-    skip: bool, shrink: float, se: Floats,
+    begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, pi: Floats,
+    noise: Singles, z: Singles, missing: Floats, unit: float, gamma: float, delta: Floats,
+    e: Floats, v: Floats, kappa: Floats, skip: bool, shrink: float, se: Floats,
 ) -> int:  # pragma: no cover - compiled  # fmt: skip
-    """Fill se (S, A) as `exact_errors` does, from draws z (S, K) of the errors of V."""
+    """Fill se (S, A) as `exact_errors` does, from draws z (blocks, S, K) of the errors of V.
+
+    z is in multiples of `unit`, and so is missing (S,), how far a row of z may be wrong (rms).
+    """
     S, A = n.shape
-    K = z.shape[1]
+    blocks, K = len(z), z.shape[2]
     draw, solved = np.empty(K), 0
     for s in range(begin, end):
         for a in range(A):
-            if not kappa[s, a] < np.inf or (skip and delta[s, a] <= 0):
+            if not kappa[s, a] < np.inf:
                 continue
+            if skip:
+                least = own_part(e[s, a], v[s], pi[s, a])
+                if delta[s, a] <= 0 or delta[s, a] < kappa[s, a] * np.sqrt(least) * (1 - 1e-9):
+                    continue
             solved += 1
-            size = np.sqrt(e[s, a])
-            for k in range(K):
-                draw[k] = size * noise[s * A + a, k] - z[s, k]
-            for j in range(first[s * A + a], first[s * A + a + 1]):
-                u = following[j]
-                if u < S:
-                    share = gamma * count[j] / n[s, a]
-                    for k in range(K):
-                        draw[k] += share * z[u, k]
-            total = 0.0
-            for k in range(K):
-                total += draw[k] * draw[k]
-            se[s, a] = np.sqrt(total / K / shrink)
+            se[s, a] = 0.0
+    for block in range(blocks):
+        for s in range(begin, end):
+            for a in range(A):
+                if not (kappa[s, a] < np.inf and se[s, a] >= 0):
+                    continue
+                size = np.sqrt(e[s, a]) / unit
+                for k in range(K):
+                    draw[k] = size * noise[block, s * A + a, k] - z[block, s, k]
+                for j in range(first[s * A + a], first[s * A + a + 1]):
+                    if following[j] < S:
+                        share, row = gamma * count[j] / n[s, a], z[block, following[j]]
+                        for k in range(K):
+                            draw[k] += share * row[k]
+                for k in range(K):
+                    se[s, a] += draw[k] * draw[k]
+    for s in range(begin, end):
+        for a in range(A):
+            if kappa[s, a] < np.inf and se[s, a] >= 0:
+                more = missing[s]
+                for j in range(first[s * A + a], first[s * A + a + 1]):
+                    if following[j] < S:
+                        more += gamma * count[j] / n[s, a] * missing[following[j]]
+                size = (np.sqrt(se[s, a] / (blocks * K)) + more) * unit / np.sqrt(shrink)
+                se[s, a] = max(size, np.sqrt(own_part(e[s, a], v[s], pi[s, a])))
     return solved
 
 
@@ -174,33 +216,49 @@ def usual_errors(
 @compiled
 def drawn_usual_errors(
     begin: int, end: int, first: Ints, following: Ints, count: Ints, n: Ints, b: Floats,
-    choice: Ints, noise: NDArray[np.float32], own: NDArray[np.float32], z: Floats, gamma: float,
-    e: Floats, of_b: Floats, shrink: float, se: Floats,
+    choice: Ints, noise: Singles, own: Singles, z: Singles, missing: Floats, unit: float,
+    gamma: float, e: Floats, of_b: Floats, shrink: float, se: Floats,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
-    """Fill se (S, A) as `usual_errors` does, from draws z (S, K) of the errors of V."""
+    """Fill se (S, A) as `usual_errors` does, from draws z (blocks, S, K) of the errors of V.
+
+    z and missing as in `drawn_errors`.
+    """
     S, A = n.shape
-    K = z.shape[1]
-    draw, usual = np.empty((A, K)), np.empty(K)
+    blocks, K = len(z), z.shape[2]
+    draw, usual, more = np.empty((A, K)), np.empty(K), np.empty(A)
     for s in range(begin, end):
         if choice[s] < 0:
             continue
-        for k in range(K):
-            usual[k] = np.sqrt(of_b[s]) * own[s, k]
         for a in range(A):
-            size = np.sqrt(e[s, a])
+            if n[s, a] > 0:
+                se[s, a] = 0.0
+        for block in range(blocks):
+            size = np.sqrt(of_b[s]) / unit
             for k in range(K):
-                draw[a, k] = size * noise[s * A + a, k]
+                usual[k] = size * own[block, s, k]
+            for a in range(A):
+                size = np.sqrt(e[s, a]) / unit
+                for k in range(K):
+                    draw[a, k] = size * noise[block, s * A + a, k]
+                for j in range(first[s * A + a], first[s * A + a + 1]):
+                    if following[j] < S:
+                        share, row = gamma * count[j] / n[s, a], z[block, following[j]]
+                        for k in range(K):
+                            draw[a, k] += share * row[k]
+                for k in range(K):
+                    usual[k] += b[s, a] * draw[a, k]
+            for a in range(A):
+                if n[s, a] > 0:
+                    for k in range(K):
+                        se[s, a] += (draw[a, k] - usual[k]) ** 2
+        together = 0.0
+        for a in range(A):
+            more[a] = 0.0
             for j in range(first[s * A + a], first[s * A + a + 1]):
                 if following[j] < S:
-                    share = gamma * count[j] / n[s, a]
-                    for k in range(K):
-                        draw[a, k] += share * z[following[j], k]
-            for k in range(K):
-                usual[k] += b[s, a] * draw[a, k]
+                    more[a] += gamma * count[j] / n[s, a] * missing[following[j]]
+            together += b[s, a] * more[a]
         for a in range(A):
-            if n[s, a] == 0:
-                continue
-            total = 0.0
-            for k in range(K):
-                total += (draw[a, k] - usual[k]) ** 2
-            se[s, a] = np.sqrt(total / K / shrink)
+            if n[s, a] > 0:
+                size = np.sqrt(se[s, a] / (blocks * K)) + more[a] + together
+                se[s, a] = size * unit / np.sqrt(shrink)

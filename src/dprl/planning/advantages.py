@@ -31,6 +31,17 @@ e A / v(s). So a pair with Δ <= κ √(e A / v(s)) cannot have Δ - κ se > 0, 
 ε ~ N(0, e), give with one solution z = M u a draw ε(s,a) + γ P(s,a)·z - z(s) of *every* error; the
 mean of their squares is Var Δ times χ²_K / K. It is divided by the 1e-6 quantile of that, so except
 with that probability the standard error is only ever overstated.
+
+z need not be exact (`dprl._core.blocks`, single precision). With x in its place, what is left of
+the equations, ρ(s) = rms over draws of (u + γ P_π x - x)(s), bounds the error of each row, because
+M >= 0: rms (x - z)(s) <= d(s), d = M ρ. A draw of Δ's error is then wrong by γ P(s,a)·(x - z) -
+(x - z)(s), and by the triangle inequality
+
+    rms of the true draws  <=  rms of those made with x  +  d(s) + γ P(s,a)·d
+
+The right side is what is used (with a d that is a little larger still), and never less than the
+least of the own state above. So a coarse z can only make the standard error larger; z is refined
+until d is about `COARSE` of √v(s) on average, where it no longer matters.
 """
 
 from __future__ import annotations
@@ -46,13 +57,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.blocks import WIDTH, each_block, solve_blocks
 from dprl._core.compiled import in_parts
-from dprl._core.linear import leaks, solve, solve_many
+from dprl._core.linear import leaks, solve, solve_above, solve_many
 from dprl.errors import PlanError
 from dprl.planning._advantage_loops import (
     drawn_errors,
     drawn_usual_errors,
     exact_errors,
+    mixed_noise,
     usual_errors,
     variances,
 )
@@ -63,11 +76,16 @@ __all__ = ["DENSE", "Advantages", "Noise", "moves", "over_usual", "policy_matrix
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Singles: TypeAlias = NDArray[np.float32]
 
 DENSE = 3_000
 """The most states for which the inverse (S, S) is computed; 72 MB."""
 DRAWS, DOUBT = 128, 1e-6
 """Draws of the errors beyond that, and the chance that a standard error is understated."""
+COARSE = 0.02
+"""How far the draws may be wrong, on average over states, relative to √v; it is added to them."""
+FINEST = 1e-6
+"""The smallest residual that is tried for that in single precision."""
 FEW = 8
 """An inverse is updated, not computed anew, where at most 1 / FEW of its rows differ."""
 OWN, POOLED = 2.0, 20.0
@@ -92,27 +110,100 @@ def single_thread() -> Iterator[None]:
 class Noise:
     """Standard normal draws for the errors of many states, the same in every round.
 
+    K draws lie in blocks of `WIDTH` columns (K itself where that is smaller).
+
     Attributes:
-        pair: float32 (S·A, K), one row for each pair.
-        state: float32 (S, K), one row for each state's estimate of the behaviour.
+        pair: float32 (blocks, S·A, WIDTH), one row for each pair.
+        state: float32 (blocks, S, WIDTH), one row for each state's estimate of the behaviour.
         shrink: What a mean of K squares is divided by, to be too small with probability `DOUBT`.
     """
 
-    pair: NDArray[np.float32]
-    state: NDArray[np.float32]
+    pair: Singles
+    state: Singles
     shrink: float
 
     @classmethod
     def draw(cls, S: int, A: int, seed: int = 0, draws: int = DRAWS) -> Noise:
-        """Draws for S states and A actions."""
+        """Draws for S states and A actions; their number is rounded up to whole blocks."""
         from scipy.stats import chi2
 
         rng = np.random.default_rng([seed, S, A])
+        width = min(WIDTH, draws)
+        blocks = -(-draws // width)
         return cls(
-            pair=rng.standard_normal((S * A, draws), np.float32),
-            state=rng.standard_normal((S, draws), np.float32),
-            shrink=float(chi2.ppf(DOUBT, draws) / draws),
+            pair=rng.standard_normal((blocks, S * A, width), np.float32),
+            state=rng.standard_normal((blocks, S, width), np.float32),
+            shrink=float(chi2.ppf(DOUBT, blocks * width) / (blocks * width)),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Draws of the errors of V.
+
+    Attributes:
+        noise: The standard normal draws behind them.
+        z: float32 (blocks, S, WIDTH), the draws in multiples of `unit`.
+        missing: float64 (S,), how far a row of z may be wrong (rms over draws, same multiples).
+        unit: A power of two.
+    """
+
+    noise: Noise
+    z: Singles
+    missing: Floats
+    unit: float
+
+    @classmethod
+    def of(
+        cls, noise: Noise, A: sparse.csr_array, pi: Floats, e: Floats, of_b: Floats, v: Floats,
+        before: Drawn | None,
+    ) -> Drawn:  # fmt: skip
+        """The draws of a policy; `before` are those of one that differs little."""
+        unit = float(2.0 ** np.frexp(np.sqrt(v.max(initial=0.0)))[1])
+        u = np.empty_like(noise.state)
+
+        def mix(begin: int, end: int) -> None:
+            for block in range(begin, end):
+                mixed_noise(pi, e, of_b, noise.pair[block], noise.state[block], unit, u[block])
+
+        in_parts(mix, each_block(len(u)))
+        if not v.any():
+            return cls(noise, u, np.zeros(len(v)), unit)
+        z = None
+        if before is not None and 1e-9 < before.unit / unit < 1e9:
+            z = before.z * np.float32(before.unit / unit)
+        size = np.sqrt(v) / unit
+        there = v > 0
+        tolerance = 0.8 * COARSE * float(size.sum() / solve_above(A, size).sum())
+        while tolerance > FINEST:
+            z, left = solve_blocks(A, u, z, tolerance)
+            missing = solve_above(A, left)
+            share = float(np.minimum(missing[there] / size[there], 1.0).mean())
+            if share <= COARSE:
+                return cls(noise, z, missing, unit)
+            tolerance *= 0.6 * COARSE / share
+        return cls._finely(noise, A, u, z, unit)
+
+    @classmethod
+    def _finely(
+        cls, noise: Noise, A: sparse.csr_array, u: Singles, z: Singles | None, unit: float
+    ) -> Drawn:
+        """The draws in double precision, kept in single precision."""
+        blocks, S, width = u.shape
+
+        def columns(X: Singles) -> Floats:
+            return X.transpose(1, 0, 2).reshape(S, blocks * width).astype(np.float64)
+
+        B = columns(u)
+        X = solve_many(A, B, None if z is None else columns(z))
+
+        def rms(Y: Floats) -> Floats:
+            return np.asarray(np.sqrt((Y**2).mean(axis=1)))
+
+        size = rms(X)
+        left = rms(B + A @ X - X) + 1e-7 * rms(B) + 1e-13 * (size + A @ size) + 1e-40
+        z = X.reshape(S, blocks, width).transpose(1, 0, 2).astype(np.float32)
+        return cls(noise, np.ascontiguousarray(z), solve_above(A, left) + 1e-7 * size, unit)
 
 
 def policy_matrix(b: Floats, choice: NDArray[Any]) -> Floats:
@@ -155,8 +246,7 @@ class Advantages:
         prior: float64 (S,), σ0².
         A: CSR (S, S), γ P_π.
         M: float64 (S, S), (I - γ P_π)^-1; None where there are more than `DENSE` states.
-        z: float64 (S, K), draws of the errors of V; None otherwise.
-        noise: The draws behind z; None otherwise.
+        drawn: Draws of the errors of V; None otherwise.
     """
 
     table: Transitions
@@ -170,8 +260,7 @@ class Advantages:
     prior: Floats
     A: sparse.csr_array
     M: Floats | None
-    z: Floats | None
-    noise: Noise | None
+    drawn: Drawn | None
 
     @classmethod
     def of(
@@ -201,8 +290,8 @@ class Advantages:
         A = moves(P, pi, gamma)
         Rpi = (pi * R.reshape(pi.shape)).sum(axis=1)
         M = None
+        check_ending(A)
         if noise is None:
-            check_ending(A)
             M = _inverse(A, before)
             V = M @ Rpi
             V = V + M @ (Rpi + A @ V - V)
@@ -218,12 +307,11 @@ class Advantages:
         of_b = (b * (Q - usual) ** 2).sum(axis=1) / np.maximum(table.visits, 1)
         of_b[choice >= 0] = 0.0
         v = (pi**2 * e).sum(axis=1) + of_b
-        z = None
+        drawn = None
         if noise is not None:
-            u = np.sqrt(of_b)[:, None] * noise.state
-            u = u + _rows(pi * np.sqrt(e)) @ noise.pair
-            z = solve_many(A, u, None if before is None else before.z)
-        return cls(table, gamma, choice, pi, V, Q, e, v, prior, A, M, z, noise)
+            like = None if before is None else before.drawn
+            drawn = Drawn.of(noise, A, pi, e, of_b, v, like)
+        return cls(table, gamma, choice, pi, V, Q, e, v, prior, A, M, drawn)
 
     @property
     def delta(self) -> Floats:
@@ -253,15 +341,15 @@ class Advantages:
                 self.e, self.v, kappa, skip, se,
             )  # fmt: skip
 
-        def drawn(begin: int, end: int) -> int:
-            assert self.noise is not None
-            assert self.z is not None
+        def sketched(begin: int, end: int) -> int:
+            d = self.drawn
+            assert d is not None
             return drawn_errors(
-                begin, end, t.first, t.next, t.count, t.n, self.noise.pair, self.z, self.gamma,
-                delta, self.e, kappa, skip, self.noise.shrink, se,
+                begin, end, t.first, t.next, t.count, t.n, self.pi, d.noise.pair, d.z, d.missing,
+                d.unit, self.gamma, delta, self.e, self.v, kappa, skip, d.noise.shrink, se,
             )  # fmt: skip
 
-        return se, sum(in_parts(drawn if self.M is None else exact, ranges))
+        return se, sum(in_parts(sketched if self.M is None else exact, ranges))
 
 
 def over_usual(here: Advantages) -> tuple[Floats, Floats]:
@@ -291,11 +379,11 @@ def over_usual(here: Advantages) -> tuple[Floats, Floats]:
             of_b, se,
         )  # fmt: skip
     else:
-        assert here.noise is not None
-        assert here.z is not None
+        d = here.drawn
+        assert d is not None
         drawn_usual_errors(
-            0, S, t.first, t.next, t.count, t.n, b, here.choice, here.noise.pair, here.noise.state,
-            here.z, here.gamma, here.e, of_b, here.noise.shrink, se,
+            0, S, t.first, t.next, t.count, t.n, b, here.choice, d.noise.pair, d.noise.state, d.z,
+            d.missing, d.unit, here.gamma, here.e, of_b, d.noise.shrink, se,
         )  # fmt: skip
     return np.where(seen, here.Q - usual, np.nan), np.where(seen, se, np.nan)
 

@@ -93,6 +93,7 @@ class Workshop:
         seed: Seed of the draws that stand for the inverse where there are many states.
         skip: Whether pairs that cannot pass are left out; the answer is the same.
         dense: The most states for which the inverse is computed.
+        noise: The draws; models of the same states may share them. Default None: drawn if needed.
     """
 
     def __init__(
@@ -105,17 +106,18 @@ class Workshop:
         seed: int = 0,
         skip: bool = True,
         dense: int = DENSE,
+        noise: Noise | None = None,
     ) -> None:
         self.table, self.groups, self.gamma, self.eligible = table, groups, gamma, eligible
         self.skip = skip
         S, A = table.n.shape
         self._P, self._R = table.P(), table.R()
-        self._noise = None if dense >= S else Noise.draw(S, A, seed)
+        self.noise = None if dense >= S else noise or Noise.draw(S, A, seed)
         self.usual = self.evaluate(np.full(S, -1, np.int64))
 
     def evaluate(self, choice: Ints, before: Advantages | None = None) -> Advantages:
         """The policy of a choice (S,), evaluated; `before` is one that differs little."""
-        return Advantages.of(self.table, self._P, self._R, self.gamma, choice, self._noise, before)
+        return Advantages.of(self.table, self._P, self._R, self.gamma, choice, self.noise, before)
 
     def kappa(self, doubt: float) -> Floats:
         """float64 (S, A): how many standard errors a pair must be above 0; infinite if barred."""
@@ -176,7 +178,7 @@ class Workshop:
     def value(self, choice: Ints) -> float:
         """ρ of a choice in this model; circling for ever is worth what it earns before."""
         A, R = self._chain(choice, 1 - 1e-9)
-        dense = self._noise is None
+        dense = self.noise is None
         V = np.linalg.solve(np.eye(len(R)) - A.toarray(), R) if dense else solve(A, R)
         return float(self.table.start @ V) / float(self.table.start.sum())
 

@@ -22,17 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dprl._core.compiled import compiled
+from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, add_float, lowest_bit, top_of
 from dprl._core.exact_moments import moments
 from dprl.errors import LogError
 from dprl.evidence._evidence import check_summands
+from dprl.evidence.tabular import LARGEST_TABLE
 from dprl.logs.log import CUT, Log
 
 __all__ = ["Transitions", "count_transitions"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
+Ints32: TypeAlias = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,40 +109,68 @@ class Transitions:
 
 
 @compiled
-def _add_rewards(
-    cell: Ints,
-    bits: Ints,
-    reward: Floats,
-    top: NDArray[np.int16],
-    bottom: NDArray[np.int16],
-    words: Ints,
-    span: Floats,
+def _by_number(
+    rows: Ints32, number: Ints32, offset: Ints, placed: Ints32
 ) -> None:  # pragma: no cover - compiled
-    """Add the reward of each row to the accumulator of its cell; a row with cell -1 counts nowhere.
+    """Fill placed (M,): rows in the order of number, those of one number as they were.
 
+    offset (numbers,): where the rows of each number begin; changed.
+    """
+    for i in range(len(rows)):
+        k = number[rows[i]]
+        placed[offset[k]] = rows[i]
+        offset[k] += 1
+
+
+@compiled
+def _cells(order: Ints32, pair: Ints32, following: Ints32, begin: Ints) -> int:  # pragma: no cover
+    """Fill begin, where each cell begins in rows ordered by (pair, following); their number."""
+    C = 0
+    for i in range(len(order)):
+        t, before = order[i], order[i - 1] if i else order[i]
+        if i == 0 or pair[t] != pair[before] or following[t] != following[before]:
+            begin[C] = i
+            C += 1
+    begin[C] = len(order)
+    return C
+
+
+@compiled
+def _add_rewards(
+    first: int, last: int, order: Ints32, begin: Ints, bits: Ints, reward: Floats,
+    top: NDArray[np.int16], bottom: NDArray[np.int16], words: Ints, span: Floats,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Add the rewards of the rows of cells first:last to their accumulators.
+
+    order (M,): rows by cell, those of cell c at begin[c]:begin[c + 1].
     top, bottom (C,): the highest and the lowest bit of the rewards of a cell, found here.
     words (C, 1 + SUMS + SQUARES), span (C, 2): exact sums, smallest and largest reward.
     """
-    for t in range(len(cell)):
-        c = cell[t]
-        if c < 0:
-            continue
-        highest = top_of(bits[t])
-        if highest != NOTHING:
-            top[c] = max(top[c], highest)
-            bottom[c] = min(bottom[c], lowest_bit(bits[t]))
-        if not span[c, 0] <= reward[t]:
-            span[c, 0] = reward[t]
-        if not span[c, 1] >= reward[t]:
-            span[c, 1] = reward[t]
-    for t in range(len(cell)):
-        c = cell[t]
-        if c >= 0:
+    for c in range(first, last):
+        for i in range(begin[c], begin[c + 1]):
+            t = order[i]
+            highest = top_of(bits[t])
+            if highest != NOTHING:
+                top[c] = max(top[c], highest)
+                bottom[c] = min(bottom[c], lowest_bit(bits[t]))
+            if not span[c, 0] <= reward[t]:
+                span[c, 0] = reward[t]
+            if not span[c, 1] >= reward[t]:
+                span[c, 1] = reward[t]
+        for i in range(begin[c], begin[c + 1]):
             words[c, COUNT] += 1
-            add_float(words, c, top[c], SUMS, SQUARES, bits[t])
+            add_float(words, c, top[c], SUMS, SQUARES, bits[order[i]])
 
 
-def _known_outcomes(state: Ints, following: Ints, unknown: Ints, S: int) -> NDArray[np.bool_]:
+def _ordered(rows: Ints32, number: Ints32, numbers: int) -> Ints32:
+    """Rows in the order of their number, from 0 to numbers - 1; a stable counting sort."""
+    n = np.bincount(number[rows], minlength=numbers)
+    placed = np.empty_like(rows)
+    _by_number(rows, number, np.cumsum(n) - n, placed)
+    return placed
+
+
+def _known_outcomes(state: Ints32, following: Ints32, unknown: Ints, S: int) -> NDArray[np.bool_]:
     """bool (N,): rows of which it is known what followed.
 
     Not known: the `unknown` rows, and rows that lead to a state of which nothing is known.
@@ -179,27 +209,38 @@ def count_transitions(log: Log) -> Transitions:
         >>> count_transitions(dense_chain().sample(10, seed=0)).n.sum(axis=1).tolist()
         [10, 10, 10, 10, 10, 10, 10, 10]
     """
-    state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions
+    state, S, A = log.codes(), log.n_states, log.n_actions
     check_summands(log.n_steps)
+    if S * A > LARGEST_TABLE:
+        raise LogError(
+            f"{S:,} states x {A:,} actions are too many for one table.",
+            do="Merge states that are never told apart in practice.",
+        )
     last = log.starts[1:] - 1
-    following = np.empty(log.n_steps, np.int64)
+    following = np.empty(log.n_steps, np.int32)
     following[:-1] = state[1:]
     following[last] = S
-    key = (state * A + log.action) * np.int64(S + 1) + following
     known_outcome = _known_outcomes(state, following, last[log.ended == CUT], S)
     if not known_outcome.any():
         raise LogError(
             "no step of the log has a known outcome: every episode is a single step that was cut.",
             do="Read episodes to their end, or choose another treatment of cut episodes.",
         )
-    keys, inverse = np.unique(key[known_outcome], return_inverse=True)
-    cell = np.full(log.n_steps, -1, np.int64)
-    cell[known_outcome] = inverse
-    C = len(keys)
+    pair = state * np.int32(A) + log.action
+    order = np.flatnonzero(known_outcome).astype(np.int32)
+    order = _ordered(_ordered(order, following, S + 1), pair, S * A)
+    begin = np.empty(len(order) + 1, np.int64)
+    C = _cells(order, pair, following, begin)
+    begin = begin[: C + 1].copy()
     top, bottom = np.full(C, NOTHING, np.int16), np.full(C, 30_000, np.int16)
     words, span = np.zeros((C, 1 + SUMS + SQUARES), np.int64), np.full((C, 2), np.nan)
     reward = np.ascontiguousarray(log.reward, np.float64)
-    _add_rewards(cell, reward.view(np.int64), reward, top, bottom, words, span)
+    bits = reward.view(np.int64)
+
+    def add(first: int, last: int) -> None:
+        _add_rewards(first, last, order, begin, bits, reward, top, bottom, words, span)
+
+    in_parts(add, parts(begin))
     read, lost = np.empty((C, 2)), np.empty(C, bool)
     moments(words, top, bottom, SUMS, read, lost)
     if lost.any():
@@ -208,16 +249,17 @@ def count_transitions(log: Log) -> Transitions:
             do="Rewards that differ by 1e30 and more cannot be read as one scale: mend them.",
         )
     count = words[:, COUNT].copy()
-    pair = keys // (S + 1)
+    of_cell = order[begin[:-1]]
+    pair_of_cell = pair[of_cell].astype(np.int64)
     begins = state[log.starts[:-1]][np.diff(log.starts) > 0]
     return Transitions(
-        first=np.searchsorted(pair, np.arange(S * A + 1)),
-        next=keys % (S + 1),
+        first=np.searchsorted(pair_of_cell, np.arange(S * A + 1)),
+        next=following[of_cell].astype(np.int64),
         count=count,
         mean=read[:, 0].copy(),
         spread=np.nan_to_num(read[:, 1]) ** 2 * (count - 1),
         lowest=span[:, 0].copy(),
         highest=span[:, 1].copy(),
-        n=np.bincount(pair, weights=count, minlength=S * A).astype(np.int64).reshape(S, A),
+        n=np.bincount(pair[order], minlength=S * A).reshape(S, A),
         start=np.bincount(begins, minlength=S),
     )

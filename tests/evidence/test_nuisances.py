@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import lru_cache
 
@@ -328,12 +329,21 @@ def test_models_of_users_are_seeded_and_left_alone():
     assert not hasattr(forest, "classes_")
 
 
-def test_warnings_are_as_they_were():
-    import warnings
+def test_warnings_stay_as_they_were_whatever_threads_do_to_them():
+    def lose_filters():  # as scikit-learn does to other threads now and then
+        warnings.resetwarnings()
+        warnings.warn("never mind", stacklevel=1)
 
-    before = list(warnings.filters)
-    in_threads([lambda: warnings.warn("never mind", stacklevel=1)] * 8, threads=4)
-    assert warnings.filters == before
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        before, show = list(warnings.filters), warnings.showwarning
+        for threads in (1, 3):
+            in_threads([lose_filters] * 8, threads)
+            assert warnings.filters == before
+            assert warnings.showwarning is show
+        assert not heard
+        warnings.warn("mind this", stacklevel=1)
+        assert len(heard) == 1
 
 
 def test_arrays_cannot_be_changed():

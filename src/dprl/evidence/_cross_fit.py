@@ -91,15 +91,22 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    """What is done with a warning while models are fitted."""
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Libraries on one thread, and warnings as they were afterwards.
+    """Libraries on one thread, no warnings, and filters of warnings as they were afterwards.
 
-    scikit-learn sets and resets the process's warning filters on every thread it is called from;
-    whatever they are left at, they come back here.
+    scikit-learn copies, empties and restores the process's filters in every thread it is called
+    from, so now and then one thread empties those of another. Here they may all be lost: the only
+    filter is a copy that ignores everything, and without it nothing is shown either.
     """
     with warnings.catch_warnings(), _controller().limit(limits=1):
+        warnings.resetwarnings()
         warnings.simplefilter("ignore")
+        warnings.showwarning = _nothing
         yield
 
 

@@ -140,8 +140,18 @@ def looking_back():
     dprl.markov_check(dprl.envs.delayed().sample(8, seed=0), 1.0, lags=1, permutations=99)
 
 
+def giving_credit():
+    from dprl.evidence.credit import credit
+
+    log = labelled(2).take([1, 2, 4])
+    V = np.random.default_rng(0).normal(size=log.n_steps)
+    for lam in (0.0, 0.9):
+        credit(log, 0.9, lam, V)
+
+
 JOBS = [
-    learning, being_sure, cutting_features, merging, looking_around, many_points, judging, certifying, rivals, looking_back,
+    learning, being_sure, cutting_features, merging, looking_around, many_points, judging,
+    certifying, rivals, looking_back, giving_credit,
 ]  # fmt: skip
 
 

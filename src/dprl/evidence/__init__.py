@@ -3,7 +3,9 @@
 A `Log` comes in; `Evidence` goes out: counts by trajectory, means and standard deviations of
 returns for each state and each pair of state and action. Labelled states are counted in one pass
 (`tabular`); for features, what lies within a radius is counted (`neighbors`). `decision_points`
-says which pairs may be chosen (the paper's Eq. 1 = 6).
+says which pairs may be chosen (the paper's Eq. 1 = 6). For comparisons over regions of features,
+`nuisances` fits what usual practice does and brings, each group from the others, and `credit` says
+how much better than that things went from a step on.
 """
 
 from __future__ import annotations

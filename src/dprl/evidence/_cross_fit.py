@@ -1,0 +1,134 @@
+"""Which groups a model is fitted on, and which rows it answers for: never its own groups.
+
+Groups are split in two halves: A proposes, B certifies. Each half is dealt into K folds of whole
+groups. Rows of fold k get models fitted on
+
+    in half A:   the other folds of A                 (B is not looked at while A proposes)
+    in half B:   all of A and the other folds of B
+
+A model that is fitted on at most so many rows gets a random part of these groups, in whole groups.
+
+Fits run on several threads of ours, each fit on one thread: then sums are added up in one order,
+and the answer does not depend on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Fit", "in_threads", "plan_fits"]
+
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One round of fitting.
+
+    Attributes:
+        proposes: True where the held-out rows belong to half A.
+        held: int64, the rows that models answer for.
+        order: int64, the groups to train on, in random order; none has rows in `held`.
+        group: int64 (N,), the group of each row of the log.
+        seed: Seed of the models.
+    """
+
+    proposes: bool
+    held: Ints
+    order: Ints
+    group: Ints
+    seed: int
+
+    def train(self, most: float = np.inf) -> Ints:
+        """int64, the rows to train on: as many groups as fit into `most` rows, at least one."""
+        sizes = np.bincount(self.group, minlength=int(self.order.max()) + 1)[self.order]
+        fitting = np.cumsum(sizes) <= most
+        fitting[0] = True
+        return np.flatnonzero(np.isin(self.group, self.order[fitting]))
+
+
+def plan_fits(group: Ints, half: Bools, folds: int, seed: int) -> list[Fit]:
+    """All rounds of fitting: every row is held out in exactly one of them.
+
+    Args:
+        group: int64 (N,), the group of each row.
+        half: bool (G,), true where a group proposes; both sides have at least `folds` groups.
+        folds: K, the number of folds of each half.
+        seed: Seed of the folds, of the order of the groups, and of the models.
+    """
+    random = np.random.default_rng(seed)
+    fold = np.empty(len(half), np.int64)
+    for side in (True, False):
+        mine = np.flatnonzero(half == side)
+        fold[random.permutation(mine)] = np.arange(len(mine)) % folds
+    fits = []
+    for side in (True, False):
+        for k in range(folds):
+            held = (half == side) & (fold == k)
+            others = half & ~held if side else ~held
+            order = random.permutation(np.flatnonzero(others))
+            model_seed = int(random.integers(1 << 31))
+            fits.append(Fit(side, np.flatnonzero(held[group]), order, group, model_seed))
+    return fits
+
+
+@functools.cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """What is done with a warning while models are fitted."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Libraries on one thread, no warnings, and filters of warnings as they were afterwards.
+
+    scikit-learn copies, empties and restores the process's filters in every thread it is called
+    from, so now and then one thread empties those of another. Here they may all be lost: the only
+    filter is a copy that ignores everything, and without it nothing is shown either.
+    """
+    with warnings.catch_warnings(), _controller().limit(limits=1):
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore")
+        warnings.showwarning = _nothing
+        yield
+
+
+def in_threads(tasks: Sequence[Callable[[], T]], threads: int | None = None) -> list[T]:
+    """The results of all tasks, in order; every library works on one thread in each of them.
+
+    Args:
+        tasks: What is to be done.
+        threads: How many at a time. Default None: as many as there are cores.
+    """
+    workers = min(threads or os.cpu_count() or 1, len(tasks))
+
+    def alone(task: Callable[[], T]) -> T:
+        # the number of OpenMP's threads belongs to the thread that sets it
+        with _controller().limit(limits=1, user_api="openmp"):
+            return task()
+
+    with _quiet():
+        if workers <= 1:
+            return [alone(task) for task in tasks]
+        pool = ThreadPoolExecutor(workers)
+        try:
+            return list(pool.map(alone, tasks))
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -1,0 +1,159 @@
+"""What `fit_nuisances` is given, checked: nothing is fitted before all of it is in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import LogError, ParameterError
+from dprl.evidence._nuisance_models import Floats, Model
+from dprl.evidence.credit import check_settled
+from dprl.logs.log import Log, check_log
+
+__all__ = [
+    "check_features", "check_half", "check_models", "check_propensity", "check_regressor", "inputs",
+    "menu_of",
+]  # fmt: skip
+
+
+def _place(log: Log, row: int) -> str:
+    """Where a row is, for messages."""
+    episode = int(np.searchsorted(log.starts, row, "right")) - 1
+    return f"episode {log.episodes[episode]!r}, step {row - int(log.starts[episode])}"
+
+
+def check_features(log: Log) -> None:
+    """Refuse a log without features, with cut episodes, or in which only one action was taken."""
+    check_log(log)
+    if log.features is None:
+        raise LogError(
+            f"this log's states are {log.n_states:,} labels, not numeric features.",
+            f"states {', '.join(map(repr, log.states[:4]))}",
+            "Models of features need numbers: pass state=['age', 'pressure', …] when reading.",
+        )
+    check_settled(log)
+    taken = np.unique(log.action)
+    if len(taken) < 2:
+        raise LogError(
+            f"only one action was ever taken, on all {log.n_steps:,} rows.",
+            f"action {log.actions[taken[0]]!r}",
+            "There is nothing to compare it with; read a log in which people decided differently.",
+        )
+    menu = menu_of(log)
+    if menu is not None and not menu[np.arange(log.n_steps), log.action].all():
+        row = int(np.argmin(menu[np.arange(log.n_steps), log.action]))
+        raise LogError(
+            "an action was taken that was not available.",
+            f"{_place(log, row)}, action {log.actions[log.action[row]]!r}",
+            "Mend the available column, or leave it out.",
+        )
+
+
+def check_half(log: Log, half: Any, folds: int) -> NDArray[np.bool_]:
+    """Which groups propose, bool (G,): both halves have at least `folds` groups."""
+    G = len(log.groups)
+    side = np.asarray(half)
+    if side.shape != (G,) or side.dtype != np.bool_:
+        raise ParameterError(
+            f"half must be {G:,} truth values, one per group; got an array of {side.shape} of "
+            f"{side.dtype}.",
+            do="True where a group proposes, false where it certifies, in the order of log.groups.",
+        )
+    sizes = int(side.sum()), int((~side).sum())
+    if min(sizes) < folds:
+        raise LogError(
+            f"{folds} folds of two halves need at least {2 * folds} groups, {folds} on each side; "
+            f"got {G:,}.",
+            f"{sizes[0]:,} propose, {sizes[1]:,} certify",
+            "Read more groups (or episodes), divide them more evenly, or lower folds (at least 2).",
+        )
+    return side
+
+
+def check_models(models: Sequence[tuple[str, Any]] | None, usual: list[Model]) -> list[Model]:
+    """The models of what people do: those given, or else the `usual` ones."""
+    if models is None:
+        return usual
+    wanted = "behavior_models must be pairs of a name and a classifier with fit and predict_proba"
+    do = "For example [('logistic', LogisticRegression())]; each name once."
+    try:
+        pairs = [(name, model) for name, model in models]
+    except (TypeError, ValueError):
+        raise ParameterError(f"{wanted}; got {models!r}.", do=do) from None
+    if not pairs:
+        raise ParameterError(f"{wanted}; got none.", do=do)
+    for i, (name, model) in enumerate(pairs):
+        if not isinstance(name, str) or not _can(model, "fit", "predict_proba"):
+            raise ParameterError(f"{wanted}; got {name!r}, {model!r}.", f"entry {i}", do)
+        if name in [other for other, _ in pairs[:i]]:
+            raise ParameterError(f"two of behavior_models have the name {name!r}.", do=do)
+    return [Model(name, model) for name, model in pairs]
+
+
+def check_regressor(model: Any, usual: Model) -> Model:
+    """The model of what follows: the one given, or else the `usual` one."""
+    if model is None:
+        return usual
+    if not _can(model, "fit", "predict"):
+        raise ParameterError(
+            f"value_model must be a regressor with fit and predict; got {model!r}.",
+            do="For example sklearn.ensemble.ExtraTreesRegressor(min_samples_leaf=10).",
+        )
+    return Model("value_model", model)
+
+
+def _can(model: Any, *methods: str) -> bool:
+    """Whether it is an object (not a class) that has these methods and can be copied."""
+    wanted = (*methods, "get_params", "set_params")
+    return not isinstance(model, type) and all(callable(getattr(model, m, None)) for m in wanted)
+
+
+def check_propensity(log: Log, propensity: Any) -> Floats:
+    """Known probabilities, a copy (N, A): rows add up to 1, above 0 where the action was taken."""
+    shape = (log.n_steps, log.n_actions)
+    try:
+        b = np.array(propensity, np.float64)
+    except (TypeError, ValueError):
+        b = np.empty(0)
+    if b.shape != shape:
+        raise ParameterError(
+            f"propensity must be probabilities of shape {shape}; got {np.shape(propensity)}.",
+            do="One row per row of the log, one column per action, in the order of log.actions.",
+        )
+    bad = ~((b >= 0).all(axis=1) & (np.abs(b.sum(axis=1) - 1) <= 1e-9))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ParameterError(
+            f"propensity is no distribution over actions on {int(bad.sum()):,} of "
+            f"{log.n_steps:,} rows: probabilities are at least 0 and add up to 1.",
+            f"{_place(log, row)}: {b[row].tolist()}, sum {b[row].sum():.9g}",
+            "Mend these rows; where only digits were lost, divide each row by its sum.",
+        )
+    never = b[np.arange(len(b)), log.action] <= 0
+    if never.any():
+        row = int(np.argmax(never))
+        raise ParameterError(
+            f"{int(never.sum()):,} of {log.n_steps:,} rows took an action whose propensity is 0.",
+            f"{_place(log, row)}, action {log.actions[log.action[row]]!r}",
+            "Known probabilities must allow what was done; or let them be estimated.",
+        )
+    return b
+
+
+def inputs(log: Log, step: bool) -> Floats:
+    """The features of the models (N, d), with the number of the step as the last one if wanted."""
+    features = np.asarray(log.features)
+    if not step:
+        return features
+    number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
+    return np.column_stack([features, number.astype(np.float64)])
+
+
+def menu_of(log: Log) -> NDArray[np.bool_] | None:
+    """The actions that were available at each row, bool (N, A); None where the log has no menus."""
+    if log.available is None or log.menus is None:
+        return None
+    return np.asarray(log.menus[log.available])

@@ -220,7 +220,7 @@ class DeferringPolicy(Policy, Protocol):
     """
 
     KIND: ClassVar[str]
-    changes_by: ClassVar[Literal["state", "cell", "region"]]
+    changes_by: ClassVar[Literal["state", "cell", "region", "rule"]]
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """Where its suggestion is what is usually done already."""

@@ -177,9 +177,35 @@ def test_an_explanation_says_what_is_on_record():
         "+0.31 over doing otherwise (95 % interval, all rules at once, +0.1 to +0.52",
     ):  # fmt: skip
         assert words in why.reason
-    assert why.actions["groups"] == [84, 34]
+    assert why.actions["share"] == [0.71, 0.29]
+    assert "groups" not in why.actions.columns  # they were not counted by action
+    counted = {**FACTS, "groups_by_action": [["bolus 1", 30], ["none", 88]]}
+    why = made([Rule(LOW, "bolus 1", counted)]).explain([60.0, 3.0, 1.0])
+    assert why.actions["groups"] == [88, 30]
     assert policy().explain([60.0, np.nan, 1.0]).kind == "confirmation"
     assert policy().explain([70.0, 1.0, 1.0]).reason == "No rule holds in this state."
+
+
+def test_every_way_of_asking_why_gives_the_same_words():
+    """The service and the pages ask the decisions, not the policy."""
+    from dprl.apps.serve.answers import Answers
+    from dprl.policies._explain import reason
+
+    limited = policy().limited_to(policy().situations(log())[:1])
+    rows = np.array([[60.0, 3.0, 50.0], [70.0, 3.0, 75.0], [70.0, 3.0, 50.0], [60.0, np.nan, 50.0]])
+    for ruled in (policy(), limited, made([])):
+        here = ruled.at(rows)
+        assert [reason(here, s) for s in range(4)] == [ruled.explain(row).reason for row in rows]
+    ranged = made(
+        policy().rules,
+        provenance={"steps": 600, "ranges": [[50.0, 90.0], [0.0, 4.0], [40.0, 90.0]]},
+    )
+    served = Answers(ranged)
+    served.warm()
+    answer = served.act([{"pressure": 60.0, "lactate": 3.0, "age": 50.0}])[0]
+    assert (answer["action"], answer["kind"]) == ("bolus 1", "change")
+    assert answer["reason"] == ranged.explain(rows[0]).reason
+    assert "nan" not in answer["reason"]
 
 
 def test_changes_have_a_line_a_rule():
@@ -245,6 +271,8 @@ def test_reports_and_reviews_tell_its_changes(tmp_path):
     assert "pressure at most 62 and lactate above 2.1" in text
     assert "decides by rule" in text
     assert "nearest to one centre" not in text
+    assert "118 groups of the half that certified came here, 40 of which took it" in text
+    assert "did it at their first visit" not in text
 
 
 def test_counts_follow_the_shares():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dprl._core.table import Table
 from dprl.logs.log import Label
-from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, empty, pi_of
+from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
 from dprl.policies._explain import NONE, Explanation
 from dprl.policies._rule import Rule, number_words
 from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
@@ -33,8 +33,9 @@ ON_RECORD = (
 )  # fmt: skip
 
 
-def decisions_of(rules: Sequence[Rule], actions: tuple[Label, ...], terms: Terms) -> Decisions:
+def decisions_of(policy: RulePolicy) -> Decisions:
     """One decision per rule: its suggestion, and the groups that came there by what they did."""
+    rules, actions = policy.rules, policy.actions
     shape = (len(rules), len(actions))
     parts: dict[str, Any] = {
         name: np.full(shape if name in PAIRS else len(rules), empty(name), dtype)
@@ -49,7 +50,8 @@ def decisions_of(rules: Sequence[Rule], actions: tuple[Label, ...], terms: Terms
         choice[r] = -1 if rule.silent else suggested
     return Decisions(
         states=[rule.words for rule in rules], actions=actions, choice=choice,
-        pi=pi_of(choice, len(actions)), terms=terms, **parts,
+        pi=pi_of(choice, len(actions)), terms=policy.terms,
+        reasons=np.array([_reason(policy, r) for r in range(len(rules))], object), **parts,
     )  # fmt: skip
 
 
@@ -139,17 +141,15 @@ def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
     if r < 0:
         return Explanation(state, "defer", None, policy.terms.unseen, 0, None, NONE)
     rule, here, unit = policy.rules[r], policy.decisions, policy.terms.counted
-    tail = record(policy, rule)
-    reason = f"Rule {r + 1}: {where(policy, r)}."
-    if rule.silent:
-        reason += " Its suggestion is not among those that were approved."
-    reason += f" {tail[0].upper()}{tail[1:]}." if tail else ""
     shares, groups = usual_of(rule.facts), here.m[r]
+    counted: dict[str, list[int]] = {}
+    if rule.facts.get("groups_by_action"):
+        counted[unit] = [int(groups[policy.actions.index(action)]) for action, _ in shares]
     rows = Table(
         {
             "action": [action for action, _ in shares],
             "share": [share for _, share in shares],
-            unit: [int(groups[policy.actions.index(action)]) for action, _ in shares],
+            **counted,
             "verdict": [_verdict(rule, action) for action, _ in shares],
         },
         caption="What is usually done where the rule holds",
@@ -159,11 +159,21 @@ def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
         state=state,
         kind=Kind(here.kind[r]).word,
         suggested=None if rule.silent else rule.suggested,
-        reason=reason,
+        reason=_reason(policy, r),
         episodes=int(groups.sum()),
         value=None,
         actions=rows if shares else NONE,
     )
+
+
+def _reason(policy: RulePolicy, r: int) -> str:
+    """Why the policy answers as it does where rule number r is the first that holds."""
+    rule = policy.rules[r]
+    words = f"Rule {r + 1}: {where(policy, r)}."
+    if rule.silent:
+        words += " Its suggestion is not among those that were approved."
+    tail = record(policy, rule)
+    return f"{words} {tail[0].upper()}{tail[1:]}." if tail else words
 
 
 def _verdict(rule: Rule, action: Label) -> str:

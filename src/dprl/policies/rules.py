@@ -153,7 +153,7 @@ class RulePolicy(Stored):
     @functools.cached_property
     def decisions(self) -> Decisions:
         """Its decisions in the regions of its rules, in their order."""
-        return say.decisions_of(self.rules, self.actions, self.terms)
+        return say.decisions_of(self)
 
     def rule_of(self, states: Any) -> NDArray[np.int64]:
         """The first rule that holds in each state.
@@ -211,7 +211,8 @@ class RulePolicy(Stored):
                 number. A feature that is missing is NaN or None.
 
         Returns:
-            The k decisions, with counts of groups by action; returns are not on record (NaN).
+            The k decisions, with counts of groups by action; where only shares are on record, they
+            are the shares of the groups, rounded. Returns are not on record (NaN).
 
         Raises:
             ParameterError: The states have another number of features.

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from dprl.policies.certificate import Certificate as Certificate
     from dprl.policies.confident import ConfidentPolicy as ConfidentPolicy
     from dprl.policies.neighbors import NeighborPolicy as NeighborPolicy
+    from dprl.policies.rules import RulePolicy as RulePolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy
     from dprl.studies import atari as atari
@@ -115,6 +116,7 @@ __getattr__, __dir__, __all__ = attach(
         "policies.certificate": ("Certificate",),
         "policies.confident": ("ConfidentPolicy",),
         "policies.neighbors": ("NeighborPolicy",),
+        "policies.rules": ("RulePolicy",),
         "policies.stochastic": ("StochasticPolicy",),
         "policies.table": ("TablePolicy",),
     },

@@ -149,9 +149,29 @@ def giving_credit():
         credit(log, 0.9, lam, V)
 
 
+def ruling():
+    asked = [
+        ("a", "at most", 0.5),
+        ("b", "missing", None),
+        ("b", "above", 0.0),
+        ("a", "known", None),
+    ]
+    conditions = [
+        {"feature": f, "kind": kind} | ({} if value is None else {"value": value})
+        for f, kind, value in asked
+    ]
+    policy = dprl.RulePolicy(
+        states=(), actions=("x", "y"), parameters={}, provenance={}, feature_names=("a", "b"),
+        rules=[
+            {"conditions": c, "suggested": "x"} for c in (conditions[:2], conditions[2:], conditions[1:2])
+        ],
+    )  # fmt: skip
+    policy.act([[0.5, np.nan], [0.6, 1.0], [np.inf, 1.0], [np.nan, np.nan], [1.0, 0.0]])
+
+
 JOBS = [
     learning, being_sure, cutting_features, merging, looking_around, many_points, judging,
-    certifying, rivals, looking_back, giving_credit,
+    certifying, rivals, looking_back, giving_credit, ruling,
 ]  # fmt: skip
 
 

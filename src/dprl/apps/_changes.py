@@ -2,10 +2,11 @@
 
 A policy over labels has one `Change` per state. A policy over cells has one per cell, described by
 the feature ranges of the log's steps in it; a certificate is about whole cells, so they are neither
-merged nor cut. A policy over other features has one per region: ranges of features that contain
-steps of the log (`dprl.policies._region_search` finds them). The counts and values of a region are
-those of a typical step, the one nearest to the median of the region's steps in the policy's own
-distance.
+merged nor cut. A policy made of rules has one per rule, and what is on record about the rule takes
+the place of numbers in training. A policy over other features has one per region: ranges of
+features that contain steps of the log (`dprl.policies._region_search` finds them). The counts and
+values of a region are those of a typical step, the one nearest to the median of the region's steps
+in the policy's own distance.
 
 The check against the log takes from every episode (group) its first step in the situation; x are
 the returns where the suggestion was taken there, y where it was not. The advantage over usual
@@ -286,7 +287,7 @@ def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "advantage": row["advantage"],
         "low": _number(row["low"]),
         "high": _number(row["high"]),
-        "planned": None if row["planned"] == row["value"] else row["planned"],
+        "planned": None if row["planned"] == row["value"] else _number(row["planned"]),
     }
 
 

@@ -50,6 +50,6 @@ def features_of(states: Any, names: Sequence[str]) -> tuple[NDArray[np.float64],
         if array.dtype.kind == "c":
             raise TypeError
         numbers = np.asarray(array, np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise PolicyError("states must be numbers.", do=feature_list) from error
     return np.atleast_2d(numbers), numbers.ndim == 1 if single is None else single

@@ -1,9 +1,9 @@
 """What is deployed: policies that name an action or say DEFER, and their files.
 
 Choices and the evidence behind them come in; immutable policies go out, over labels, over features,
-over cells, stochastic ones, and anything that predicts. All have one interface, `Policy`, and
-answer with `Decisions`. They act, explain, list what they would change, are saved and loaded
-without running code, and can be restricted, compressed and published.
+over cells, made of rules, stochastic ones, and anything that predicts. All have one interface,
+`Policy`, and answer with `Decisions`. They act, explain, list what they would change, are saved and
+loaded without running code, and can be restricted, compressed and published.
 """
 
 from __future__ import annotations

@@ -179,6 +179,8 @@ class Decisions:
             where it is not allowed.
         estimates: Advantages with their standard errors, of a learner that asks how sure they are.
             Default None.
+        reasons: Texts (k,), why it answers so, of a policy that says it in words of its own.
+            Default None: the evidence says it.
 
     Example:
         >>> import dprl
@@ -209,6 +211,7 @@ class Decisions:
     highest: Floats
     planned: Floats
     estimates: Estimates | None = None
+    reasons: NDArray[Any] | None = None
 
     @classmethod
     def of(
@@ -397,6 +400,8 @@ class Decisions:
         parts: dict[str, Any] = {name: taken(name) for name in ("choice", "pi", *PAIRS, *STATES)}
         if self.estimates is not None:
             parts["estimates"] = self.estimates.at(np.asarray(rows))
+        if self.reasons is not None:
+            parts["reasons"] = np.append(self.reasons, self.terms.unseen)[np.asarray(rows)]
         return replace(self, states=states, **parts)
 
 

@@ -278,6 +278,8 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
 def reason(here: Decisions, s: int) -> str:
     """Why the policy answers as it does in its state number `s`, in one sentence."""
     chosen, kind = int(here.choice[s]), Kind(here.kind[s]).word
+    if here.reasons is not None:
+        return str(here.reasons[s])
     if chosen < 0:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
     unit, others = here.terms.counted, here.m[s].sum() - here.m[s]

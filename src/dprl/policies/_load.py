@@ -12,6 +12,7 @@ from dprl.policies.cells import CellPolicy
 from dprl.policies.confident import ConfidentPolicy
 from dprl.policies.fitted import NetworkPolicy
 from dprl.policies.neighbors import NeighborPolicy
+from dprl.policies.rules import RulePolicy
 from dprl.policies.stochastic import StochasticPolicy
 from dprl.policies.table import TablePolicy
 
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["deferring", "load", "own_columns", "read_like"]
 
 
-Deferring: TypeAlias = TablePolicy | CellPolicy | NeighborPolicy
+Deferring: TypeAlias = TablePolicy | CellPolicy | NeighborPolicy | RulePolicy
 Loaded: TypeAlias = Deferring | StochasticPolicy | NetworkPolicy
 HOMES = {kind.KIND: kind for kind in (
     TablePolicy, ConfidentPolicy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
+    RulePolicy,
 )}  # fmt: skip
 
 

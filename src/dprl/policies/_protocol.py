@@ -223,7 +223,7 @@ class DeferringPolicy(Policy, Protocol):
     """
 
     KIND: ClassVar[str]
-    changes_by: ClassVar[Literal["state", "cell", "region"]]
+    changes_by: ClassVar[Literal["state", "cell", "region", "rule"]]
 
     @property
     def terms(self) -> Terms: ...

@@ -1,7 +1,8 @@
 """Situation: where a policy makes one change, and the steps of a log that lie there.
 
-Labels and cells give one situation per state or cell. Other features give regions: ranges of
-features that hold the log's steps at which the change is made (`dprl.policies._region_search`).
+Labels, cells and rules give one situation per state, cell or rule. Other features give regions:
+ranges of features that hold the log's steps at which the change is made
+(`dprl.policies._region_search`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Situation:
 
     Attributes:
         words: Where, in words.
-        state: The state's label, or the cell's number; None where it is a region.
+        state: The state's label, the cell's number, or the words of a rule; None where it is a
+            region.
         region: The region; None where it is a state.
         typical: (name, value) of a typical state; empty for labels.
         rows: int64, the log's steps in the situation.

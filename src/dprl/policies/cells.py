@@ -80,7 +80,7 @@ class CellPolicy(Tabled):
     """
 
     KIND: ClassVar[str] = "cells"
-    changes_by: ClassVar[Literal["state", "cell", "region"]] = "cell"
+    changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "cell"
 
     feature_names: tuple[str, ...]
     scale: NDArray[np.float64]

@@ -79,7 +79,7 @@ class NeighborPolicy(Stored):
     """
 
     KIND: ClassVar[str] = "neighbors"
-    changes_by: ClassVar[Literal["state", "cell", "region"]] = "region"
+    changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "region"
     knows_practice: ClassVar[bool] = True
     may_change: ClassVar[bool] = True
 

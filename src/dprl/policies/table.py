@@ -60,7 +60,7 @@ class TablePolicy(Tabled):
     """
 
     KIND: ClassVar[str] = "tabular"
-    changes_by: ClassVar[Literal["state", "cell", "region"]] = "state"
+    changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "state"
 
     @functools.cached_property
     def space(self) -> LabelSpace:

@@ -1,0 +1,330 @@
+"""Rule: a region of features that people can read, and one suggestion for all states in it.
+
+A condition asks one feature: at most a number, above a number, missing, known. A missing feature
+(NaN) satisfies "missing" and nothing else. An infinite number is no measurement: it satisfies
+nothing. A rule holds in a state that satisfies all of its conditions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import PolicyError
+from dprl.logs.log import Facts, Label
+from dprl.policies._rule_facts import checked_facts
+
+__all__ = ["KINDS", "Condition", "ConditionKind", "Rule", "number_words", "read_rules"]
+
+ConditionKind: TypeAlias = Literal["at most", "above", "missing", "known"]
+KINDS: tuple[ConditionKind, ...] = get_args(ConditionKind)
+"""What a condition may ask; their places are the codes of the compiled loop."""
+WITH_NUMBER = ("at most", "above")
+
+
+def number_words(value: float) -> str:
+    """A number as people write it, with all of its digits: read again, it is the same number."""
+    return repr(float(value)).removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What one feature must satisfy.
+
+    Attributes:
+        feature: The name of the feature.
+        kind: "at most" or "above" a number, or "missing", or "known" (any finite number).
+        value: The number; NaN where the kind needs none.
+
+    Example:
+        >>> Condition("pressure", "at most", 62.0).words
+        'pressure at most 62'
+    """
+
+    feature: str
+    kind: ConditionKind
+    value: float = math.nan
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.feature, str) or not self.feature:
+            raise _odd("a condition names no feature", self)
+        if self.kind not in KINDS:
+            raise _odd(f"a condition may ask {', '.join(map(repr, KINDS))}", self)
+        value = math.nan
+        if self.kind in WITH_NUMBER:
+            value = _finite(self.value, self) + 0.0  # one zero, whatever its sign
+        elif _is_number(self.value) and not math.isnan(self.value):
+            raise _odd(f"{self.kind!r} takes no number", self)
+        object.__setattr__(self, "value", value)
+
+    @property
+    def words(self) -> str:
+        """The condition as people say it."""
+        return f"{self.feature} {self.demand}"
+
+    @property
+    def demand(self) -> str:
+        """What is asked of the feature, without its name."""
+        number = f" {number_words(self.value)}" if self.kind in WITH_NUMBER else ""
+        return f"{self.kind}{number}"
+
+    def holds(self, column: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which values satisfy it.
+
+        Args:
+            column: float64 (k,), values of the feature; NaN where it is missing.
+
+        Returns:
+            bool (k,), true where the condition is satisfied.
+
+        Example:
+            >>> Condition("pressure", "above", 62.0).holds(np.array([62.0, 63.0, np.nan])).tolist()
+            [False, True, False]
+        """
+        if self.kind == "missing":
+            return np.isnan(column)
+        measured = np.isfinite(column)
+        if self.kind == "at most":
+            return np.asarray(measured & (column <= self.value))
+        return np.asarray(measured & (column > self.value)) if self.kind == "above" else measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """The condition as a policy file keeps it.
+
+        Returns:
+            The feature, the kind, and the number where there is one.
+
+        Example:
+            >>> Condition("pressure", "missing").to_dict()
+            {'feature': 'pressure', 'kind': 'missing'}
+        """
+        number = {"value": self.value} if self.kind in WITH_NUMBER else {}
+        return {"feature": self.feature, "kind": self.kind, **number}
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Condition:
+        """The condition that a policy file holds.
+
+        Args:
+            given: What `to_dict` made.
+
+        Returns:
+            The condition.
+
+        Raises:
+            PolicyError: It is no condition.
+
+        Example:
+            >>> Condition.from_dict({"feature": "age", "kind": "above", "value": 70}).words
+            'age above 70'
+        """
+        if not isinstance(given, Mapping) or not set(given) <= {"feature", "kind", "value"}:
+            raise _odd("a condition has a feature, a kind and a value", given)
+        if ("value" in given) != (given.get("kind") in WITH_NUMBER):
+            raise _odd("a number belongs to 'at most' and 'above', and to nothing else", given)
+        return cls(
+            cast(str, given.get("feature")),
+            cast(ConditionKind, given.get("kind")),
+            given.get("value", math.nan),
+        )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One region of features, and what is suggested in it.
+
+    Attributes:
+        conditions: What a state must satisfy, all of it; empty: every state.
+        suggested: The action suggested there.
+        facts: What is on record about it, as JSON values, each of which may be left out or None:
+            "steps" of the training log in the region; "groups" of the half that certified which
+            came there, "groups_took" (those that took the suggestion there) and "groups_proposed"
+            (groups of the half that proposed); "groups_by_action" ([[action, number of groups that
+            took it at their first step there], ...]); "share_usual" ([[action, share of steps],
+            ...]); "advantage" (what the suggestion brought over doing otherwise), "se", "low" and
+            "high" (its simultaneous interval), "p" (adjusted); "overlap" (share of steps at which
+            the suggestion was likely enough to be judged); "balance" ([feature, largest
+            standardised difference]). Other names are kept and not used.
+        silent: True where the rule may not speak: it was not approved, and the policy defers where
+            it holds. Default False.
+
+    Example:
+        >>> rule = Rule((Condition("pressure", "at most", 62.0),), "fluids")
+        >>> rule.words
+        'pressure at most 62'
+    """
+
+    conditions: tuple[Condition, ...]
+    suggested: Label
+    facts: Mapping[str, Any] = field(default_factory=lambda: Facts({}))
+    silent: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.conditions, tuple | list) or not all(
+            isinstance(c, Condition) for c in self.conditions
+        ):
+            raise _odd("a rule has a list of conditions", self.conditions)
+        if isinstance(self.suggested, bool) or not isinstance(self.suggested, str | int):
+            raise _odd("a rule suggests an action, text or a whole number", self.suggested)
+        if not isinstance(self.silent, bool):
+            raise _odd("a rule is silent or not", self.silent)
+        label = str(self.suggested) if isinstance(self.suggested, str) else int(self.suggested)
+        object.__setattr__(self, "suggested", label)
+        object.__setattr__(self, "conditions", tuple(self.conditions))
+        object.__setattr__(self, "facts", Facts(checked_facts(self.facts)))
+        impossible = [name for name, demands in _demands(self.conditions).items() if not demands]
+        if impossible:
+            asked = " and ".join(c.words for c in self.conditions)
+            raise _odd(f"no state can satisfy what it asks of {impossible[0]!r}", asked)
+
+    @property
+    def words(self) -> str:
+        """Where the rule holds, in the fewest words: "pressure above 50 and at most 62"."""
+        parts = [
+            f"{feature} {' and '.join(c.demand for c in demands)}"
+            for feature, demands in _demands(self.conditions).items()
+        ]
+        return " and ".join(parts) or "everywhere"
+
+    @property
+    def sentence(self) -> str:
+        """Where the rule holds, as the beginning of a sentence: "If pressure is at most 62"."""
+        if not self.conditions:
+            return "Everywhere"
+        feature = self.conditions[0].feature
+        return f"If {feature} is{self.words[len(feature) :]}"
+
+    def matches(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.bool_]:
+        """Which states the rule holds in.
+
+        Args:
+            x: float64 (k, d), the states.
+            feature_names: The names of the d features.
+
+        Returns:
+            bool (k,), true where the rule holds.
+
+        Example:
+            >>> rule = Rule((Condition("pressure", "at most", 62.0),), "fluids")
+            >>> rule.matches(np.array([[60.0], [70.0]]), ["pressure"]).tolist()
+            [True, False]
+        """
+        inside, places = np.ones(len(x), bool), list(feature_names)
+        for condition in self.conditions:
+            inside &= condition.holds(x[:, places.index(condition.feature)])
+        return inside
+
+    def meets(self, other: Rule) -> bool:
+        """Whether some state may satisfy both rules.
+
+        Args:
+            other: Another rule.
+
+        Returns:
+            False where a feature would have to be two things at once.
+
+        Example:
+            >>> low = Rule((Condition("pressure", "at most", 62.0),), "fluids")
+            >>> low.meets(Rule((Condition("pressure", "above", 62.0),), "wait"))
+            False
+        """
+        return all(_demands((*self.conditions, *other.conditions)).values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rule as a policy file keeps it.
+
+        Returns:
+            Conditions, suggestion, facts, and whether it is silent, as JSON values.
+
+        Example:
+            >>> Rule((), "fluids").to_dict()
+            {'conditions': [], 'suggested': 'fluids', 'facts': {}, 'silent': False}
+        """
+        return {
+            "conditions": [c.to_dict() for c in self.conditions],
+            "suggested": self.suggested,
+            "facts": dict(self.facts),
+            "silent": self.silent,
+        }
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Rule:
+        """The rule that a policy file holds.
+
+        Args:
+            given: What `to_dict` made; "facts" and "silent" may be left out.
+
+        Returns:
+            The rule.
+
+        Raises:
+            PolicyError: It is no rule.
+
+        Example:
+            >>> Rule.from_dict({"conditions": [], "suggested": "fluids"}).sentence
+            'Everywhere'
+        """
+        names = {"conditions", "suggested", "facts", "silent"}
+        if not isinstance(given, Mapping) or not set(given) <= names:
+            raise _odd("a rule has conditions, a suggestion and facts", given)
+        conditions = given.get("conditions")
+        if not isinstance(conditions, list | tuple):
+            raise _odd("a rule has a list of conditions", given)
+        return cls(
+            tuple(Condition.from_dict(c) for c in conditions),
+            cast(Label, given.get("suggested")),
+            given.get("facts", {}),
+            given.get("silent", False),
+        )
+
+
+def read_rules(given: Any) -> tuple[Rule, ...]:
+    """Rules from what a policy is made of: a list of rules, or of what `Rule.to_dict` makes."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise _odd("a policy of rules has a list of rules", given)
+    return tuple(r if isinstance(r, Rule) else Rule.from_dict(r) for r in given)
+
+
+def _demands(conditions: Iterable[Condition]) -> dict[str, tuple[Condition, ...]]:
+    """Feature → the fewest conditions that say the same; none where nothing can satisfy them."""
+    result: dict[str, tuple[Condition, ...]] = {}
+    asked = tuple(conditions)
+    for feature in dict.fromkeys(c.feature for c in asked):
+        own = [c for c in asked if c.feature == feature]
+        kinds = {c.kind for c in own}
+        low = max((c for c in own if c.kind == "above"), key=lambda c: c.value, default=None)
+        high = min((c for c in own if c.kind == "at most"), key=lambda c: c.value, default=None)
+        if "missing" in kinds:
+            result[feature] = (own[0],) if kinds == {"missing"} else ()
+        elif low is not None and high is not None and low.value >= high.value:
+            result[feature] = ()
+        else:
+            result[feature] = tuple(c for c in (low, high) if c is not None) or (own[0],)
+    return result
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _finite(value: Any, given: Any) -> float:
+    try:
+        number = float(value) if _is_number(value) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _odd("'at most' and 'above' need a finite number", given)
+    return number
+
+
+def _odd(what: str, given: Any) -> PolicyError:
+    if isinstance(given, Condition):  # which cannot be shown by its own words yet
+        given = {"feature": given.feature, "kind": given.kind, "value": given.value}
+    return PolicyError(
+        f"this is no rule: {what}.", repr(given)[:200], "Fit the policy again, or mend its rules."
+    )

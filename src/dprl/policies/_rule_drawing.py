@@ -1,0 +1,73 @@
+"""The picture of a policy made of rules: a band of text each, and what it brought beside it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from dprl._core import plot
+from dprl.policies._rule_words import rule_parts
+
+if TYPE_CHECKING:
+    from dprl.policies.rules import RulePolicy
+
+__all__ = ["draw_rules"]
+
+WIDTH = 46
+"""Characters in a line of a rule's words."""
+INK, SILENT, DARK_BAND = "#0072b2", "#999999", "#f4f4f4"
+
+
+def draw_rules(policy: RulePolicy, axis: Any) -> Any:
+    """Draw the rules on `axis`, or on the axis of a new figure; returns the axis."""
+    words = [_lines(*rule_parts(policy, r)) for r in range(len(policy.rules))]
+    words.append("Elsewhere: DEFER")
+    with plot.look():
+        if axis is None:
+            height = 0.7 + 0.2 * sum(text.count("\n") + 2.5 for text in words)
+            axis = plot.grid(1, 1, width=7.5, height=height)[1][0, 0]
+        for r in range(0, len(words), 2):
+            axis.axhspan(r - 0.5, r + 0.5, color=DARK_BAND, zorder=0, linewidth=0)
+        measured = [_draw_rule(axis, r, rule) for r, rule in enumerate(policy.rules)]
+        axis.set_yticks(range(len(words)), words, ha="left")
+        axis.tick_params(axis="y", length=0, pad=8 + 5.2 * max(map(_longest, words)))
+        silent = [*(rule.silent for rule in policy.rules), False]
+        for label, is_silent in zip(axis.get_yticklabels(), silent, strict=True):
+            label.set(color=SILENT if is_silent else "black", parse_math=False)
+        axis.set_ylim(len(words) - 0.5, -0.5)
+        axis.grid(visible=False, axis="y")
+        if any(measured):
+            axis.axvline(0, color="#333333", linewidth=1, zorder=1)
+            axis.set_xlabel("What it brought over doing otherwise\n(interval: all rules at once)")
+        else:
+            axis.set_xticks([])
+            axis.set_xlim(0, 1)
+        return axis
+
+
+def _draw_rule(axis: Any, r: int, rule: Any) -> bool:
+    """Draw what a rule brought; False where that is not on record."""
+    advantage, low, high = (rule.facts.get(name) for name in ("advantage", "low", "high"))
+    if advantage is None:
+        return False
+    color = SILENT if rule.silent else INK
+    if low is not None and high is not None:
+        axis.plot([low, high], [r, r], color=color, linewidth=2, solid_capstyle="butt")
+    elif low is not None or high is not None:
+        end = low if high is None else high
+        axis.annotate(
+            "", xy=(2 * advantage - end, r), xytext=(end, r),
+            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1.5},
+        )  # fmt: skip
+    axis.plot([advantage], [r], marker="o", color=color, linestyle="none")
+    return True
+
+
+def _lines(where: str, suggestion: str) -> str:
+    """A rule in lines: where it holds, then what it says."""
+    parts = [*textwrap.wrap(f"{where}:", WIDTH), *textwrap.wrap(f"→ {suggestion}", WIDTH)]
+    return "\n".join([parts[0], *(f"    {part}" for part in parts[1:])])
+
+
+def _longest(text: str) -> int:
+    return max(map(len, text.split("\n")))

@@ -1,0 +1,183 @@
+"""Rules in other languages: SQL of DuckDB, JSON, Python.
+
+Each says of every state what the policy says. That is delicate where a value is missing, infinite
+or exactly on a threshold: NULL compares with nothing, DuckDB puts NaN above every number, and a
+decimal literal is no double. So every condition asks for a finite number explicitly (a number
+between the smallest and the largest double), columns are read as doubles, and numbers are written
+with all of their digits. Names and labels are quoted, never pasted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from dprl.errors import PolicyError
+from dprl.logs.log import Label
+from dprl.policies._rule import Condition, Rule
+
+__all__ = ["to_json", "to_python", "to_sql"]
+
+LARGEST = repr(sys.float_info.max).replace("e+", "e")
+"""The largest double, as SQL and Python write it."""
+SEMANTICS = (
+    "Rules are asked in their order; the first whose conditions all hold gives the answer; null, "
+    "and no rule, stand for DEFER. A missing feature satisfies 'missing' and nothing else; an "
+    "infinite number satisfies nothing. 'known' is any finite number, 'at most' is <=, 'above' is "
+    "greater than."
+)
+
+
+# -- SQL ---------------------------------------------------------------------------------------
+
+
+def to_sql(
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    table: str | Sequence[str],
+    column: str,
+    digest: str,
+) -> str:
+    """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
+    asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    _apart([*asked, column])
+    parts = [table] if isinstance(table, str) else list(table)
+    source = ".".join(map(_identifier, parts)) or _identifier("")
+    kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
+    lines = [f"    WHEN {_sql_rule(rule)} THEN {_sql_label(rule, kind)}" for rule in rules]
+    cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
+    answer = cases if lines else f"CAST(NULL AS {kind})"
+    return (
+        f"-- Rules of the policy {digest[:12]}; NULL stands for DEFER. SQL of DuckDB.\n"
+        f"SELECT *, {answer} AS {_identifier(column)}\nFROM {source}"
+    )
+
+
+def _apart(names: Sequence[str]) -> None:
+    """Refuse names that are one name to DuckDB, which does not tell capitals apart."""
+    for i, name in enumerate(names):
+        same = [other for other in names[:i] if other.lower() == name.lower()]
+        if same:
+            raise PolicyError(
+                "two columns of the query have one name; DuckDB does not tell capitals apart.",
+                f"{same[0]!r} and {name!r}",
+                "Name another column, or rename the features and fit the policy again.",
+            )
+
+
+def _sql_rule(rule: Rule) -> str:
+    return " AND ".join(map(_sql_condition, rule.conditions)) or "TRUE"
+
+
+def _sql_condition(condition: Condition) -> str:
+    name = f"CAST({_identifier(condition.feature)} AS DOUBLE)"
+    if condition.kind == "missing":
+        return f"({name} IS NULL OR isnan({name}))"
+    if condition.kind == "at most":
+        return f"{name} BETWEEN -{LARGEST} AND {_double(condition.value)}"
+    if condition.kind == "above":
+        return f"({name} > {_double(condition.value)} AND {name} <= {LARGEST})"
+    return f"{name} BETWEEN -{LARGEST} AND {LARGEST}"
+
+
+def _double(value: float) -> str:
+    """A number that DuckDB reads as a double: with an exponent it is never a decimal."""
+    text = repr(value).replace("e+", "e")
+    return text if "e" in text else f"{text.removesuffix('.0')}e0"
+
+
+def _sql_label(rule: Rule, kind: str) -> str:
+    if rule.silent:
+        return f"CAST(NULL AS {kind})"
+    if isinstance(rule.suggested, int):
+        return str(rule.suggested)
+    return "'" + _writable(rule.suggested).replace("'", "''") + "'"
+
+
+def _identifier(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise PolicyError("a table or a column needs a name.", repr(name), "Name it.")
+    return '"' + _writable(name).replace('"', '""') + '"'
+
+
+def _writable(text: str) -> str:
+    """The text; refused where it holds what no query can: NUL, or half a character."""
+    if "\0" in text or any("\ud800" <= ch <= "\udfff" for ch in text):
+        raise PolicyError(
+            "a name or a label cannot be written in SQL.",
+            ascii(text)[:200],
+            "Rename it and fit the policy again.",
+        )
+    return text
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def to_json(
+    rules: Sequence[Rule], actions: Sequence[Label], feature_names: Sequence[str], digest: str
+) -> str:
+    """The rules as JSON text."""
+    content = {
+        "format": "dprl-rules",
+        "version": 1,
+        "policy": digest,
+        "read_as": SEMANTICS,
+        "features": list(feature_names),
+        "actions": list(actions),
+        "rules": [
+            {
+                "if": [c.to_dict() for c in rule.conditions],
+                "then": None if rule.silent else rule.suggested,
+                "words": rule.words,
+                "facts": dict(rule.facts),
+            }
+            for rule in rules
+        ],
+    }
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+# -- Python ------------------------------------------------------------------------------------
+
+
+def to_python(rules: Sequence[Rule], actions: Sequence[Label], digest: str) -> str:
+    """The source of `suggest(row)`."""
+    asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    kind = "str" if isinstance(actions[0], str) else "int"
+    lines = [
+        f'"""Rules of the policy {digest[:12]}. Needs nothing but Python 3.10 or later."""',
+        "",
+        f"LARGEST = {LARGEST}",
+        "",
+        "",
+        "def number(value):",
+        '    """A number; NaN where it is missing."""',
+        '    return float("nan") if value is None else float(value)',
+        "",
+        "",
+        f"def suggest(row: dict) -> {kind} | None:",
+        '    """The suggestion for one state, a mapping from feature to number; None is DEFER."""',
+    ]
+    lines += [f"    x{i} = number(row[{_literal(name)}])" for i, name in enumerate(asked)]
+    for rule in rules:
+        tests = [_python_condition(c, f"x{asked.index(c.feature)}") for c in rule.conditions]
+        answer = "None" if rule.silent else _literal(rule.suggested)
+        lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {answer}"]
+    return "\n".join([*lines, "    return None", ""])
+
+
+def _literal(label: Label) -> str:
+    """A label or a name as a literal of Python, in ASCII."""
+    return ascii(str(label)) if isinstance(label, str) else repr(int(label))
+
+
+def _python_condition(condition: Condition, x: str) -> str:
+    if condition.kind == "missing":
+        return f"{x} != {x}"
+    if condition.kind == "at most":
+        return f"-LARGEST <= {x} <= {condition.value!r}"
+    if condition.kind == "above":
+        return f"{condition.value!r} < {x} <= LARGEST"
+    return f"-LARGEST <= {x} <= LARGEST"

@@ -1,0 +1,218 @@
+"""What a policy made of rules says about them: decisions, sentences, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dprl._core.table import Table
+from dprl.logs.log import Label
+from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
+from dprl.policies._explain import NONE, Explanation
+from dprl.policies._rule import Rule, number_words
+from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
+
+if TYPE_CHECKING:
+    from dprl.policies.rules import RulePolicy
+
+__all__ = [
+    "bands", "decisions_of", "explanation", "record", "rule_parts", "rule_sentence", "rule_table",
+    "stated", "usual_first", "where",
+]  # fmt: skip
+
+NOTE = (
+    "Rules are asked in this order, and the first that holds speaks. advantage: what the "
+    "suggestion brought\nover doing otherwise where the rule holds, low..high its interval, all "
+    "rules at once (large-sample).\ngroups came there in the half that certified, groups_proposed "
+    "in the half that proposed."
+)
+ON_RECORD = (
+    "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
+)  # fmt: skip
+
+
+def decisions_of(policy: RulePolicy) -> Decisions:
+    """One decision per rule: its suggestion, and the groups that came there by what they did."""
+    rules, actions = policy.rules, policy.actions
+    shape = (len(rules), len(actions))
+    parts: dict[str, Any] = {
+        name: np.full(shape if name in PAIRS else len(rules), empty(name), dtype)
+        for name, dtype in (PAIRS | STATES).items()
+    }
+    choice = np.full(len(rules), -1, np.int32)
+    for r, rule in enumerate(rules):
+        suggested = actions.index(rule.suggested)
+        parts["m"][r] = parts["n"][r] = groups_by(rule.facts, actions)
+        parts["n"][r, suggested] = max(parts["m"][r, suggested], rule.facts.get("groups_took") or 0)
+        parts["allowed"][r, suggested] = True
+        choice[r] = -1 if rule.silent else suggested
+    return Decisions(
+        states=[rule.words for rule in rules], actions=actions, choice=choice,
+        pi=pi_of(choice, len(actions)), terms=policy.terms,
+        reasons=np.array([_reason(policy, r) for r in range(len(rules))], object), **parts,
+    )  # fmt: skip
+
+
+def where(policy: RulePolicy, r: int) -> str:
+    """Where rule number r speaks, in words; an earlier rule may take part of its region."""
+    rule = policy.rules[r]
+    overlaps = any(rule.meets(earlier) for earlier in policy.rules[:r])
+    return f"{rule.words}, where no earlier rule holds" if overlaps else rule.words
+
+
+def usual_first(facts: Mapping[str, Any]) -> tuple[str, float | None]:
+    """What is usually done where a rule holds, and its share; ('', None) if not on record."""
+    shares = usual_of(facts)
+    if not shares:
+        return "", None
+    largest = shares[0][1]
+    return " or ".join(str(action) for action, share in shares if share == largest), largest
+
+
+def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
+    """Rule number r in two parts, without a full stop: where it holds, and what it says."""
+    rule = policy.rules[r]
+    head = rule.sentence
+    if where(policy, r) != rule.words:
+        head = f"Otherwise, {head[0].lower()}{head[1:]}"
+    if rule.silent:
+        return f"{r + 1}. {head}", f"DEFER (its suggestion, {rule.suggested}, is not approved)"
+    usual, share = usual_first(rule.facts)
+    tail = "" if share is None else f" (usually {usual}, {100 * share:.0f} %)"
+    return f"{r + 1}. {head}", f"{rule.suggested}{tail}"
+
+
+def rule_sentence(policy: RulePolicy, r: int) -> str:
+    """Rule number r as a sentence."""
+    rule = policy.rules[r]
+    brought = "" if rule.silent else _brought(policy, rule)
+    return f"{': '.join(rule_parts(policy, r))}{f'; {brought}' if brought else ''}."
+
+
+def _brought(policy: RulePolicy, rule: Rule) -> str:
+    return interval_words(rule.facts, _delta(policy))
+
+
+def _delta(policy: RulePolicy) -> float | None:
+    """The probability with which what is stated of the rules may be wrong, if it is on record."""
+    delta = policy.parameters.get("delta")
+    good = isinstance(delta, int | float) and not isinstance(delta, bool) and 0 < delta < 1
+    return float(delta) if good and delta is not None else None
+
+
+def stated(policy: RulePolicy) -> tuple[str, ...]:
+    """What is stated of all rules at once, and what its learner noted."""
+    delta, margin = _delta(policy), policy.parameters.get("margin") or 0
+    speaking = [rule for rule in policy.rules if not rule.silent]
+    if not speaking:
+        return ()
+    notes = policy.provenance.get("notes")
+    noted = tuple(n for n in notes if isinstance(n, str)) if isinstance(notes, list | tuple) else ()
+    if delta is None or not all(_is_sure(rule.facts, delta, margin) for rule in speaking):
+        return noted
+    more = f"{number_words(margin)} more" if margin else "more"
+    claim = (
+        f"Large-sample, not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
+        f"of every rule brought {more} than doing otherwise did, on average over the decisions "
+        "where the rule holds. It assumes that the features tell all that decided who got what."
+    )
+    return (claim, *noted)
+
+
+def _is_sure(facts: Mapping[str, Any], delta: float, margin: float) -> bool:
+    """Whether what is on record about a rule passes its own test."""
+    low, p = facts.get("low"), facts.get("p")
+    return p <= delta if p is not None else low is not None and low > margin
+
+
+def record(policy: RulePolicy, rule: Rule) -> str:
+    """What is on record about a rule, in words; '' if nothing is."""
+    usual, share = usual_first(rule.facts)
+    facts = [] if share is None else [f"usually done there is {usual} ({100 * share:.0f} %)"]
+    facts += evidence_words(rule.facts, policy.terms.counted)
+    brought = _brought(policy, rule)
+    return "; ".join([*facts, brought] if brought else facts)
+
+
+def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
+    """Why the policy answers as it does in a state where rule number r is the first (-1: none)."""
+    if r < 0:
+        return Explanation(state, "defer", None, policy.terms.unseen, 0, None, NONE)
+    rule, here, unit = policy.rules[r], policy.decisions, policy.terms.counted
+    shares, groups = usual_of(rule.facts), here.m[r]
+    counted: dict[str, list[int]] = {}
+    if rule.facts.get("groups_by_action"):
+        counted[unit] = [int(groups[policy.actions.index(action)]) for action, _ in shares]
+    rows = Table(
+        {
+            "action": [action for action, _ in shares],
+            "share": [share for _, share in shares],
+            **counted,
+            "verdict": [_verdict(rule, action) for action, _ in shares],
+        },
+        caption="What is usually done where the rule holds",
+        identifiers=frozenset({"action"}),
+    )
+    return Explanation(
+        state=state,
+        kind=Kind(here.kind[r]).word,
+        suggested=None if rule.silent else rule.suggested,
+        reason=_reason(policy, r),
+        episodes=int(groups.sum()),
+        value=None,
+        actions=rows if shares else NONE,
+    )
+
+
+def _reason(policy: RulePolicy, r: int) -> str:
+    """Why the policy answers as it does where rule number r is the first that holds."""
+    rule = policy.rules[r]
+    words = f"Rule {r + 1}: {where(policy, r)}."
+    if rule.silent:
+        words += " Its suggestion is not among those that were approved."
+    tail = record(policy, rule)
+    return f"{words} {tail[0].upper()}{tail[1:]}." if tail else words
+
+
+def _verdict(rule: Rule, action: Label) -> str:
+    if action != rule.suggested:
+        return ""
+    return "not approved" if rule.silent else "suggested"
+
+
+def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
+    """The rules of one kind, a line each."""
+    rows = np.flatnonzero(policy.decisions.kind == kind).tolist()
+    rules = [policy.rules[r] for r in rows]
+    usual = [usual_first(rule.facts) for rule in rules]
+    balance = [rule.facts.get("balance") or ("", None) for rule in rules]
+    return Table(
+        {
+            "rule": [r + 1 for r in rows],
+            "where": [where(policy, r) for r in rows],
+            "usual": [action for action, _ in usual],
+            "usual_share": [share for _, share in usual],
+            "suggested": [rule.suggested for rule in rules],
+            **{name: [rule.facts.get(name) for rule in rules] for name in ON_RECORD},
+            "imbalance": [difference for _, difference in balance],
+            "imbalance_of": [feature for feature, _ in balance],
+        },
+        caption=f"{len(rows):,} {what}",
+        note=NOTE if rows else "",
+        identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
+    )
+
+
+def bands(policy: RulePolicy) -> list[dict[str, Any]]:
+    """The rules as a page shows them, one band each."""
+    return [
+        {
+            "sentence": ": ".join(rule_parts(policy, r)),
+            "silent": rule.silent,
+            "evidence": "; ".join(evidence_words(rule.facts, policy.terms.counted)),
+            **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
+        }
+        for r, rule in enumerate(policy.rules)
+    ]

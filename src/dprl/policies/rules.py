@@ -1,0 +1,649 @@
+"""RulePolicy: an ordered list of rules over numeric features; the first that holds speaks.
+
+Where no rule holds the policy says DEFER. A rule is a region that people can read: each feature at
+most or above a number, missing, or known (`dprl.policies._rule`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.table import Table, to_json_value
+from dprl.errors import ParameterError, PolicyError
+from dprl.logs._overlap import sealed_origin
+from dprl.logs.log import Log
+from dprl.policies import _rule_export as export
+from dprl.policies import _rule_words as say
+from dprl.policies._base import Stored
+from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
+from dprl.policies._explain import Explanation
+from dprl.policies._restrict import Approved
+from dprl.policies._rule import Rule, read_rules
+from dprl.policies._rule_facts import labels_in
+from dprl.policies._situations import Situation
+from dprl.policies._spaces import FeatureSpace
+from dprl.policies._tabled import steps_of, summary_of
+
+if TYPE_CHECKING:
+    from dprl.policies._rule_match import FlatRules
+
+__all__ = ["RulePolicy"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RulePolicy(Stored):
+    """A deferring policy made of rules; immutable.
+
+    Rules are asked in their order, and the first that holds gives the answer. A missing feature
+    (NaN) satisfies a condition "missing" and no other; an infinite one satisfies none.
+
+    Attributes:
+        states: Empty: states are features here.
+        actions: Action labels, A of them.
+        parameters: The learner and its settings.
+        provenance: Digest and size of the training log, version of dprl.
+        feature_names: The d features a state needs, in order.
+        rules: The rules in their order, each with its conditions, its suggestion and what is on
+            record about it. What `Rule.to_dict` gives is taken too, and made into a rule.
+        certificate: Always None: what is known of a rule is on record with the rule.
+
+    Example:
+        >>> import dprl
+        >>> policy = dprl.RulePolicy(
+        ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+        ...     feature_names=("pressure",),
+        ...     rules=({
+        ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+        ...         "suggested": "fluids",
+        ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+        ...     },),
+        ... )
+        >>> policy.act([[60.0], [70.0]])
+        ['fluids', DEFER]
+    """
+
+    KIND: ClassVar[str] = "rules"
+    changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "rule"
+    knows_practice: ClassVar[bool] = True
+
+    feature_names: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "rules", read_rules(self.rules))
+        names = self.feature_names
+        if not names or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
+            self._refuse("its features have no names of their own")
+        if self.states:
+            self._refuse("its states are features, and it has labels")
+        if self.certificate is not None:
+            self._refuse("a certificate is about labels or cells")
+        for rule in self.rules:
+            strange = [c.feature for c in rule.conditions if c.feature not in names]
+            if strange:
+                self._refuse(f"a rule asks for {strange[0]!r}, which is no feature of it")
+            unknown = [a for a in (rule.suggested, *labels_in(rule.facts)) if a not in self.actions]
+            if unknown:
+                self._refuse(f"a rule speaks of {unknown[0]!r}, which is no action of it")
+        words = [rule.words for rule in self.rules]
+        twice = [w for i, w in enumerate(words) if w in words[:i]]
+        if twice:
+            self._refuse(f"two rules are about the same states: {twice[0]}")
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        words, arrays = super()._parts()
+        return {**words, "rules": to_json_value([r.to_dict() for r in self.rules])}, arrays
+
+    # -- what it answers ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def space(self) -> FeatureSpace:
+        """The features a state needs; distances count those that rules name, by their range."""
+        named = {c.feature for rule in self.rules for c in rule.conditions}
+        weight = np.array([float(name in named or not named) for name in self.feature_names])
+        scale, ranges = np.ones(len(weight)), self.provenance.get("ranges")
+        try:
+            width = np.ptp(np.array(ranges, np.float64).reshape(len(weight), 2), axis=1)
+            scale = np.where(np.isfinite(width) & (width > 0), width, 1.0)
+        except (TypeError, ValueError):
+            pass  # the ranges of the training log are not on record
+        return FeatureSpace(self.feature_names, scale, weight)
+
+    @functools.cached_property
+    def terms(self) -> Terms:
+        """On which terms it decides."""
+        return Terms.of(
+            self.parameters, self.provenance, unseen="No rule holds in this state.",
+            elsewhere="No rule holds there.",
+        )  # fmt: skip
+
+    @property
+    def may_change(self) -> bool:  # type: ignore[override]
+        """Whether some rule changes usual practice."""
+        return bool((self.decisions.kind == Kind.CHANGE).any())
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """What its learner states about all of its rules at once; nothing without a `delta`."""
+        return say.stated(self)
+
+    @property
+    def records(self) -> dict[str, str]:
+        """Words of a rule → what is on record about it, in words."""
+        return {rule.words: say.record(self, rule) for rule in self.rules}
+
+    @functools.cached_property
+    def _flat(self) -> FlatRules:
+        from dprl.policies._rule_match import FlatRules
+
+        return FlatRules.of(self.rules, self.feature_names)
+
+    @functools.cached_property
+    def _answers(self) -> list[Any]:
+        """What each rule answers, and DEFER at the end, where -1 finds it."""
+        return [*(DEFER if r.silent else r.suggested for r in self.rules), DEFER]
+
+    @functools.cached_property
+    def decisions(self) -> Decisions:
+        """Its decisions in the regions of its rules, in their order."""
+        return say.decisions_of(self)
+
+    def rule_of(self, states: Any) -> NDArray[np.int64]:
+        """The first rule that holds in each state.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number. A feature that is missing is NaN or None.
+
+        Returns:
+            int64 (k,), the number of the rule, from 0; -1 where none holds.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.rule_of([[60.0], [70.0]]).tolist()
+            [0, -1]
+        """
+        return self._first(states)[0]
+
+    def _first(self, states: Any) -> tuple[NDArray[np.int64], bool]:
+        """The first rule of each state, and whether a single state was passed."""
+        from dprl.policies._rule_match import first_rule
+
+        names = self.feature_names
+        if type(states) is dict and all(type(states.get(name)) in (float, int) for name in names):
+            states = [states[name] for name in names]  # the quick way of the usual question
+        x, single = self.space.read(states)
+        d = len(names)
+        if x.ndim != 2 or x.shape[1] != d:
+            raise ParameterError(
+                f"a state has {d} features; got {' x '.join(map(str, x.shape))} numbers.",
+                do=f"Features: {', '.join(self.feature_names)}.",
+            )
+        return first_rule(np.ascontiguousarray(x), *self._flat), single
+
+    def at(self, states: Any) -> Decisions:
+        """What it answers at these states, and what is on record about the rules that hold there.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number. A feature that is missing is NaN or None.
+
+        Returns:
+            The k decisions, with counts of groups by action; where only shares are on record, they
+            are the shares of the groups, rounded. Returns are not on record (NaN).
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.at([[60.0], [70.0]]).answers()
+            ['fluids', DEFER]
+        """
+        rule = self.rule_of(states)
+        return self.decisions.at(rule, range(len(rule)))
+
+    def act(self, states: Any) -> Any:
+        """The action for each state, or DEFER.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number. A feature that is missing is NaN or None.
+
+        Returns:
+            A list of k action labels or DEFER; for a single state, a single answer.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, or a state is not numbers.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.act({"pressure": 60})
+            'fluids'
+        """
+        rule, single = self._first(states)
+        answers = self._answers
+        return answers[rule[0]] if single else [answers[r] for r in rule.tolist()]
+
+    def probabilities(
+        self, states: Any, *, behavior: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
+
+        Args:
+            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d numbers or a mapping from name to
+                number. A feature that is missing is NaN or None.
+            behavior: float64 (k, A), the probabilities of usual practice at these states, used
+                where the policy defers. Default None: NaN where no rule holds; the share of groups
+                where a rule holds that may not speak.
+
+        Returns:
+            float64 (k, A), the probability of each action in the order of `actions`.
+
+        Raises:
+            ParameterError: The states have another number of features.
+            PolicyError: A feature is not named, a state is not numbers, or `behavior` has another
+                shape.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.probabilities([[60.0]]).tolist()
+            [[1.0, 0.0]]
+        """
+        return self.at(states).probabilities(behavior=behavior)
+
+    def explain(self, state: Any, *, cases: bool = False) -> Explanation:
+        """Why the policy answers as it does at one state.
+
+        Args:
+            state: One state, as a sequence of d numbers or a mapping from name to number.
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            The answer, the rule behind it in words with what is on record about it, and a table of
+            what is usually done where the rule holds.
+
+        Raises:
+            PolicyError: More than one state is given, or a feature is not named.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.explain([60.0]).reason.partition(";")[0]
+            'Rule 1: pressure at most 62. Usually done there is wait (70 %)'
+        """
+        x, single = self.space.read(state)
+        if not single and len(x) != 1:
+            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        return say.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
+
+    # -- what it would change ----------------------------------------------------------------
+
+    def changes(self, *, cases: bool = False) -> Table:
+        """The rules whose suggestion differs from the usual action, in the order they are asked.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with one line for each of these rules: its number, where it holds, the usual and
+            the suggested action, and what is on record about it.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.changes()["where"]
+            ['pressure at most 62']
+        """
+        return say.rule_table(self, Kind.CHANGE, "changes")
+
+    def confirmations(self, *, cases: bool = False) -> Table:
+        """The rules whose suggestion is the usual action already.
+
+        Args:
+            cases: Has no effect, because this policy keeps no episode labels. Default False.
+
+        Returns:
+            A table with the columns of `changes`.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> len(policy.confirmations())
+            0
+        """
+        return say.rule_table(self, Kind.CONFIRM, "confirmations")
+
+    def situations(self, log: Log) -> list[Situation]:
+        """Its changes, one per rule, and the steps of a log in each.
+
+        Args:
+            log: A log with the features of this policy.
+
+        Returns:
+            One situation for each rule that changes usual practice, with the steps of the log in
+            which it is the first to hold.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> log = dprl.from_arrays(
+            ...     episode=range(2), state=[[60.0], [70.0]], action=["wait", "wait"],
+            ...     reward=[0, 1], feature_names=["pressure"],
+            ... )
+            >>> [(one.words, one.rows.tolist()) for one in policy.situations(log)]
+            [('pressure at most 62', [0])]
+        """
+        x, _ = self.space.of_log(log)
+        here, rule = self.decisions, self.rule_of(x)
+        situations = []
+        for r in np.flatnonzero(here.kind == Kind.CHANGE).tolist():
+            rows, words = np.flatnonzero(rule == r), say.where(self, r)
+            typical = self._typical(x[rows])
+            situations.append(
+                Situation(words, here.states[r], None, typical, rows, rows, 1.0, here, r)
+            )
+        return situations
+
+    def _typical(self, x: NDArray[np.float64]) -> tuple[tuple[str, float], ...]:
+        """The features that rules name, in the step nearest to the median of states x (k, d)."""
+        if not len(x):
+            return ()
+        used = self.space.used
+        z = x[:, used] / self.space.scale[used]
+        nearest = x[np.nan_to_num((z - np.nanmedian(z, axis=0)) ** 2).sum(axis=1).argmin()]
+        return tuple((self.feature_names[j], float(nearest[j])) for j in used)
+
+    def limited_to(self, approved: Sequence[Approved], **noted: Any) -> RulePolicy:
+        """The policy with these of its changes alone; elsewhere it defers.
+
+        A rule that is not kept stays in its place and is silent, so that no rule after it speaks
+        where it holds: what the limited policy says, the whole policy says too.
+
+        Args:
+            approved: The changes to keep, each with a `state` (the words of its rule), such as what
+                `situations` returns. An empty list leaves a policy that makes no change.
+            noted: Facts to add to the provenance, such as who approved.
+
+        Returns:
+            The limited policy.
+
+        Raises:
+            ParameterError: No rule of this policy that changes usual practice has these words.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.limited_to([]).act([60.0])
+            DEFER
+        """
+        kept, here = {c.state for c in approved if c.state is not None}, self.decisions
+        changing = {here.states[r] for r in np.flatnonzero(here.kind == Kind.CHANGE).tolist()}
+        strange = sorted(map(str, kept - changing))
+        if strange:
+            raise ParameterError(
+                f"the policy changes nothing in {strange[0]!r}.",
+                do="Name changes of this policy, as its situations() tells them.",
+            )
+        origin = {**sealed_origin(self.provenance), "approved": {"policy": self.digest(), **noted}}
+        rules = tuple(replace(r, silent=r.words not in kept) for r in self.rules)
+        return replace(self, rules=rules, provenance=origin)
+
+    def summary(self) -> dict[str, Any]:
+        """The counts that describe it, as plain numbers.
+
+        Returns:
+            Name → number of rules, features, actions, decision points, changes and confirmations,
+            and shares of the training log's steps, from 0 to 1.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.summary()["rules"]
+            1
+        """
+        inside = np.array([rule.facts.get("steps") or 0 for rule in self.rules], np.int64)
+        total = self.provenance.get("steps")
+        total = total if isinstance(total, int) else 0
+        steps = np.append(inside, max(total - int(inside.sum()), 0))
+        rows = np.append(np.arange(len(self.rules)), -1)
+        s = summary_of(self.decisions.at(rows, [*self.decisions.states, ""]), steps)
+        s["rules"] = s.pop("states") - 1
+        return {**s, "features": len(self.feature_names)}
+
+    # -- in other languages ------------------------------------------------------------------
+
+    def to_sql(self, table: str | Sequence[str] = "stays", column: str = "suggested") -> str:
+        """The policy as a query of DuckDB, which asks it of every row of a table.
+
+        Args:
+            table: The name of the table, or its parts (("schema", "table")). Default "stays".
+            column: The name of the new column; NULL there stands for DEFER. Default "suggested".
+
+        Returns:
+            A SELECT of all columns and the new one. Features are columns of the same names; NULL
+            and NaN stand for a missing feature.
+
+        Raises:
+            PolicyError: A name cannot be written in SQL, or the new column is called like a
+                feature.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> print(policy.to_sql("visits").splitlines()[-1])
+            FROM "visits"
+        """
+        return export.to_sql(self.rules, self.actions, table, column, self.digest())
+
+    def to_json_rules(self) -> str:
+        """The policy as JSON that people and other programs can read.
+
+        Returns:
+            JSON text: the features, the actions, how to read the rules, and the rules in their
+            order, each with its conditions, its suggestion (null: DEFER), its words and its facts.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> import json
+            >>> json.loads(policy.to_json_rules())["rules"][0]["then"]
+            'fluids'
+        """
+        return export.to_json(self.rules, self.actions, self.feature_names, self.digest())
+
+    def to_python(self) -> str:
+        """The policy as Python source that needs nothing but Python.
+
+        Returns:
+            The source of a function `suggest(row)`: it takes a mapping from the name of a feature
+            to its number (NaN or None where it is missing) and returns an action, or None for
+            DEFER.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> names = {}
+            >>> exec(policy.to_python(), names)
+            >>> names["suggest"]({"pressure": 60})
+            'fluids'
+        """
+        return export.to_python(self.rules, self.actions, self.digest())
+
+    def draw(self, axis: Any = None) -> Any:
+        """Draw the rules: one band each with its words, and what it brought with its interval.
+
+        Args:
+            axis: The axes of matplotlib to draw on. Default None: those of a new figure.
+
+        Returns:
+            The axes; `axis.figure` is the figure.
+
+        Raises:
+            PackageError: matplotlib is not installed.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> axis = policy.draw()
+            >>> axis.get_yticklabels()[-1].get_text()
+            'Elsewhere: DEFER'
+        """
+        from dprl.policies._rule_drawing import draw_rules
+
+        return draw_rules(self, axis)
+
+    def _repr_html_(self) -> str:
+        from dprl._core import html as pages
+
+        return pages.snippet(
+            "rules",
+            bands=say.bands(self),
+            steps=steps_of(self.summary()),
+            stated=self.stated,
+        )
+
+    def __str__(self) -> str:
+        lines = [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
+        return "\n".join((*lines, *self.stated))
+
+    def __repr__(self) -> str:
+        spoken = sum(not rule.silent for rule in self.rules)
+        silent = f", {len(self.rules) - spoken} silent" if spoken < len(self.rules) else ""
+        return (
+            f"<RulePolicy: {len(self.rules)} rule{'s' * (len(self.rules) != 1)}{silent}, "
+            f"{len(self.feature_names)} features>"
+        )

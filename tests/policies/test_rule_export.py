@@ -1,0 +1,217 @@
+"""What is written for other languages answers as the policy does, in every state."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.policies._rule import Condition, Rule
+
+duckdb = pytest.importorskip("duckdb")
+
+NAMES = ("pressure", 'lac"tate', "it's; DROP TABLE stays --", "tiny", "'''\\\n\u2028")
+ACTIONS = ("bolus 1", "it's", '"; import os #', "\\", "naïve 💊\n")
+THRESHOLDS = (
+    62.300000000000004,
+    2.1,
+    0.1 + 0.2,
+    0.0,
+    5e-324,
+    1.7976931348623157e308,
+    -1e-300,
+    123456789.123456789,
+)
+
+
+def policy(seed=0, n=12, actions=ACTIONS):
+    """Rules over all kinds of conditions and thresholds, some silent."""
+    rng, rules, words = np.random.default_rng(seed), [], set()
+    while len(rules) < n:
+        conditions = []
+        for _ in range(rng.integers(1, 4)):
+            kind = str(rng.choice(["at most", "above", "at most", "above", "missing", "known"]))
+            value = float(rng.choice(THRESHOLDS)) if kind in ("at most", "above") else math.nan
+            conditions.append(Condition(NAMES[rng.integers(len(NAMES))], kind, value))
+        try:
+            rule = Rule(
+                tuple(conditions),
+                actions[rng.integers(len(actions))],
+                silent=bool(rng.random() < 0.2),
+            )
+        except dprl.PolicyError:
+            continue
+        if rule.words not in words:
+            rules.append(rule)
+            words.add(rule.words)
+    return dprl.RulePolicy(
+        states=(), actions=actions, parameters={}, provenance={}, feature_names=NAMES, rules=tuple(rules)
+    )  # fmt: skip
+
+
+def states(k, seed=1):
+    """Ordinary numbers, thresholds and their neighbours, huge and tiny ones, NaN, infinities."""
+    rng = np.random.default_rng(seed)
+    edges = np.array([
+        *THRESHOLDS, *(math.nextafter(t, -math.inf) for t in THRESHOLDS), *(math.nextafter(t, math.inf) for t in THRESHOLDS),
+        -0.0, np.nan, np.nan, np.inf, -np.inf, -5e-324, -1.7976931348623157e308, 1e-310, float(2**53 + 1),
+    ])  # fmt: skip
+    x = rng.normal(0, 100, (k, len(NAMES)))
+    return np.where(rng.random(x.shape) < 0.6, rng.choice(edges, x.shape), x)
+
+
+def answers(ruled, x):
+    return [None if a is dprl.DEFER else a for a in ruled.act(x)]
+
+
+def from_sql(ruled, x, *, null=False):
+    """One query over all states, with NULL in place of NaN where asked."""
+    pa = pytest.importorskip("pyarrow")
+    columns = [pa.array(x[:, j], from_pandas=null) for j in range(x.shape[1])]
+    with duckdb.connect() as db:
+        db.register("arrived", pa.table(columns, names=list(ruled.feature_names)))
+        db.execute('CREATE TABLE "st""ays" AS SELECT * FROM arrived')
+        query = ruled.to_sql('st"ays', "the; answer")
+        names = [column[0] for column in db.execute(query).description]
+        rows = db.execute(f'SELECT "the; answer" FROM ({query})').fetchall()
+        assert db.execute('SELECT count(*) FROM "st""ays"').fetchone() == (len(x),)
+    assert names == [*ruled.feature_names, "the; answer"]
+    return [row[0] for row in rows]
+
+
+def from_python(ruled, x):
+    names = {"__builtins__": {"float": float}}
+    exec(compile(ruled.to_python(), "suggest.py", "exec"), names)
+    suggest = names["suggest"]
+    return [suggest(dict(zip(ruled.feature_names, row, strict=True))) for row in x.tolist()]
+
+
+def from_json(ruled, x):
+    """A reader of its own, from what the file says about itself."""
+    given = json.loads(ruled.to_json_rules())
+    result = np.full(len(x), None, object)
+    decided = np.zeros(len(x), bool)
+    for rule in given["rules"]:
+        holds = ~decided
+        for c in rule["if"]:
+            column = x[:, given["features"].index(c["feature"])]
+            finite = np.isfinite(column)
+            holds &= {
+                "missing": lambda v: np.isnan(column),  # noqa: B023
+                "known": lambda v: finite,  # noqa: B023
+                "at most": lambda v: finite & (column <= v),  # noqa: B023
+                "above": lambda v: finite & (column > v),  # noqa: B023
+            }[c["kind"]](c.get("value"))
+        result[holds] = rule["then"]
+        decided |= holds
+    return result.tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_answer_as_the_policy_does(seed):
+    ruled, x = policy(seed), states(50_000, seed)
+    right = answers(ruled, x)
+    assert len(set(right)) >= 3
+    assert from_sql(ruled, x) == right
+    assert from_sql(ruled, x, null=True) == right
+    assert from_python(ruled, x) == right
+    assert from_json(ruled, x) == right
+
+
+@pytest.mark.slow
+def test_they_answer_as_the_policy_does_in_a_million_states():
+    ruled, x = policy(7, 20), states(1_000_000, 7)
+    right = answers(ruled, x)
+    assert from_sql(ruled, x) == right
+    assert from_python(ruled, x) == right
+    assert from_json(ruled, x) == right
+
+
+def test_a_query_reads_a_million_states():
+    ruled, x = policy(5), states(1_000_000, 5)
+    assert from_sql(ruled, x) == answers(ruled, x)
+
+
+def test_columns_of_other_types_are_read_as_doubles():
+    """A whole number, a decimal and a float of single precision are what they are as doubles."""
+    ruled = dprl.RulePolicy(
+        states=(), actions=(1, 2), parameters={}, provenance={}, feature_names=("a", "b", "c"),
+        rules=(
+            Rule((Condition("a", "above", 2.5), Condition("b", "at most", 0.1)), 1),
+            Rule((Condition("c", "above", 0.1),), 2),
+        ),
+    )  # fmt: skip
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE stays (a BIGINT, b DECIMAL(18, 3), c FLOAT)")
+        db.execute(
+            "INSERT INTO stays VALUES (3, 0.1, 0.1), (2, 0.1, 0.1), (9007199254740993, 0.1, 0), (2, 1, 0)"
+        )
+        rows = db.execute(ruled.to_sql()).fetchall()
+    single = float(np.float32(0.1))
+    x = [[3, 0.1, single], [2, 0.1, single], [9007199254740993, 0.1, 0], [2, 1, 0]]
+    assert [row[-1] for row in rows] == answers(ruled, x) == [1, 2, 1, None]
+
+
+def test_no_rules_defer_in_every_language():
+    ruled = dprl.RulePolicy(
+        states=(), actions=ACTIONS, parameters={}, provenance={}, feature_names=NAMES, rules=()
+    )
+    x = states(10)
+    assert from_sql(ruled, x) == from_python(ruled, x) == from_json(ruled, x) == [None] * 10
+    everywhere = dprl.RulePolicy(
+        states=(),
+        actions=(-3, 4),
+        parameters={},
+        provenance={},
+        feature_names=NAMES,
+        rules=(Rule((), -3),),
+    )
+    assert (
+        from_sql(everywhere, x)
+        == from_python(everywhere, x)
+        == from_json(everywhere, x)
+        == [-3] * 10
+    )
+
+
+def test_labels_of_numpy_are_plain_literals():
+    ruled = dprl.RulePolicy(
+        states=(), actions=(np.str_("a"), np.str_("b")), parameters={}, provenance={},
+        feature_names=(np.str_("x"),), rules=(Rule((Condition(np.str_("x"), "known"),), np.str_("b")),),
+    )  # fmt: skip
+    assert "np." not in ruled.to_python()
+    assert from_python(ruled, np.array([[1.0], [np.nan]])) == ["b", None]
+
+
+def test_the_source_is_ascii_and_stands_alone():
+    source = policy().to_python()
+    assert source.isascii()
+    assert "import" not in source.replace(ascii(ACTIONS[2]), "")
+
+
+def one(feature, action="a"):
+    return dprl.RulePolicy(
+        states=(), actions=(action,), parameters={}, provenance={}, feature_names=(feature, "other"),
+        rules=(Rule((Condition(feature, "known"),), action), Rule((Condition("other", "known"),), action)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "match"), [
+    (lambda: one("Other").to_sql(), "one name"),
+    (lambda: one("x").to_sql(column="OTHER"), "one name"),
+    (lambda: one("x\0").to_sql(), "cannot be written"),
+    (lambda: one("x", "\ud800").to_sql(), "cannot be written"),
+    (lambda: one("x").to_sql(""), "needs a name"),
+    (lambda: one("x").to_sql(()), "needs a name"),
+    (lambda: one("x").to_sql(column=""), "needs a name"),
+])  # fmt: skip
+def test_what_sql_cannot_say_is_refused(make, match):
+    with pytest.raises(dprl.PolicyError, match=match):
+        make()
+
+
+def test_a_table_may_lie_in_a_schema():
+    assert one("x").to_sql(("ward", "stays")).endswith('FROM "ward"."stays"')

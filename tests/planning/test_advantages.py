@@ -272,13 +272,14 @@ def test_errors_from_draws_are_never_understated_and_not_much_too_large(name, sp
     free = true_se > 1e-6  # but for chosen actions, whose Δ is 0
     ratio = se[free] / true_se[free]
     assert ratio.min() >= 1
-    assert ratio.max() <= 1.75
+    # draws may be coarse by about a fiftieth of the error of the equation at a state, and pay for it
+    coarse = 0.1 * np.sqrt(drawn.v)[:, None] * np.ones_like(se)
+    assert (se[free] <= 1.75 * true_se[free] + coarse[free]).all()
     assert 1.25 < np.median(ratio) < 1.55
     assert np.allclose(usual[0], true_usual[0], atol=1e-9, equal_nan=True)
     seen = true_usual[1] > 1e-9
-    ratio = usual[1][seen] / true_usual[1][seen]
-    assert ratio.min() >= 1
-    assert ratio.max() <= 1.75
+    assert (usual[1][seen] / true_usual[1][seen]).min() >= 1
+    assert (usual[1][seen] <= 1.75 * true_usual[1][seen] + coarse[seen]).all()
 
 
 def test_the_seed_decides_the_draws():

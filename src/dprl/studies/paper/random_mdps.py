@@ -56,8 +56,11 @@ def settings(quick: bool, seed: int) -> Sequence[Setting]:
 
 
 def problem(number: int) -> FiniteMDP:
-    """Random problem `number`, or the care pathway for -1."""
-    return care_pathway() if number < 0 else random_mdp(number)
+    """Random problem `number`, or the care pathway for -1.
+
+    The care pathway has γ = .999: without discount some learners' plans never end in it.
+    """
+    return replace(care_pathway(), gamma=0.999) if number < 0 else random_mdp(number)
 
 
 def run(setting: Setting) -> list[Row]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+    from dprl.learners.rules import Rules as Rules
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -23,6 +24,7 @@ __getattr__, __dir__, __all__ = attach(
         "discrete": ("DPRLDiscrete",),
         "continuous": ("DPRLContinuous",),
         "confident": ("Confident",),
+        "rules": ("Rules",),
     },
     modules=("dprl.learners.baselines",),
 )

@@ -90,10 +90,23 @@ class Bins:
             if len(known_values):
                 shares = np.arange(1, most + 1) / (most + 1)
                 at = np.unique(np.quantile(known_values, shares, method="inverted_cdf"))
-                at = at[at < known_values.max()]
+                levels = np.unique(known_values)
+                at = at[at < levels[-1]]
+                above = levels[np.searchsorted(levels, at, "right")]
+                at = np.array([_roundest(a, b) for a, b in zip(at, above, strict=True)])
             cuts.append(at)
             codes[:, f] = np.where(np.isnan(x), len(at) + 1, np.searchsorted(at, x, "left"))
         return cls(tuple(cuts), codes)
+
+
+def _roundest(low: float, high: float) -> float:
+    """The number with the fewest digits in [low, high), which a reader need not read twice."""
+    for digits in range(1, 17):
+        for at in (low, (low + high) / 2):
+            rounded = float(f"{at:.{digits}g}")
+            if low <= rounded < high:
+                return rounded
+    return float(low)
 
 
 def best_tree(

@@ -658,6 +658,25 @@ def test_the_veto_strikes_what_first_visits_contradict():
 # -- over many logs --------------------------------------------------------------------------------
 
 
+def test_a_policy_that_changes_less_is_taken_where_that_costs_little():
+    log = dprl.envs.care_pathway().sample(2_000, seed=300_001)
+    policies = list(
+        dprl.Confident(gamma=1.0, splits=0, check=False).fit_each(
+            log, [{}, {"keep": 1.0}, {"keep": 0.9}, {"keep": 0.1}]
+        )
+    )
+    default, whole, less, least = policies
+    assert (default.choice == whole.choice).all()
+    spoken = [int((p.choice >= 0).sum()) for p in (whole, less, least)]
+    assert spoken == sorted(spoken, reverse=True)
+    assert spoken[-1] < spoken[0]
+    doubts = [p.gain["doubt"] for p in (whole, less, least)]
+    assert doubts == sorted(doubts, reverse=True)
+    for bad in (0.0, 1.5, np.nan):
+        with pytest.raises(dprl.ParameterError, match="keep"):
+            dprl.Confident(gamma=1.0, keep=bad)
+
+
 @pytest.mark.slow
 def test_ten_episodes_of_the_rooms_are_enough():
     world = envs.rooms()

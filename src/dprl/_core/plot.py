@@ -17,6 +17,7 @@ from dprl.errors import ParameterError
 __all__ = ["PALETTE", "curve", "grid", "look", "ready", "reference", "save", "style"]
 
 PALETTE = {
+    "Confident": "#b30021",
     "DPRL contrast": "#0072b2",
     "DPRL paper": "#56b4e9",
     "DPRL gate": "#e69f00",

@@ -9,7 +9,8 @@ trajectories that contain the pair, K(s) the eligible actions less one); repeat 
 Every switch has Δ > 0 in the model, so values only rise and it ends.
 
 For ε in `DOUBTS` this is a family from daring to timid. Issued is the member with the largest lower
-end of *its own gain* at level 1 - risk; none above 0 means DEFER everywhere.
+end of *its own gain* at level 1 - risk; none above 0 means DEFER everywhere. (With `keep` below 1:
+the most timid member that keeps this share of the largest lower end, which makes fewer changes.)
 
 **A bound that pays for the choice.** The lower end above does not know that the policy was chosen
 because it looks good. So the groups are divided in two halves, the whole choice is made on one, and
@@ -155,10 +156,18 @@ class Workshop:
         settled = iterate(here.choice, evaluate, lower_ends, surest, "Use a smaller gamma.")
         return settled[1], settled[3], solved, asked
 
-    def choose(self, risk: float, progress: Callable[[str, float], None] | None = None) -> Sure:
-        """The member of the family with the largest lower end of its own gain."""
-        best = Sure(self.usual, self.usual, None, None, 0, 0, 0)
-        low, seen = 0.0, set()
+    def choose(
+        self,
+        risk: float,
+        keep: float = 1.0,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Sure:
+        """The member of the family with the largest lower end of its own gain.
+
+        With keep < 1 the most timid member whose lower end is at least that share of the largest.
+        """
+        members: list[tuple[float, Advantages, Gain, float]] = []
+        seen = set()
         rounds = solved = asked = 0
         for i, doubt in enumerate(DOUBTS):
             if progress is not None:
@@ -170,10 +179,13 @@ class Workshop:
                 continue
             seen.add(key)
             estimate = gain(here, self.usual, self.groups)
-            if estimate.low(risk) > low:
-                low = estimate.low(risk)
-                best = Sure(here, self.usual, estimate, doubt, 0, 0, 0)
-        return Sure(best.policy, self.usual, best.gain, best.doubt, rounds, solved, asked)
+            members.append((estimate.low(risk), here, estimate, doubt))
+        best = max((low for low, *_ in members), default=0.0)
+        if not best > 0:
+            return Sure(self.usual, self.usual, None, None, rounds, solved, asked)
+        enough = [member for member in members if member[0] >= keep * best]
+        _, policy, estimate, doubt = enough[0] if keep == 1 else enough[-1]
+        return Sure(policy, self.usual, estimate, doubt, rounds, solved, asked)
 
     def value(self, choice: Ints) -> float:
         """ρ of a choice in this model; circling for ever is worth what it earns before."""
@@ -202,12 +214,15 @@ class Workshop:
         return moves(self._P, pi, self.gamma * share), R
 
 
-def optimism(halves: Iterator[tuple[Workshop, Workshop]], risk: float) -> tuple[float | None, int]:
+def optimism(
+    halves: Iterator[tuple[Workshop, Workshop]], risk: float, keep: float = 1.0
+) -> tuple[float | None, int]:
     """How many standard errors an estimate of the chosen policy is too high, and from how many.
 
     Args:
         halves: The two halves of each division of the groups.
         risk: The learner's risk.
+        keep: The learner's share of the largest lower end.
 
     Returns:
         The mean of t; None where no half chose anything that the other could judge. And the number
@@ -217,7 +232,7 @@ def optimism(halves: Iterator[tuple[Workshop, Workshop]], risk: float) -> tuple[
     for one, other in halves:
         for chooser, judge in ((one, other), (other, one)):
             try:
-                sure = chooser.choose(risk)
+                sure = chooser.choose(risk, keep)
             except PlanError:  # it circles at a profit
                 continue
             if sure.gain is None or not sure.gain.se > 0:

@@ -18,7 +18,7 @@ __all__ = ["LearnerOptions"]
 
 OWN = {
     "dprl": ("contrast", "plan", "visits", "scale", "weight", "radius"),
-    "confident": ("risk", "evidence", "veto", "splits", "check", "seed"),
+    "confident": ("risk", "keep", "evidence", "veto", "splits", "check", "seed"),
 }
 """Learner → the options that only this one has."""
 
@@ -40,8 +40,15 @@ class LearnerOptions:
     risk: Annotated[
         float | None,
         Parameter(
-            help="confident: chance of a policy worse than usual practice, in (0, 0.5]; by default "
-            "0.01."
+            help="confident: a policy's own lower end at level 1 - risk must be above 0; in "
+            "(0, 0.5], by default 0.01."
+        ),
+    ] = None
+    keep: Annotated[
+        float | None,
+        Parameter(
+            help="confident: share of the largest lower end that is enough, in (0, 1]; below 1, by "
+            "default 1, small changes that add little are left out."
         ),
     ] = None
     evidence: Annotated[

@@ -382,13 +382,19 @@ def test_what_is_not_always_on_offer_near_by_is_never_suggested(plan):
 
 def test_learners_have_the_same_defaults_as_the_command_line():
     """A setting of one name has one default, at every door."""
-    from dprl.apps.cli.options import LearnerOptions
+    from dprl.apps.cli.learning import LearnerOptions
 
     doors = [
         {f.name: f.default for f in dataclasses.fields(door)}
-        for door in (dprl.DPRLDiscrete, DPRLContinuous, LearnerOptions)
+        for door in (dprl.DPRLDiscrete, DPRLContinuous)
     ]
-    shared = set(doors[0]) & set(doors[1]) & set(doors[2])
+    asked = LearnerOptions(gamma=0.9)  # nothing else is said on the command line
+    for radius in (None, 1.0):
+        made = asked.make(5, radius, seed=None, own_seed=True)
+        doors.append(
+            {"gamma": dataclasses.MISSING} | {k: v for k, v in vars(made).items() if k != "gamma"}
+        )
+    shared = set(doors[0]) & set(doors[1]) & {f.name for f in dataclasses.fields(LearnerOptions)}
     assert shared == {"gamma", "contrast", "plan", "visits", "cut"}
     for name in shared:
         assert len({repr(door[name]) for door in doors}) == 1, name

@@ -1,5 +1,7 @@
 # make demo, make test: each sets up what it needs. Needs Python 3.11+, pip and make.
 PYTHON ?= python3
+# One more process than cores: some tests wait for a server or a browser.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := .venv/.installed
@@ -14,7 +16,7 @@ demo: $(STAMP)
 	@$(BIN)/dprl demo
 
 test: lint
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(DOCTESTS) tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(DOCTESTS) tests
 
 check: lint
 	@$(BIN)/python -m pytest -n auto $(DOCTESTS) tests/test_layers.py

@@ -45,8 +45,8 @@ def walk(S=40, A=3, episodes=400, seed=0):
 
 def matrix(n=300, loss=0.1, seed=0):
     rng = np.random.default_rng(seed)
-    A = sparse.random_array((n, n), density=0.03, rng=rng, format="csr") + sparse.eye_array(n)
-    A = sparse.csr_array(A)
+    some = np.where(rng.random((n, n)) < 0.03, rng.random((n, n)), 0.0)
+    A = sparse.csr_array(some + np.eye(n))
     rows = np.repeat(np.arange(n), np.diff(A.indptr))
     A.data *= (1 - loss) / np.asarray(A.sum(axis=1))[rows]
     return A

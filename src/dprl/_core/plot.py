@@ -17,7 +17,6 @@ from dprl.errors import ParameterError
 __all__ = ["PALETTE", "curve", "grid", "look", "ready", "reference", "save", "style"]
 
 PALETTE = {
-    "Confident": "#b30021",
     "DPRL contrast": "#0072b2",
     "DPRL paper": "#56b4e9",
     "DPRL gate": "#e69f00",
@@ -26,6 +25,7 @@ PALETTE = {
     "CQL": "#cc79a7",
     "BC": "#777777",
     "RL": "#000000",
+    "Confident": "#b30021",
 }
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")

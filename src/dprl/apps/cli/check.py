@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
-from dprl.apps.cli.options import SETTINGS, Json, LogOptions, Whole
+from dprl.apps.cli.options import SETTINGS, Json, LogOptions, MaybeWhole
 from dprl.errors import ParameterError
 
 __all__ = ["check"]
@@ -32,7 +32,7 @@ def check(
         float | None, Parameter(help="With --markov: discount per step, in (0, 1].")
     ] = None,
     lags: Annotated[
-        Whole | None, Parameter(help="With --markov: how many steps back to look; by default 2.")
+        MaybeWhole, Parameter(help="With --markov: how many steps back to look; by default 2.")
     ] = None,
     cut: Annotated[
         Literal["drop", "bootstrap", "terminal"] | None,

@@ -11,7 +11,7 @@ from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, head, progress, show, warned
 from dprl.apps.cli.learning import LearnerOptions
-from dprl.apps.cli.options import Json, LogOptions, Whole
+from dprl.apps.cli.options import Json, LogOptions, MaybeWhole
 
 __all__ = ["fit"]
 
@@ -24,7 +24,7 @@ def fit(
     learning: LearnerOptions,
     *,
     n_min: Annotated[
-        Whole | None,
+        MaybeWhole,
         Parameter(
             help="Episodes an action needs before it may be suggested; dprl needs it, confident "
             "takes 3 by default."
@@ -35,7 +35,7 @@ def fit(
         Parameter(help="For features: largest distance of similar states, after scaling."),
     ] = None,
     seed: Annotated[
-        Whole | None,
+        MaybeWhole,
         Parameter(help="confident: seed of the halves and of the check; by default 0."),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),

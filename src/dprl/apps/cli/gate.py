@@ -11,7 +11,7 @@ from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
-from dprl.apps.cli.options import Json, OtherColumns, Whole
+from dprl.apps.cli.options import Json, MaybeWhole, OtherColumns, Whole
 
 __all__ = ["gate"]
 
@@ -40,7 +40,7 @@ def gate(
         ),
     ] = False,
     horizon: Annotated[
-        Whole | None, Parameter(help="Most steps of an episode (group); for in-sample.")
+        MaybeWhole, Parameter(help="Most steps of an episode (group); for in-sample.")
     ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from dprl._core.disk import check_target
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress, show
-from dprl.apps.cli.options import Json, Whole
+from dprl.apps.cli.options import Json, MaybeWhole, Whole
 
 __all__ = ["group"]
 
@@ -27,7 +27,7 @@ Without access to MIMIC: `dprl icu simulate --out tables` makes tables of the sa
 command(group)
 
 Threads = Annotated[
-    Whole | None, Parameter(help="Number of threads; the result does not depend on it.")
+    MaybeWhole, Parameter(help="Number of threads; the result does not depend on it.")
 ]
 Temp = Annotated[Path | None, Parameter(help="A folder with room for temporary files.")]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dprl.apps.cli.options import SETTINGS, Whole, numbers
+from dprl.apps.cli.options import SETTINGS, MaybeWhole, numbers
 from dprl.errors import ParameterError
 
 __all__ = ["LearnerOptions"]
@@ -67,7 +67,7 @@ class LearnerOptions:
         ),
     ] = None
     splits: Annotated[
-        Whole | None,
+        MaybeWhole,
         Parameter(
             help="confident: how often the log is halved for the bound of the gain; by default 3, "
             "0 for no bound."

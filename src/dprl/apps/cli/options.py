@@ -21,6 +21,7 @@ __all__ = [
     "Json",
     "Level",
     "LogOptions",
+    "MaybeWhole",
     "OtherColumns",
     "Partitions",
     "Seed",
@@ -56,6 +57,8 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
+MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
+"""A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, progress, show
-from dprl.apps.cli.options import Json, Whole
+from dprl.apps.cli.options import Json, MaybeWhole, Whole
 from dprl.errors import PackageError
 from dprl.studies import paper
 
@@ -59,7 +59,7 @@ def reproduce(
     ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of everything random.")] = 0,
     workers: Annotated[
-        Whole | None, Parameter(help="Number of processes; by default one per core.")
+        MaybeWhole, Parameter(help="Number of processes; by default one per core.")
     ] = None,
     json: Json = False,
 ) -> int:

@@ -147,7 +147,7 @@ def figure(rows: Rows) -> Any:
     """One panel per kind of other sample: coverage against n, one line per distribution."""
     table = summary(rows)
     figure, axes = plot.grid(1, len(OTHERS), width=2.8, height=3.0)
-    colors = dict(zip(RETURNS, plot.PALETTE.values(), strict=True))
+    colors = dict(zip(RETURNS, list(plot.PALETTE.values())[: len(RETURNS)], strict=True))
     for axis, others in zip(axes[0], OTHERS, strict=True):
         for name, color in colors.items():
             line = [r for r in table if r["returns"] == name and r["others"] == others]

@@ -12,16 +12,16 @@ V's equation at s, to which the error of b̂ itself is added where the policy de
     error of Δ(s,a) = ε(s,a) + w·u,     w = γ P(s,a,·) M - M(s,·)
     Var Δ(s,a)      = e (1 + 2 w(s) π(a|s)) + ∑_s' w(s')² v(s'),       v(s) = Var u(s)
 
-which is SPEC's formula, since w = g - 1_s. A few lucky draws must not look sure, so variances are
-shrunk towards what is seen elsewhere:
+(w is the effect on Δ of an error in V's equation at each state.) A few lucky draws must not look
+sure, so variances are shrunk towards what is seen elsewhere:
 
     e(s,a) = (SS + 2 σ0²) / (n + 1) / n
     σ0²(s) = max(T / (n(s) - 1), (T + 20 σ²) / (n(s) - 1 + 20))
 
 T is the sum of squares of the targets at s about the behaviour's mean, σ² the variance of targets
-within pairs over the whole log. (Departure from the text this follows: there σ0² is at least a
-twelfth of the squared range of the targets at s. That never fades, and where targets are mostly
-alike and rarely far apart it costs most of the gain.)
+within pairs over the whole log. (A floor of a twelfth of the squared range of the targets at s was
+tried instead. It never fades, and where targets are mostly alike and rarely far apart it costs most
+of the gain.)
 
 **Pairs that cannot pass are not solved for.** With A = v(s) - π² e >= 0 the terms of the own state
 are c² A + (1 + c π)² e for some real c = w(s), the others are >= 0, and the least over c is

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dprl.logs.log import Facts
 from dprl.policies._decisions import Decisions, Estimates, Terms
-from dprl.policies._restrict import Approved
+from dprl.policies._restrict import Approved, limit_states
 from dprl.policies._tabled import in_a_line, steps_of
 from dprl.policies.table import TablePolicy
 
@@ -160,9 +160,8 @@ class ConfidentPolicy(TablePolicy):
             >>> policy.limited_to(policy.situations(log)[:1]).gain is None
             True
         """
-        limited = super().limited_to(approved, **noted)
-        assert isinstance(limited, ConfidentPolicy)
-        return replace(limited, gain=None)
+        states = [change.state for change in approved if change.state is not None]
+        return replace(limit_states(self, states, **noted), gain=None)
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages

@@ -42,10 +42,6 @@ def measured(seed=0, groups=24, steps=5, actions=3, d=2, **columns):
     )
 
 
-def halved(log):
-    return np.arange(len(log.groups)) % 2 == 0
-
-
 def with_features(log, features):
     """The log with features that reading would refuse (missing numbers)."""
     copy = replace(log)
@@ -56,7 +52,7 @@ def with_features(log, features):
 @lru_cache
 def null_fit():
     log, b = null_world(0)
-    return log, b, fit_nuisances(log, 0.99, half=halved(log))
+    return log, b, fit_nuisances(log, 0.99)
 
 
 # -- nobody is answered for by the own group ---------------------------------------------------
@@ -93,21 +89,18 @@ def test_a_group_never_sees_a_model_that_was_fitted_on_it(most, monkeypatch):
     groups = np.repeat(np.arange(30) % 20, 4)  # some groups have two episodes
     log = measured(groups=30, steps=4, group=groups)
     log = replace(log, features=np.column_stack([groups, np.asarray(log.features)]), feature_names=("g", "x", "y"))  # fmt: skip
-    half = np.arange(20) < 9
     monkeypatch.setattr(_nuisance_models.Model, "most", most)
     monkeypatch.setattr(_nuisance_models.Model.__init__, "__defaults__", (most,))
     Spy.seen.clear()
-    fit_nuisances(log, 1.0, half=half, behavior_models=[("spy", Spy())], value_model=ValueSpy())
-    assert len(Spy.seen) == 16
-    A, B = set(np.flatnonzero(half)), set(np.flatnonzero(~half))
+    fit_nuisances(log, 1.0, behavior_models=[("spy", Spy())], value_model=ValueSpy())
+    assert len(Spy.seen) == 8
+    everybody = set(range(20))
     for asked, fitted in Spy.seen:
-        assert asked <= A or asked <= B
-        assert fitted <= A if asked <= A else fitted <= (A | B)
+        assert fitted <= everybody - asked
         if most > 40:
-            assert fitted == (A if asked <= A else A | B) - asked
-    for side in (A, B):
-        counted = [g for asked, _ in Spy.seen if asked <= side for g in asked]
-        assert sorted(counted) == sorted([*side, *side])  # each once by either model
+            assert fitted == everybody - asked
+    counted = [g for asked, _ in Spy.seen for g in asked]
+    assert sorted(counted) == sorted([*everybody, *everybody])  # each once by either model
 
 
 def test_a_column_that_names_the_group_foretells_nothing():
@@ -119,28 +112,11 @@ def test_a_column_that_names_the_group_foretells_nothing():
         groups=60, steps=10, state=np.column_stack([group, random.normal(size=600)]),
         action=habit[group], reward=luck[group],
     )  # fmt: skip
-    fitted = fit_nuisances(log, 1.0, half=halved(log))
+    fitted = fit_nuisances(log, 1.0)
     own = ExtraTreesClassifier(random_state=0).fit(log.features, log.action)
     assert log_loss(floored(own.predict_proba(log.features)), log.action) < 0.01
-    for letter in "AB":
-        assert fitted.losses[f"log-loss {letter}"][3] > 0.55
+    assert fitted.losses["log-loss"][3] > 0.55
     assert abs(np.corrcoef(fitted.V, luck[group])[0, 1]) < 0.3
-
-
-def test_half_a_knows_nothing_of_half_b():
-    log = measured(groups=40)
-    half = halved(log)
-    ours = np.repeat(half, 5)
-    other = replace(
-        log,
-        reward=np.where(ours, log.reward, log.reward + 7),
-        action=np.where(ours, log.action, 2 - log.action),
-    )
-    one = fit_nuisances(log, 0.9, half=half, behavior_models=LOGISTIC)
-    two = fit_nuisances(other, 0.9, half=half, behavior_models=LOGISTIC)
-    np.testing.assert_array_equal(one.V[ours], two.V[ours])
-    np.testing.assert_array_equal(one.b[ours], two.b[ours])
-    assert not np.array_equal(one.V[~ours], two.V[~ours])
 
 
 @given(st.integers(0, 50), st.integers(2, 4), st.integers(8, 30), st.integers(1, 60))
@@ -148,8 +124,7 @@ def test_every_row_is_held_out_once_and_parts_are_whole_groups(seed, folds, grou
     random = np.random.default_rng(seed)
     group = np.sort(random.integers(groups, size=100))
     group[:groups] = np.arange(groups)
-    half = np.arange(groups) % 2 == 0
-    fits = plan_fits(group, half, folds, seed)
+    fits = plan_fits(group, groups, folds, seed)
     np.testing.assert_array_equal(np.sort(np.concatenate([f.held for f in fits])), np.arange(100))
     for fit in fits:
         part = fit.train(most)
@@ -178,13 +153,12 @@ def test_weights_have_the_smallest_loss(seed, models):
 def test_in_the_null_world_the_logistic_model_gets_the_weight():
     _, b, fitted = null_fit()
     table = {line["model"]: line for line in fitted.losses}
-    for letter in "AB":
-        loss = {name: line[f"log-loss {letter}"] for name, line in table.items()}
-        assert loss["stack"] <= min(loss[m] for m in ("logistic", "extra trees", "boosting")) + 0.01
-        assert table["logistic"][f"weight {letter}"] > 0.75
-        assert loss["logistic"] < loss["extra trees"] - 0.03
-        assert loss["stack"] < loss["shares alone"] - 0.3
-        assert table["stack"][f"misplaced {letter}"] < 0.03
+    loss = {name: line["log-loss"] for name, line in table.items()}
+    assert loss["stack"] <= min(loss[m] for m in ("logistic", "extra trees", "boosting")) + 0.01
+    assert table["logistic"]["weight"] > 0.75
+    assert loss["logistic"] < loss["extra trees"] - 0.03
+    assert loss["stack"] < loss["shares alone"] - 0.3
+    assert table["stack"]["misplaced"] < 0.03
     assert np.sqrt(((fitted.b - b) ** 2).mean()) < 0.04
     assert fitted.notes == ()
 
@@ -195,25 +169,22 @@ def test_where_trees_are_the_truth_they_get_the_weight():
     likely = np.where((x[:, 0] > 0) ^ (x[:, 1] > 0), 0.9, 0.1)
     action = (random.random(3000) < likely).astype(int)
     log = measured(groups=300, steps=10, state=x, action=action, reward=np.zeros(3000))
-    losses = fit_nuisances(log, 1.0, half=halved(log), value_model=DummyRegressor()).losses
-    for letter in "AB":
-        assert losses[f"weight {letter}"][0] < 0.1
-        best = min(losses[f"log-loss {letter}"][:3])
-        assert losses[f"log-loss {letter}"][3] <= best + 0.01
-        assert best < 0.45
+    losses = fit_nuisances(log, 1.0, value_model=DummyRegressor()).losses
+    assert losses["weight"][0] < 0.1
+    best = min(losses["log-loss"][:3])
+    assert losses["log-loss"][3] <= best + 0.01
+    assert best < 0.45
 
 
 def test_the_step_is_a_cause_that_must_not_be_left_out():
     """Later steps earn less and take the first action more often: no effect, yet it seems so."""
     log, _ = null_world(3, drift=1.5, pay=1.0)
-    half = halved(log)
-    certifies = np.repeat(~half, 20)
     t = {}
     for step in (True, False):
-        fitted = fit_nuisances(log, 0.99, half=half, step=step, behavior_models=LOGISTIC)
+        fitted = fit_nuisances(log, 0.99, step=step, behavior_models=LOGISTIC)
         b = fitted.b[:, 0].clip(0.02, 0.98)
         psi = ((log.action == 0) - b) / (b * (1 - b)) * credit(log, 0.99, 0.9, fitted.V)
-        sums = psi[certifies].reshape(-1, 20).sum(axis=1)
+        sums = psi.reshape(-1, 20).sum(axis=1)
         t[step] = sums.mean() / sums.std() * np.sqrt(len(sums))
     assert abs(t[True]) < 3
     assert t[False] < -4
@@ -232,34 +203,33 @@ def test_an_action_that_training_never_saw_gets_the_floor():
     action = np.array(log.action)
     action[:5] = 2  # by the first group alone
     log = replace(log, action=action, actions=(0, 1, 2))
-    fitted = fit_nuisances(log, 1.0, half=halved(log), **CHEAP)
+    fitted = fit_nuisances(log, 1.0, **CHEAP)
     np.testing.assert_allclose(fitted.b[:5, 2], FLOOR / (1 + FLOOR), rtol=1e-12)
     np.testing.assert_allclose(fitted.b.sum(axis=1), 1.0, rtol=1e-12)
     assert fitted.b.min() >= FLOOR / (1 + 3 * FLOOR)
-    assert any("never taken in the training rows of 1 of 8 fits" in note for note in fitted.notes)
+    assert any("never taken in the training rows of 1 of 4 fits" in note for note in fitted.notes)
 
 
 def test_what_was_not_available_has_no_probability():
     log = measured(groups=40)
     offers = np.array([[True, True, True], [True, True, False]])
     log = replace(log, menus=offers, available=np.where(log.action == 2, 0, 1))
-    b = fit_nuisances(log, 1.0, half=halved(log), **CHEAP).b
+    b = fit_nuisances(log, 1.0, **CHEAP).b
     assert (b[log.action != 2, 2] == 0).all()
     assert (b[log.action == 2] > 0).all()
     np.testing.assert_allclose(b.sum(axis=1), 1.0, rtol=1e-12)
     wrong = replace(log, available=np.ones(200, int))
     with pytest.raises(dprl.LogError, match="not available"):
-        fit_nuisances(wrong, 1.0, half=halved(log), **CHEAP)
+        fit_nuisances(wrong, 1.0, **CHEAP)
 
 
 def test_probabilities_that_are_given_are_used_as_they_are():
     log = measured()
     given_b = np.random.default_rng(0).dirichlet(np.ones(3), log.n_steps)
-    fitted = fit_nuisances(log, 1.0, half=halved(log), propensity=given_b)
+    fitted = fit_nuisances(log, 1.0, propensity=given_b)
     np.testing.assert_array_equal(fitted.b, given_b)
     assert fitted.losses["model"] == ["given", "shares alone"]
-    rows = np.repeat(halved(log), 5)
-    assert fitted.losses["log-loss A"][0] == log_loss(given_b[rows], log.action[rows])
+    assert fitted.losses["log-loss"][0] == log_loss(given_b, log.action)
 
 
 def test_misplaced_probability():
@@ -272,16 +242,16 @@ def test_misplaced_probability():
 
 def test_notes_say_what_is_wrong():
     log = measured(groups=60)
-    nothing = fit_nuisances(log, 1.0, half=halved(log), behavior_models=LOGISTIC).notes
+    nothing = fit_nuisances(log, 1.0, behavior_models=LOGISTIC).notes
     assert any("hardly tell which action is taken" in note for note in nothing)
     sure = np.full((log.n_steps, 3), 0.005)
     sure[np.arange(log.n_steps), log.action] = 0.99
     assert any(
         "on 100% of the rows only one action" in note
-        for note in fit_nuisances(log, 1.0, half=halved(log), propensity=sure).notes
+        for note in fit_nuisances(log, 1.0, propensity=sure).notes
     )
     off = np.tile([0.98, 0.01, 0.01], (log.n_steps, 1))
-    notes = fit_nuisances(log, 1.0, half=halved(log), propensity=off).notes
+    notes = fit_nuisances(log, 1.0, propensity=off).notes
     assert any("badly calibrated" in note for note in notes)
     assert any("2 of 3 actions have a probability" in note and "1, 2" in note for note in notes)
 
@@ -289,9 +259,9 @@ def test_notes_say_what_is_wrong():
 def test_rows_that_are_left_out_are_said(monkeypatch):
     monkeypatch.setattr(_nuisance_models.Model.__init__, "__defaults__", (50,))
     log = measured()
-    (note,) = (n for n in fit_nuisances(log, 1.0, half=halved(log), **CHEAP).notes if "part" in n)
+    (note,) = (n for n in fit_nuisances(log, 1.0, **CHEAP).notes if "part" in n)
     assert note == (
-        "Fitted on a random part of the training groups, at most 50 rows of up to 105 (whole "
+        "Fitted on a random part of the training groups, at most 50 rows of up to 90 (whole "
         "groups): value_model, shares."
     )
 
@@ -310,17 +280,15 @@ def same(one, two):
 
 def test_the_seed_decides_and_threads_do_not():
     log = measured(actions=2)
-    half = halved(log)
-    one = fit_nuisances(log, 0.9, half=half, seed=3, threads=1)
-    assert same(one, fit_nuisances(log, 0.9, half=half, seed=3, threads=3))
-    assert not same(one, fit_nuisances(log, 0.9, half=half, seed=4))
+    one = fit_nuisances(log, 0.9, seed=3, threads=1)
+    assert same(one, fit_nuisances(log, 0.9, seed=3, threads=3))
+    assert not same(one, fit_nuisances(log, 0.9, seed=4))
 
 
 def test_models_of_users_are_seeded_and_left_alone():
     log = measured()
     forest = ExtraTreesClassifier(5)
     options = {
-        "half": halved(log),
         "behavior_models": [("f", forest)],
         "value_model": DummyRegressor(),
     }
@@ -348,7 +316,7 @@ def test_warnings_stay_as_they_were_whatever_threads_do_to_them():
 
 def test_arrays_cannot_be_changed():
     log = measured()
-    fitted = fit_nuisances(log, 1.0, half=halved(log), **CHEAP)
+    fitted = fit_nuisances(log, 1.0, **CHEAP)
     assert not fitted.V.flags.writeable
     assert not fitted.b.flags.writeable
 
@@ -362,11 +330,11 @@ def test_missing_numbers_are_filled_in():
     features[np.random.default_rng(0).random(features.shape) < 0.2] = np.nan
     features[:, 5] = np.nan
     gappy = with_features(log, features)
-    fitted = fit_nuisances(gappy, 0.99, half=halved(log))
+    fitted = fit_nuisances(gappy, 0.99)
     assert np.isfinite(fitted.V).all()
     assert np.isfinite(fitted.b).all()
     with pytest.raises(dprl.ParameterError) as error:
-        fit_nuisances(gappy, 0.99, half=halved(log), behavior_models=LOGISTIC)
+        fit_nuisances(gappy, 0.99, behavior_models=LOGISTIC)
     assert error.value.what == "the model 'logistic' could not be fitted and asked."
     assert "NaN" in error.value.where
     assert "fills in missing numbers" in error.value.do
@@ -378,9 +346,9 @@ def test_constant_and_tied_features_do_no_harm():
     features[:, 0] = 4.0
     features[:, 1] = features[:, 1] > 1.5
     features[:, 2] += 1.7e9  # such as a time in seconds
-    shifted = fit_nuisances(replace(log, features=features), 1.0, half=halved(log))
+    shifted = fit_nuisances(replace(log, features=features), 1.0)
     features[:, 2] -= 1.7e9
-    plain = fit_nuisances(replace(log, features=features), 1.0, half=halved(log))
+    plain = fit_nuisances(replace(log, features=features), 1.0)
     np.testing.assert_allclose(shifted.V, plain.V, atol=0.05)
     np.testing.assert_allclose(shifted.b, plain.b, atol=0.05)
 
@@ -404,16 +372,14 @@ class Wild(RegressorMixin, BaseEstimator):
 
 def test_bad_parameters_are_refused_in_words():
     log = measured()
-    good = {"half": halved(log), **CHEAP}
+    good = dict(CHEAP)
     flat = np.full((log.n_steps, 3), 1 / 3)
     never = flat.copy()
     never[7] = [0.5, 0.5, 0.5] - 0.5 * (np.arange(3) == log.action[7])
     short = flat.copy()
     short[3, 0] = 0.2
-    alone = {"half": halved(log)}
+    alone: dict = {}
     for options, words in (
-        (good | {"half": np.ones(3, bool)}, r"half must be 24 truth values, one per group; got an array of \(3,\)"),
-        (good | {"half": np.arange(24)}, "half must be 24 truth values"),
         (good | {"folds": 1}, "folds must be a whole number"),
         (good | {"seed": -1}, "seed must be a whole number"),
         (good | {"step": "yes"}, "step must be true or false"),
@@ -443,21 +409,19 @@ def test_bad_parameters_are_refused_in_words():
 
 def test_logs_that_cannot_do_are_refused_in_words():
     log = measured()
-    half = halved(log)
     labels = dprl.from_arrays(episode=[1, 2], state=["a", "b"], action=[0, 1], reward=[0, 1])
     one = replace(log, action=np.zeros(log.n_steps, int))
     cut = replace(log, ended=np.where(np.arange(24) == 5, 2, 1))
-    few = log.take(np.arange(7))
-    for wrong, side, words, where in (
-        (labels, half, "2 labels, not numeric features", "states 'a', 'b'"),
-        (one, half, "only one action was ever taken, on all 120 rows", "action 0"),
-        (cut, half, "1 of 24 episodes were cut", "episode 5"),
-        (few, half[:7], "need at least 8 groups, 4 on each side; got 7", "4 propose, 3 certify"),
-        (log, np.arange(24) < 3, "need at least 8 groups", "3 propose, 21 certify"),
+    few = log.take(np.arange(3))
+    for wrong, words, where in (
+        (labels, "2 labels, not numeric features", "states 'a', 'b'"),
+        (one, "only one action was ever taken, on all 120 rows", "action 0"),
+        (cut, "1 of 24 episodes were cut", "episode 5"),
+        (few, "4 folds need at least 4 groups; got 3", ""),
     ):
         with pytest.raises(dprl.LogError, match=words) as error:
-            fit_nuisances(wrong, 1.0, half=side, **CHEAP)
+            fit_nuisances(wrong, 1.0, **CHEAP)
         assert error.value.where == where
         assert error.value.do
     with pytest.raises(dprl.ParameterError, match="a log is needed"):
-        fit_nuisances([1], 1.0, half=half)
+        fit_nuisances([1], 1.0)

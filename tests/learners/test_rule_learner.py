@@ -6,10 +6,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
+from dprl.logs.log import deal
 
-ACTIONS = np.array(["drug", "wait"])
+QUICK = {
+    "behavior_models": [("logistic", LogisticRegression())],
+    "value_model": LinearRegression(),
+}
+LINEAR = {"value_model": LinearRegression()}
 
 
 def ward(seed, n=500, effect=1.0, steps=1, spread=1.0):
@@ -55,21 +61,117 @@ def test_what_is_told_of_a_rule(policy):
         assert sum(share for _, share in facts["share_usual"]) == pytest.approx(1)
         assert sum(n for _, n in facts["groups_by_action"]) <= 500
         assert facts["balance"][1] < 0.5
+        assert facts["returns"][1] < facts["returns"][0] < facts["returns"][2]
+        assert 0 < facts["gain"] < facts["advantage"]  # usual practice does it now and then
     assert "half" in policy.provenance["notes"][0]
+
+
+def test_divisions_share_the_level_and_the_best_is_issued(policy):
+    rules = policy.provenance["rules"]
+    divisions = rules["divisions"]
+    assert [d["seed"] for d in divisions] == [0, 1, 2]
+    best = max(divisions, key=lambda d: d["worth"])
+    assert rules["division"] == best["seed"]
+    assert len(policy.rules) == best["certified"] > 0
+    one = dprl.Rules(gamma=1.0, splits=1, seed=best["seed"]).fit(ward(0)[0], **QUICK)
+    assert one.provenance["rules"]["division"] == best["seed"]
+    assert any("3 divisions" in note for note in policy.provenance["notes"])
+
+
+def test_the_proposing_half_knows_nothing_of_the_other():
+    """Whatever happens to the groups that certify, the same rules are proposed."""
+    log, _ = ward(0)
+    inside = deal(len(log.groups), 0.5, 0)
+    other = dataclasses.replace(
+        log, reward=np.where(inside, log.reward, 9 - 5 * log.reward),
+        action=np.where(inside, log.action, 1 - log.action),
+    )  # fmt: skip
+    one, two = (dprl.Rules(gamma=1.0, splits=1).fit(each, **QUICK) for each in (log, other))
+    proposed = [
+        {(str(r["conditions"]), r["suggested"]) for r in p.provenance["rules"]["tested"]}
+        for p in (one, two)
+    ]
+    assert proposed[0] == proposed[1] != set()
+    assert one.provenance["rules"]["tried"] == two.provenance["rules"]["tried"]
+
+
+def test_settings_are_chosen_inside_the_half(policy):
+    tried = policy.provenance["rules"]["tried"]
+    assert {t["lam"] for t in tried} == {1.0, 0.95, 0.9, 0.8}
+    assert {t["depth"] for t in tried} == {1, 2}
+    assert {t["n_min"] for t in tried} == {20, 40, 80}
+    chosen = next(
+        d for d in policy.provenance["rules"]["divisions"]
+        if d["seed"] == policy.provenance["rules"]["division"]
+    )  # fmt: skip
+    assert chosen["depth"] == 1  # one cut of pressure is the truth
+    fixed = dprl.Rules(gamma=1.0, lam=0.5, splits=1).fit(ward(0)[0], **QUICK)
+    assert {t["lam"] for t in fixed.provenance["rules"]["tried"]} == {0.5}
+
+
+def test_worth_adds_up_to_the_whole(policy):
+    whole, table = policy.provenance["rules"]["whole"], policy.worth()
+    last = table.to_dicts()[-1]
+    assert len(table) == len(policy.rules)
+    assert last["changes in all"] == pytest.approx(whole["changed"])
+    assert last["brings in all"] == pytest.approx(whole["gain"])  # one step an episode
+    lows = [rule.facts["low"] for rule in policy.rules]
+    assert lows == sorted(lows, reverse=True)
+
+
+def test_the_whole_is_near_the_truth():
+    """One step an episode: what rules bring one change at a time is what they bring."""
+    log, b = ward(5, n=3_000)
+    policy = dprl.Rules(gamma=1.0, splits=1, delta=0.01).fit(log, propensity=b, **LINEAR)
+    whole = policy.provenance["rules"]["whole"]
+    x, likely = np.asarray(log.features), b[:, 0]
+    rule = policy.rule_of(x)
+    effect = np.where(x[:, 0] > 0.2, 1.0, -1.0)
+    suggested = np.array([1.0 if r.suggested == "drug" else 0.0 for r in policy.rules])
+    truth = np.where(rule >= 0, (suggested[rule] - likely) * effect, 0.0).mean()
+    assert whole["low"] < truth < whole["high"]
+    assert 0.3 < whole["changed"] < 0.7
+
+
+def test_probabilities_follow_the_rows_when_groups_are_gathered():
+    """Episodes of a group need not be next to each other; their probabilities go with them."""
+    log, b = ward(6, n=400)
+    group = np.random.default_rng(0).permutation(400) // 2
+    mixed = dataclasses.replace(log, group=group, groups=tuple(range(200)))
+    order = np.argsort(group, kind="stable")
+    sorted_log = dataclasses.replace(
+        log, features=np.asarray(log.features)[order], action=log.action[order],
+        reward=log.reward[order], group=group[order], groups=tuple(range(200)),
+    )  # fmt: skip
+    one = dprl.Rules(gamma=1.0, splits=1).fit(mixed, propensity=b, **LINEAR)
+    two = dprl.Rules(gamma=1.0, splits=1).fit(sorted_log, propensity=b[order], **LINEAR)
+    assert [r.to_dict() for r in one.rules] == [r.to_dict() for r in two.rules]
+    assert one.rules
+
+
+def test_a_rare_flag_is_no_imbalance():
+    """A feature that nearly never varies must not fill the record of balance."""
+    log, _ = ward(7)
+    x = np.column_stack([log.features, np.arange(500) == 3])
+    flagged = dataclasses.replace(log, features=x, feature_names=(*log.feature_names, "flag"))
+    policy = dprl.Rules(gamma=1.0, splits=1).fit(flagged, **QUICK)
+    assert policy.rules
+    assert all(r.facts["balance"][1] < 0.5 for r in policy.rules)
 
 
 def test_the_contrast_is_near_the_truth():
     log, b = ward(3, n=3_000)
-    policy = dprl.Rules(gamma=1.0, depth=1).fit(log, propensity=b)
+    policy = dprl.Rules(gamma=1.0, depth=1).fit(log, propensity=b, **LINEAR)
     above = [r for r in policy.rules if r.suggested == "drug"]
     assert len(above) == 1
     assert above[0].facts["low"] < 1.0 < above[0].facts["high"]
 
 
 def test_same_seed_same_bytes_another_seed_another_half(policy):
-    log = ward(0)[0]
-    assert dprl.Rules(gamma=1.0).fit(log).digest() == policy.digest()
-    assert dprl.Rules(gamma=1.0, seed=1).fit(log).digest() != policy.digest()
+    log, one = ward(0)[0], dprl.Rules(gamma=1.0)
+    assert one.fit(log).digest() == policy.digest()
+    first, again = (dataclasses.replace(one, splits=1, seed=s).fit(log, **QUICK) for s in (0, 1))
+    assert first.digest() != again.digest()
 
 
 def test_it_goes_through_a_file(policy, tmp_path):
@@ -82,18 +184,18 @@ def test_it_goes_through_a_file(policy, tmp_path):
 
 def test_a_margin_leaves_only_what_is_worth_it():
     log, b = ward(0)
-    assert dprl.Rules(gamma=1.0).fit(log, propensity=b).rules
-    assert not dprl.Rules(gamma=1.0, margin=5.0).fit(log, propensity=b).rules
+    assert dprl.Rules(gamma=1.0).fit(log, propensity=b, **LINEAR).rules
+    assert not dprl.Rules(gamma=1.0, margin=5.0).fit(log, propensity=b, **LINEAR).rules
 
 
 def test_too_few_groups_behind_an_action_say_nothing():
     log, b = ward(0, n=60)
-    assert not dprl.Rules(gamma=1.0, n_min=40).fit(log, propensity=b).rules
+    assert not dprl.Rules(gamma=1.0, n_min=40).fit(log, propensity=b, **LINEAR).rules
 
 
 def test_groups_with_several_steps_count_once():
     log, b = ward(4, n=120, steps=5)
-    policy = dprl.Rules(gamma=0.9, n_min=10).fit(log, propensity=b)
+    policy = dprl.Rules(gamma=0.9, n_min=10).fit(log, propensity=b, **LINEAR)
     assert policy.rules
     for rule in policy.rules:
         assert rule.facts["groups"] <= 60
@@ -101,8 +203,6 @@ def test_groups_with_several_steps_count_once():
 
 
 def test_own_models_may_be_brought():
-    from sklearn.linear_model import LinearRegression, LogisticRegression
-
     log, _ = ward(0)
     policy = dprl.Rules(gamma=1.0).fit(
         log, behavior_models=[("mine", LogisticRegression())], value_model=LinearRegression()
@@ -122,7 +222,7 @@ def test_labels_are_refused():
     ("name", "value"),
     [
         ("gamma", 0.0), ("depth", 0), ("depth", 5), ("n_min", 1), ("delta", 0.0), ("delta", 1.0),
-        ("margin", -1.0), ("margin", np.nan), ("lam", 1.5), ("cuts", 0), ("folds", 1),
+        ("margin", -1.0), ("margin", np.nan), ("lam", 1.5), ("splits", 0), ("cuts", 0), ("folds", 1),
         ("cut", "x"), ("seed", -1),
     ],
 )  # fmt: skip
@@ -137,5 +237,5 @@ def test_where_actions_do_nothing_nothing_is_certified():
     issued = 0
     for seed in range(60):
         log, _ = ward(1_000 + seed, n=200, effect=0.0, steps=3)
-        issued += bool(dprl.Rules(gamma=0.9, folds=2).fit(log).rules)
+        issued += bool(dprl.Rules(gamma=0.9, folds=2, splits=1).fit(log).rules)
     assert issued <= 8  # 3 expected at delta = .05; three standard errors

@@ -1,12 +1,7 @@
 """Which groups a model is fitted on, and which rows it answers for: never its own groups.
 
-Groups are split in two halves: A proposes, B certifies. Each half is dealt into K folds of whole
-groups. Rows of fold k get models fitted on
-
-    in half A:   the other folds of A                 (B is not looked at while A proposes)
-    in half B:   all of A and the other folds of B
-
-A model that is fitted on at most so many rows gets a random part of these groups, in whole groups.
+Groups are dealt into K folds. Rows of fold k get models fitted on the other folds. A model that is
+fitted on at most so many rows gets a random part of these groups, in whole groups.
 
 Fits run on several threads of ours, each fit on one thread: then sums are added up in one order,
 and the answer does not depend on how many threads there are.
@@ -29,7 +24,6 @@ from numpy.typing import NDArray
 __all__ = ["Fit", "in_threads", "plan_fits"]
 
 Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
 T = TypeVar("T")
 
 
@@ -38,14 +32,12 @@ class Fit:
     """One round of fitting.
 
     Attributes:
-        proposes: True where the held-out rows belong to half A.
         held: int64, the rows that models answer for.
         order: int64, the groups to train on, in random order; none has rows in `held`.
         group: int64 (N,), the group of each row of the log.
         seed: Seed of the models.
     """
 
-    proposes: bool
     held: Ints
     order: Ints
     group: Ints
@@ -59,28 +51,23 @@ class Fit:
         return np.flatnonzero(np.isin(self.group, self.order[fitting]))
 
 
-def plan_fits(group: Ints, half: Bools, folds: int, seed: int) -> list[Fit]:
+def plan_fits(group: Ints, groups: int, folds: int, seed: int) -> list[Fit]:
     """All rounds of fitting: every row is held out in exactly one of them.
 
     Args:
         group: int64 (N,), the group of each row.
-        half: bool (G,), true where a group proposes; both sides have at least `folds` groups.
-        folds: K, the number of folds of each half.
+        groups: G, the number of groups, at least `folds`.
+        folds: K, the number of folds.
         seed: Seed of the folds, of the order of the groups, and of the models.
     """
     random = np.random.default_rng(seed)
-    fold = np.empty(len(half), np.int64)
-    for side in (True, False):
-        mine = np.flatnonzero(half == side)
-        fold[random.permutation(mine)] = np.arange(len(mine)) % folds
+    fold = np.empty(groups, np.int64)
+    fold[random.permutation(groups)] = np.arange(groups) % folds
     fits = []
-    for side in (True, False):
-        for k in range(folds):
-            held = (half == side) & (fold == k)
-            others = half & ~held if side else ~held
-            order = random.permutation(np.flatnonzero(others))
-            model_seed = int(random.integers(1 << 31))
-            fits.append(Fit(side, np.flatnonzero(held[group]), order, group, model_seed))
+    for k in range(folds):
+        order = random.permutation(np.flatnonzero(fold != k))
+        model_seed = int(random.integers(1 << 31))
+        fits.append(Fit(np.flatnonzero(fold[group] == k), order, group, model_seed))
     return fits
 
 

@@ -14,8 +14,8 @@ from dprl.evidence.credit import check_settled
 from dprl.logs.log import Log, check_log
 
 __all__ = [
-    "check_features", "check_half", "check_models", "check_propensity", "check_regressor", "inputs",
-    "menu_of",
+    "check_features", "check_folds", "check_models", "check_propensity", "check_regressor",
+    "inputs", "menu_of",
 ]  # fmt: skip
 
 
@@ -52,25 +52,15 @@ def check_features(log: Log) -> None:
         )
 
 
-def check_half(log: Log, half: Any, folds: int) -> NDArray[np.bool_]:
-    """Which groups propose, bool (G,): both halves have at least `folds` groups."""
+def check_folds(log: Log, folds: int) -> int:
+    """The number of groups of a log: at least one for each fold."""
     G = len(log.groups)
-    side = np.asarray(half)
-    if side.shape != (G,) or side.dtype != np.bool_:
-        raise ParameterError(
-            f"half must be {G:,} truth values, one per group; got an array of {side.shape} of "
-            f"{side.dtype}.",
-            do="True where a group proposes, false where it certifies, in the order of log.groups.",
-        )
-    sizes = int(side.sum()), int((~side).sum())
-    if min(sizes) < folds:
+    if folds > G:
         raise LogError(
-            f"{folds} folds of two halves need at least {2 * folds} groups, {folds} on each side; "
-            f"got {G:,}.",
-            f"{sizes[0]:,} propose, {sizes[1]:,} certify",
-            "Read more groups (or episodes), divide them more evenly, or lower folds (at least 2).",
+            f"{folds} folds need at least {folds} groups; got {G:,}.",
+            do="Read more groups (or episodes), or lower folds (at least 2).",
         )
-    return side
+    return G
 
 
 def check_models(models: Sequence[tuple[str, Any]] | None, usual: list[Model]) -> list[Model]:

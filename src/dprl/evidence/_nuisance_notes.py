@@ -69,18 +69,18 @@ def quality_notes(log: Log, losses: Table, b: Floats) -> list[str]:
         b: float64 (N, A), the probabilities.
     """
     notes = []
-    loss, alone = losses["log-loss B"][-2:]
+    loss, alone = losses["log-loss"][-2:]
     if alone - loss < BARELY:
         notes.append(
-            f"The features hardly tell which action is taken: on half B the log-loss is {loss:.3f} "
+            f"The features hardly tell which action is taken: the held-out log-loss is {loss:.3f} "
             f"with them and {alone:.3f} without. Either actions were nearly random, or what "
             "people went by is not in the features."
         )
-    wrong = losses["misplaced B"][-2]
+    wrong = losses["misplaced"][-2]
     if wrong > MISPLACED:
         notes.append(
             f"The probabilities of actions are badly calibrated: {wrong:.1%} of the probability is "
-            "in the wrong place on half B. Comparisons of actions lean on them."
+            "in the wrong place. Comparisons of actions lean on them."
         )
     possible = b >= OVERLAP
     settled = float((possible.sum(axis=1) < 2).mean())

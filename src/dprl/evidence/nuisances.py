@@ -7,9 +7,8 @@ interest themselves:
     b(a | s_t)  the probability that usual practice takes action a there
 
 Both are *cross-fitted by group*: a row of a group is answered for by models that were fitted on
-other groups only. Groups are split in half A (proposes) and half B (certifies); rows of A see
-models of A alone, rows of B models of A and the rest of B (`dprl.evidence._cross_fit`). Only the
-weights of the stack, one number per model and half, see all rows of their half.
+other groups only (`dprl.evidence._cross_fit`). Only the weights of the stack, one number per model,
+see all rows. Whoever must not look at some groups at all passes a log without them.
 
 **b decides whether a claim is valid.** Where b is wrong in a way that goes with the features, so
 is every comparison, for λ = 1 too; a forest alone, smooth and biased to the middle, made actions
@@ -47,7 +46,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core.checks import check_flag, check_gamma, check_seed, check_threads, check_whole
 from dprl._core.table import Table
@@ -69,8 +67,6 @@ from dprl.logs.returns import returns
 
 __all__ = ["OVERLAP", "Nuisances", "fit_nuisances"]
 
-HALVES = ((True, "A"), (False, "B"))
-
 
 @dataclass(frozen=True, eq=False)
 class Nuisances:
@@ -81,7 +77,7 @@ class Nuisances:
         b: float64 (N, A), probability of each action at each row; rows add up to 1.
         losses: One line per model, then the mixture ("stack", or "given") and the shares of actions
             whatever the features ("shares alone"): weight in the mixture, held-out log-loss in
-            nats per row, and misplaced probability (0 perfect, 1 all wrong), for half A and B.
+            nats per row, and misplaced probability (0 perfect, 1 all wrong).
         notes: What a reader should know of these numbers, in sentences.
 
     Example:
@@ -93,7 +89,7 @@ class Nuisances:
         ...     episode=np.repeat(np.arange(40), 5), state=random.normal(size=(200, 2)),
         ...     action=random.integers(2, size=200), reward=random.normal(size=200),
         ... )
-        >>> nuisances = fit_nuisances(log, 1.0, half=np.arange(40) % 2 == 0)
+        >>> nuisances = fit_nuisances(log, 1.0)
         >>> nuisances.losses["model"]
         ['logistic', 'extra trees', 'boosting', 'stack', 'shares alone']
     """
@@ -108,7 +104,6 @@ def fit_nuisances(
     log: Log,
     gamma: float,
     *,
-    half: Any,
     folds: int = 4,
     seed: int = 0,
     propensity: Any = None,
@@ -123,9 +118,7 @@ def fit_nuisances(
         log: A log whose states are features, with N rows, A actions and G groups, without cut
             episodes (settle them first).
         gamma: Discount of the returns, in (0, 1].
-        half: bool (G,), true for the groups that propose (half A), in the order of `log.groups`.
-            Each half needs at least `folds` groups.
-        folds: Number of folds of each half, at least 2. Default 4.
+        folds: Number of folds, at least 2 and at most G. Default 4.
         seed: Seed of folds and models; it decides everything. Default 0.
         propensity: float64 (N, A), the probabilities of the actions where they are known; used as
             they are. Default None: they are estimated.
@@ -143,8 +136,8 @@ def fit_nuisances(
     Raises:
         LogError: If states are labels, episodes were cut, only one action was ever taken, or there
             are too few groups.
-        ParameterError: If a parameter is out of range, `half` or `propensity` do not fit the log,
-            or a model cannot be fitted.
+        ParameterError: If a parameter is out of range, `propensity` does not fit the log, or a
+            model cannot be fitted.
 
     Example:
         >>> import numpy as np
@@ -156,15 +149,14 @@ def fit_nuisances(
         ...     action=random.integers(2, size=200), reward=random.normal(size=200),
         ... )
         >>> lottery = np.full((200, 2), 0.5)
-        >>> half = np.arange(40) % 2 == 0
-        >>> fit_nuisances(log, 1.0, half=half, propensity=lottery).b[0].tolist()
+        >>> fit_nuisances(log, 1.0, propensity=lottery).b[0].tolist()
         [0.5, 0.5]
     """
     given_input.check_features(log)
     gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
     folds = check_whole("folds", folds, 2)
     check_flag("step", step)
-    side = given_input.check_half(log, half, folds)
+    groups = given_input.check_folds(log, folds)
     if propensity is not None and behavior_models is not None:
         raise ParameterError(
             "propensity and behavior_models were both given.",
@@ -182,7 +174,7 @@ def fit_nuisances(
     group = np.repeat(log.group, log.lengths).astype(np.int64)
     x = given_input.inputs(log, step)
     G = returns(log, gamma)
-    fits = plan_fits(group, side, folds, seed)
+    fits = plan_fits(group, groups, folds, seed)
     answers = in_threads(
         [
             *(partial(predicted, regressor, x, G, fit) for fit in fits),
@@ -200,7 +192,7 @@ def fit_nuisances(
     menu = given_input.menu_of(log)
     held_out = [floored(b, menu) for b in by_model]
     shares = floored(_shares(log, fits), menu)
-    b, losses = _weighed(log, models, held_out, known_b, shares, side[group])
+    b, losses = _weighed(log, models, held_out, known_b, shares)
     for array in (V, b):
         array.setflags(write=False)
     notes = fit_notes(log, fits, [regressor, *models]) + quality_notes(log, losses, b)
@@ -224,31 +216,29 @@ def _shares(log: Log, fits: list[Fit]) -> Floats:
 
 
 def _weighed(
-    log: Log, models: list[Model], held_out: list[Floats], known_b: Floats | None, shares: Floats,
-    proposes: NDArray[np.bool_],
+    log: Log, models: list[Model], held_out: list[Floats], known_b: Floats | None, shares: Floats
 ) -> tuple[Floats, Table]:  # fmt: skip
     """The probabilities (N, A), mixed from the models or as given, and how well each does."""
-    halves = [proposes == side for side, _ in HALVES]
-    weights = np.zeros((len(models), len(HALVES)))
+    weights = np.zeros(len(models))
     b = np.zeros_like(shares) if known_b is None else known_b
     if known_b is None:
         taken = np.column_stack([p[np.arange(len(p)), log.action] for p in held_out])
-        for i, rows in enumerate(halves):
-            weights[:, i] = stack_weights(taken[rows])
-            for weight, p in zip(weights[:, i], held_out, strict=True):
-                b[rows] += weight * p[rows]
-    lines = [(m.name, p, w) for m, p, w in zip(models, held_out, weights, strict=True)]
-    lines.append(("stack" if known_b is None else "given", b, np.ones(2)))
-    lines.append(("shares alone", shares, np.zeros(2)))
-    columns: dict[str, list[Any]] = {"model": [name for name, _, _ in lines]}
-    for i, (_, letter) in enumerate(HALVES):
-        columns[f"weight {letter}"] = [float(w[i]) for _, _, w in lines]
-    for title, measure in (("log-loss", log_loss), ("misplaced", misplaced)):
-        for (_, letter), rows in zip(HALVES, halves, strict=True):
-            columns[f"{title} {letter}"] = [measure(p[rows], log.action[rows]) for _, p, _ in lines]
+        weights = stack_weights(taken)
+        for weight, p in zip(weights, held_out, strict=True):
+            b += weight * p
+    lines: list[tuple[str, Floats, float]] = [
+        (m.name, p, float(w)) for m, p, w in zip(models, held_out, weights, strict=True)
+    ]
+    lines.append(("stack" if known_b is None else "given", b, 1.0))
+    lines.append(("shares alone", shares, 0.0))
     table = Table(
-        columns,
+        {
+            "model": [name for name, _, _ in lines],
+            "weight": [float(w) for _, _, w in lines],
+            "log-loss": [log_loss(p, log.action) for _, p, _ in lines],
+            "misplaced": [misplaced(p, log.action) for _, p, _ in lines],
+        },
         "Probabilities of actions, judged on groups that the models have not seen",
-        "A proposes, B certifies. log-loss in nats per row; misplaced: 0 perfect, 1 all wrong.",
+        "log-loss in nats per row; misplaced: 0 perfect, 1 all wrong.",
     )
     return b, table

@@ -4,24 +4,23 @@ A certificate over a thousand cells has no power; a tree of depth 2 asks few que
 divided in two halves, A proposes and B certifies.
 
 1. Nuisances, cross-fitted by group (`dprl.evidence.nuisances`): V̂(s), and the probabilities b̂(a|s)
-   of usual practice.
-2. Credit e_t(λ) (`dprl.evidence.credit`), and the score of action a at step t:
+   of usual practice. Rows of A see models of A alone, rows of B models of all other groups.
+2. Credit e_t(λ) (`dprl.evidence.credit`) and the scores of actions (`dprl.learners._rule_scores`):
+   what doing an action brings over doing otherwise.
+3. A chooses λ, depth and the size of leaves, and proposes (`dprl.learners._rule_search`).
+4. B certifies (`dprl.learners._rule_claims`). What passes is issued.
 
-       ψ_a = (1{a_t = a} - b̂_a) / (b̂_a (1 - b̂_a)) · e_t
-
-   Its mean over a region is what doing a there brings over doing otherwise. Steps with b̂_a or
-   1 - b̂_a below .02 have no overlap and a score of 0; the share of them is told.
-3. On A: the tree with the largest lower ends (`dprl.planning.policy_tree`), then in each leaf the
-   action with the largest mean - κ·se by groups, among those that n_min groups took and n_min did
-   not.
-4. On B: the studentised mean of ψ by group in each proposed leaf, all at once by step-down max-t
-   (`dprl._core.max_t`). The survivors are issued. Balance of every feature between those who took
-   the suggestion and those who did not, weighted by 1/b̂, is told beside each.
+**Several divisions.** A division in two halves is luck: one may put the groups that tell most on
+the wrong side. So several are tried, each at its part δ/S of the level, and the one whose rules
+bring most for certain is issued. By the union bound the chance that some division certifies a rule
+that is none is at most δ, so whichever is taken keeps the claim. (Rules of two divisions are
+different statements about different regions, so their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ every issued rule's action
 brought more than `margin` over doing otherwise, on average over the decisions of its region, if all
-that drove decisions and outcomes is among the features. Each rule is about what is met *today*:
-followed together, rules change which states are met.
+that drove decisions and outcomes is among the features; with λ < 1, if the features also tell what
+comes next. Each rule is about what is met *today*: followed together, rules change which states are
+met.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from dprl._core.checks import (
     check_seed,
     check_whole,
 )
-from dprl._core.max_t import MaxT, cluster_parts, max_t
 from dprl.errors import LogError
-from dprl.evidence.credit import credit
+from dprl.evidence._nuisance_input import check_propensity
 from dprl.evidence.nuisances import Nuisances, fit_nuisances
+from dprl.learners._rule_claims import Claims, certify
+from dprl.learners._rule_scores import Scores
+from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log, deal
-from dprl.planning.policy_tree import Bins, best_tree, leaves
 from dprl.policies._base import provenance_of
-from dprl.policies._rule import Condition, Rule
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["Rules"]
@@ -60,11 +59,6 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
-OVERLAP = 0.02
-"""Where usual practice takes an action, or any other, more rarely than this, a score is 0."""
-KAPPA = 1.0
-"""Standard errors by groups that a proposal must be above 0 on the proposing half."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
@@ -72,15 +66,19 @@ class Rules:
 
     Attributes:
         gamma: Discount in (0, 1].
-        depth: The most questions on the way to a rule, 1 to 4. Default 2.
+        depth: The most questions on the way to a rule, 1 to 4; how many are asked is chosen by the
+            proposing half. Default 2.
         n_min: Groups that took the action in a region, and groups that did not, before it may be
-            suggested there; a whole number >= 2. Default 20.
+            suggested there; a whole number >= 2. The proposing half may choose two or four times as
+            many. Default 20.
         delta: The chance that some issued rule is no improvement, in (0, 1). Default 0.05; the
             claim is large-sample.
         margin: What a rule must bring over doing otherwise, in units of returns, to be worth a
             change. Default 0.
         lam: λ of the credit, in [0, 1]: 1 compares whole returns, 0 trusts the model of values.
-            Default 0.9.
+            Default None: chosen by the proposing half among 1, 0.95, 0.9 and 0.8.
+        splits: How many divisions in two halves are tried, at least 1; the one that brings most for
+            certain is issued, and each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
@@ -110,7 +108,8 @@ class Rules:
     n_min: float = 20
     delta: float = 0.05
     margin: float = 0.0
-    lam: float = 0.9
+    lam: float | None = None
+    splits: int = 3
     cuts: int = 16
     folds: int = 4
     cut: Cut | None = None
@@ -122,7 +121,9 @@ class Rules:
         check_n_min(self.n_min, 2)
         check_delta(self.delta)
         check_number("margin", self.margin, "[0, inf)")
-        check_number("lam", self.lam, "[0, 1]")
+        if self.lam is not None:
+            check_number("lam", self.lam, "[0, 1]")
+        check_whole("splits", self.splits, 1)
         check_whole("cuts", self.cuts, 1, 32)
         check_whole("folds", self.folds, 2)
         check_cut(self.cut)
@@ -171,40 +172,12 @@ class Rules:
                 "rules are over features; this log's states are labels.",
                 do="Read the features as states (--state 'x_*'), or use dprl.Confident for labels.",
             )
-        tell = progress or (lambda stage, share: None)
         settled = settle(log, self.gamma, self.cut).gathered()
-        proposes = deal(len(settled.groups), 0.5, self.seed)
-        tell("models of usual practice", 0.0)
-        nuisances = fit_nuisances(
-            settled, self.gamma, half=proposes, folds=self.folds, seed=self.seed,
-            propensity=propensity, behavior_models=behavior_models, value_model=value_model,
-        )  # fmt: skip
-        tell("searching rules", 0.5)
-        scored = _Scored.of(self, settled, nuisances, proposes)
-        proposed = scored.propose(self)
-        tell("certifying", 0.9)
-        rules, tested = scored.certify(self, proposed)
-        return RulePolicy(
-            states=(),
-            actions=settled.actions,
-            parameters=self.settings(),
-            provenance=provenance_of(
-                log, settled, notes=self._notes(len(proposed), len(rules), nuisances),
-                ranges=_ranges(settled), rules={"tested": tested,
-                                                "models": nuisances.losses.to_dicts()},
-            ),
-            feature_names=settled.feature_names,
-            rules=tuple(rules),
-        )  # fmt: skip
-
-    def _notes(self, proposed: int, issued: int, nuisances: Nuisances) -> list[str]:
-        """What must be known about the rules, in sentences."""
-        return [
-            f"One half of the groups proposed {proposed} rules; the other half certified {issued}.",
-            "Each rule is about what is met today: followed together, rules change which states "
-            "are met.",
-            *nuisances.notes,
-        ]
+        if propensity is not None:
+            propensity = check_propensity(log, propensity)[_rows_in(log, settled)]
+        brought = {"behavior_models": behavior_models, "value_model": value_model}
+        work = _Work(self, settled, propensity, brought, progress or (lambda stage, share: None))
+        return work.policy(log)
 
     def settings(self) -> dict[str, Any]:
         """The learner as values JSON can hold, for the parameters of a policy.
@@ -225,173 +198,127 @@ class Rules:
 
 
 @dataclass(frozen=True, eq=False)
-class _Scored:
-    """Steps with the scores of every action."""
+class _Division:
+    """One division in two halves: what was searched with, what was tried, and what came of it."""
 
-    log: Log
-    X: Floats
-    b: Floats
-    psi: Floats
-    group: Ints
-    inside: Bools
+    seed: int
+    search: Search
+    tried: list[dict[str, float]]
+    claims: Claims
 
-    @classmethod
-    def of(cls, learner: Rules, log: Log, nuisances: Nuisances, proposes: Bools) -> _Scored:
-        assert log.features is not None
-        e = credit(log, learner.gamma, learner.lam, nuisances.V)
-        b, taken = nuisances.b, np.zeros(nuisances.b.shape)
-        taken[np.arange(log.n_steps), log.action] = 1.0
-        group = log.group[np.repeat(np.arange(log.n_episodes), log.lengths)].astype(np.int64)
-        inside = proposes[group]
-        fine = (b >= OVERLAP) & (b <= 1 - OVERLAP)
-        width = np.where(fine, b * (1 - b), 1.0)
-        psi = np.where(fine, (taken - b) / width * e[:, None], 0.0)
-        return cls(log, log.features, b, psi, group, inside)
-
-    def _rows(self, conditions: tuple[Condition, ...], inside: bool) -> Ints:
-        """The steps of one half in a region."""
-        at = self.inside == inside
-        for c in conditions:
-            at &= c.holds(self.X[:, self.log.feature_names.index(c.feature)])
-        return np.flatnonzero(at)
-
-    def propose(self, learner: Rules) -> list[tuple[tuple[Condition, ...], int]]:
-        """Regions and actions that look better on the proposing half."""
-        rows = np.flatnonzero(self.inside)
-        psi, group = self.psi[rows], self.group[rows]
-        kappa = np.array([KAPPA * _design(psi[:, a], group) for a in range(psi.shape[1])])
-        tree = best_tree(
-            Bins.of(self.X[rows], learner.cuts), psi, self.log.action[rows], depth=learner.depth,
-            kappa=kappa, least=learner.n_min, margin=learner.margin,
-        )  # fmt: skip
-        proposed = []
-        for path, _ in leaves(tree):
-            conditions = tuple(self._condition(*cut) for cut in path)
-            action = self._best(learner, self._rows(conditions, True))
-            if action >= 0:
-                proposed.append((conditions, action))
-        return proposed
-
-    def _condition(self, feature: int, cut: float, low: bool) -> Condition:
-        name = self.log.feature_names[feature]
-        if np.isnan(cut):
-            return Condition(name, "missing" if low else "known")
-        return Condition(name, "at most" if low else "above", cut)
-
-    def _best(self, learner: Rules, rows: Ints) -> int:
-        """The action of a leaf with the largest lower end by groups; -1 where none is above."""
-        best, action = 0.0, -1
-        for a in range(self.psi.shape[1]):
-            took, others = self._groups(rows, a)
-            if min(took, others) < learner.n_min:
-                continue
-            mean, parts = cluster_parts(self.psi[rows, a], self.group[rows], len(self.log.groups))
-            low = mean - KAPPA * float(np.sqrt((parts**2).sum())) - learner.margin
-            if low > best:
-                best, action = low, a
-        return action
-
-    def _groups(self, rows: Ints, a: int) -> tuple[int, int]:
-        """Groups that took an action at these steps, and groups that did otherwise."""
-        took = self.log.action[rows] == a
-        return len(np.unique(self.group[rows[took]])), len(np.unique(self.group[rows[~took]]))
-
-    def certify(
-        self, learner: Rules, proposed: list[tuple[tuple[Condition, ...], int]]
-    ) -> tuple[list[Rule], list[dict[str, Any]]]:
-        """The proposals that hold on the other half, surest first, and what was found of all."""
-        if not proposed:
-            return [], []
-        G = len(self.log.groups)
-        places = [self._rows(conditions, False) for conditions, _ in proposed]
-        means, parts = zip(
-            *(
-                cluster_parts(self.psi[rows, a], self.group[rows], G)
-                for rows, (_, a) in zip(places, proposed, strict=True)
-            ),
-            strict=True,
-        )
-        test = max_t(
-            np.array(means), np.stack(parts, axis=1), level=learner.delta, null=learner.margin,
-            seed=learner.seed,
-        )  # fmt: skip
-        rules = [
-            Rule(conditions, self.log.actions[a], self._facts(conditions, rows, a, test, k))
-            for k, ((conditions, a), rows) in enumerate(zip(proposed, places, strict=True))
-        ]
-        enough = [min(self._groups(rows, a)) >= learner.n_min
-                  for rows, (_, a) in zip(places, proposed, strict=True)]  # fmt: skip
-        order = sorted(range(len(rules)), key=lambda k: (-test.low[k] * len(places[k]), k))
-        issued = [rules[k] for k in order if test.p[k] <= learner.delta and enough[k]]
-        return issued, [rules[k].to_dict() for k in order]
-
-    def _facts(
-        self, conditions: tuple[Condition, ...], rows: Ints, a: int, test: MaxT, k: int
-    ) -> dict[str, Any]:
-        everywhere = np.concatenate((rows, self._rows(conditions, True)))
-        shares = np.bincount(self.log.action[everywhere], minlength=len(self.log.actions))
-        usual = [
-            [self.log.actions[o], float(shares[o] / shares.sum())]
-            for o in np.argsort(-shares, kind="stable") if shares[o]
-        ]  # fmt: skip
-        b = self.b[rows, a]
-        took, others = self._groups(rows, a)
-        feature, difference = self._balance(rows, a)
+    def to_dict(self) -> dict[str, Any]:
         return {
-            "steps": len(everywhere),
-            "groups": len(np.unique(self.group[rows])),
-            "groups_took": took,
-            "groups_others": others,
-            "groups_by_action": self._first_actions(everywhere),
-            "groups_proposed": len(np.unique(self.group[self._rows(conditions, True)])),
-            "advantage": float(test.mean[k]),
-            "se": float(test.se[k]),
-            "low": float(test.low[k]),
-            "high": float(test.high[k]),
-            "p": float(test.p[k]),
-            "share_usual": usual,
-            "overlap": float(((b >= OVERLAP) & (b <= 1 - OVERLAP)).mean()) if len(b) else 0.0,
-            "balance": [feature, difference],
+            "seed": self.seed, "lam": self.search.lam, "depth": self.search.depth,
+            "n_min": self.search.n_min, "proposed": len(self.claims.tested),
+            "certified": len(self.claims.issued), "worth": self.claims.worth,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A learner at work on a settled log."""
+
+    learner: Rules
+    log: Log
+    propensity: Floats | None
+    brought: dict[str, Any]
+    tell: Callable[[str, float], None]
+
+    def policy(self, log: Log) -> RulePolicy:
+        """The policy; `log` is the log before cut episodes were settled."""
+        learner = self.learner
+        self.tell("models of usual practice", 0.0)
+        everyone = self._nuisances(None)
+        divisions = [self._division(everyone, i) for i in range(learner.splits)]
+        best = max(divisions, key=lambda d: (d.claims.worth, -d.seed))
+        facts = {
+            "tested": [rule.to_dict() for rule in best.claims.tested],
+            "models": everyone.losses.to_dicts(),
+            "whole": best.claims.whole,
+            "tried": best.tried,
+            "divisions": [d.to_dict() for d in divisions],
+            "division": best.seed,
         }
+        return RulePolicy(
+            states=(),
+            actions=self.log.actions,
+            parameters=learner.settings(),
+            provenance=provenance_of(
+                log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
+                rules=facts,
+            ),
+            feature_names=self.log.feature_names,
+            rules=tuple(best.claims.issued),
+        )  # fmt: skip
 
-    def _first_actions(self, rows: Ints) -> list[list[Any]]:
-        """[action, groups that took it at their first step in the region], most first."""
-        rows = np.sort(rows)
-        first = rows[np.unique(self.group[rows], return_index=True)[1]]
-        groups = np.bincount(self.log.action[first], minlength=len(self.log.actions))
-        order = np.argsort(-groups, kind="stable")
-        return [[self.log.actions[a], int(groups[a])] for a in order if groups[a]]
+    def _nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
+        """Models of all groups, or of some of them alone: `inside` is bool (G,)."""
+        log, propensity = self.log, self.propensity
+        if inside is not None:
+            episodes = inside[log.group]
+            if propensity is not None:
+                propensity = propensity[np.repeat(episodes, log.lengths)]
+            log = log.take(np.flatnonzero(episodes))
+        return fit_nuisances(
+            log, self.learner.gamma, folds=self.learner.folds, seed=self.learner.seed,
+            propensity=propensity, **self.brought,
+        )  # fmt: skip
 
-    def _balance(self, rows: Ints, a: int) -> tuple[str, float]:
-        """The feature that differs most between takers and others after weighting, and by what."""
-        took = self.log.action[rows] == a
-        b = np.clip(self.b[rows, a], OVERLAP, 1 - OVERLAP)
-        weight = np.where(took, 1 / b, 1 / (1 - b))
-        worst, name = 0.0, ""
-        for f, feature in enumerate(self.log.feature_names):
-            x = self.X[rows, f]
-            fine = ~np.isnan(x)
-            sides = []
-            for side in (fine & took, fine & ~took):
-                if not side.any():
-                    break
-                w = weight[side] / weight[side].sum()
-                middle = float(w @ x[side])
-                sides.append((middle, float(w @ (x[side] - middle) ** 2)))
-            if len(sides) < 2:
-                continue
-            spread = np.sqrt((sides[0][1] + sides[1][1]) / 2)
-            difference = abs(sides[0][0] - sides[1][0]) / spread if spread > 0 else 0.0
-            if difference > worst:
-                worst, name = float(difference), feature
-        return name, worst
+    def _division(self, everyone: Nuisances, i: int) -> _Division:
+        """Propose with one half and certify with the other."""
+        learner, log = self.learner, self.log
+        seed, done = learner.seed + i, (i + 1) / (learner.splits + 1)
+        inside = deal(len(log.groups), 0.5, seed)
+        self.tell("models of the proposing half", done)
+        of_half = self._nuisances(inside)
+        rows = np.repeat(inside[log.group], log.lengths)
+        V, b = np.array(everyone.V), np.array(everyone.b)
+        V[rows], b[rows] = of_half.V, of_half.b
+        self.tell("searching rules", done)
+        lams = LAMBDAS if learner.lam is None else (learner.lam,)
+        scored = {lam: Scores.of(log, V, b, learner.gamma, lam) for lam in lams}
+        first = Search(lams[0], learner.depth, learner.n_min, learner.margin, learner.cuts)
+        half = {lam: scores.of_groups(inside) for lam, scores in scored.items()}
+        search, tried = choose(half, first, seed=seed)
+        proposals = propose(half[search.lam], search)
+        self.tell("certifying", done)
+        returns = scored.get(1.0) or Scores.of(log, V, b, learner.gamma, 1.0)
+        claims = certify(
+            proposals, half[search.lam], scored[search.lam].of_groups(~inside),
+            returns.of_groups(~inside), delta=learner.delta, splits=learner.splits,
+            margin=learner.margin, n_min=learner.n_min, gamma=learner.gamma, seed=seed,
+        )  # fmt: skip
+        return _Division(seed, search, tried, claims)
 
 
-def _design(scores: Floats, group: Ints) -> float:
-    """How much larger the error of a mean is by groups than by steps; at least 1."""
-    mean, parts = cluster_parts(scores, group, int(group.max(initial=0)) + 1)
-    by_steps = float(np.sqrt(((scores - mean) ** 2).sum())) / max(len(scores), 1)
-    return max(float(np.sqrt((parts**2).sum())) / by_steps, 1.0) if by_steps > 0 else 1.0
+def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
+    """What must be known about the rules, in sentences."""
+    claims, search = best.claims, best.search
+    notes = [
+        f"One half of the groups proposed {len(claims.tested)} rules; the other half certified "
+        f"{len(claims.issued)}."
+    ]
+    if learner.splits > 1:
+        notes.append(
+            f"{learner.splits} divisions in halves were tried, each at {learner.delta:g} / "
+            f"{learner.splits} of the level; this is the one whose rules bring most for certain."
+        )
+    if search.lam < 1:
+        notes.append(
+            f"Credit with λ = {search.lam:g}: effects that show later than about "
+            f"{round(1 / (1 - search.lam))} steps are seen only as far as a model of values sees "
+            "them coming in the features. The contrast from whole returns, which needs no such "
+            "model, is on record beside each rule."
+        )
+    if claims.issued:
+        w = claims.whole
+        notes.append(
+            f"Followed one change at a time, these rules together brought {w['gain']:+.3g} an "
+            f"episode over usual practice ({w['low']:+.3g} to {w['high']:+.3g}, large-sample), by "
+            f"changing {100 * w['changed']:.0f} % of the decisions. Followed together they change "
+            "which states are met: check the whole policy on a log that was not used here."
+        )
+    return [*notes, *nuisances.notes]
 
 
 def _ranges(log: Log) -> list[list[float]]:
@@ -399,3 +326,11 @@ def _ranges(log: Log) -> list[list[float]]:
     assert log.features is not None
     ends = (np.nanmin(log.features, axis=0), np.nanmax(log.features, axis=0))
     return [[float(low), float(high)] for low, high in zip(*ends, strict=True)]
+
+
+def _rows_in(log: Log, settled: Log) -> NDArray[np.int64]:
+    """The row of `log` that each row of the settled log is; episodes are whole in both."""
+    place = {label: e for e, label in enumerate(log.episodes)}
+    episodes = np.array([place[label] for label in settled.episodes], np.int64)
+    rows = np.repeat(log.starts[episodes] - settled.starts[:-1], settled.lengths)
+    return np.asarray(rows + np.arange(settled.n_steps))

@@ -19,8 +19,8 @@ __all__ = [
 ]
 
 COUNTS = ("steps", "groups", "groups_took", "groups_proposed")
-SHARES = ("p", "overlap")
-NUMBERS = ("advantage", "se", "low", "high")
+SHARES = ("p", "overlap", "share", "changed")
+NUMBERS = ("advantage", "se", "low", "high", "gain")
 PAIRED = ("share_usual", "groups_by_action")
 
 

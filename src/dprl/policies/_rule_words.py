@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bands", "decisions_of", "explanation", "record", "rule_parts", "rule_sentence", "rule_table",
-    "stated", "usual_first", "where",
+    "stated", "usual_first", "where", "worth",
 ]  # fmt: skip
 
 NOTE = (
@@ -202,6 +202,37 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
         caption=f"{len(rows):,} {what}",
         note=NOTE if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
+    )
+
+
+def worth(policy: RulePolicy) -> Table:
+    """What the rules that speak bring, against the share of decisions that they change."""
+    lines: list[dict[str, Any]] = []
+    changed_in_all = brought_in_all = 0.0
+    for r, rule in enumerate(policy.rules):
+        if rule.silent:
+            continue
+        numbers: tuple[Any, ...] = tuple(rule.facts.get(n) for n in ("share", "changed", "gain"))
+        share, changed, gain = numbers
+        on_record = None not in numbers
+        if on_record:
+            changed_in_all += changed
+            brought_in_all += share * gain
+        lines.append({
+            "rule": r + 1, "where": where(policy, r), "suggested": rule.suggested, "share": share,
+            "changes": changed,
+            "per change": share * gain / changed if on_record and changed else None,
+            "changes in all": changed_in_all if on_record else None,
+            "brings in all": brought_in_all if on_record else None,
+        })  # fmt: skip
+    names = ("rule", "where", "suggested", "share", "changes", "per change", "changes in all",
+             "brings in all")  # fmt: skip
+    return Table(
+        {name: [line[name] for line in lines] for name in names},
+        caption="What the rules bring, one change at a time",
+        note="share: steps where the rule holds. changes: steps that would change. per change and "
+        "brings in all:\nover usual practice, in units of returns; the last per step of the log.",
+        identifiers=frozenset({"rule", "where", "suggested"}),
     )
 
 

@@ -391,6 +391,34 @@ class RulePolicy(Stored):
         """
         return say.rule_table(self, Kind.CONFIRM, "confirmations")
 
+    def worth(self) -> Table:
+        """What the rules bring, against the share of decisions that they change.
+
+        Returns:
+            A table with one line for each rule that speaks, in their order: where it holds, what it
+            suggests, the share of all steps where it holds (of the half that certified), the share
+            of all steps that would change, what it brings per change over usual practice, and the
+            running sums of the share that would change and of what is brought per step of the log.
+            All is one change at a time, while everything else stays as usual. Numbers that are not
+            on record are None.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share": 0.2, "changed": 0.15, "gain": 0.3},
+            ...     },),
+            ... )
+            >>> line = policy.worth().to_dicts()[0]
+            >>> line["share"], line["per change"], round(line["brings in all"], 3)
+            (0.2, 0.4, 0.06)
+        """
+        return say.worth(self)
+
     def situations(self, log: Log) -> list[Situation]:
         """Its changes, one per rule, and the steps of a log in each.
 

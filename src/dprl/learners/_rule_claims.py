@@ -1,0 +1,139 @@
+r"""What the other half says of proposed rules (for `dprl.Rules`): tests, and the record of a rule.
+
+The studentised mean of ψ by group in each proposed region, all at once by step-down max-t
+(`dprl._core.max_t`). Beside each rule: balance, overlap, who is behind it, what it brings over
+usual practice, and the same contrast from whole returns (λ = 1), which needs no model of values and
+is wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprl._core.max_t import MaxT, max_t
+from dprl.learners._rule_scores import Proposal, Scores, first_actions, shares
+from dprl.learners._rule_search import whole_gain
+from dprl.policies._rule import Rule
+
+__all__ = ["Claims", "certify"]
+
+
+@dataclass(frozen=True, eq=False)
+class Claims:
+    """What one half says of the rules that the other proposed.
+
+    Attributes:
+        tested: All proposals as rules, with what is on record about them; most per decision first.
+        issued: Those that passed, in the same order.
+        worth: Sum over issued rules of the lower end times the steps where the rule holds.
+        whole: What following the issued rules together brings an episode over usual practice, one
+            change at a time: gain, low, high, and the share of steps that would change.
+    """
+
+    tested: list[Rule]
+    issued: list[Rule]
+    worth: float
+    whole: dict[str, float]
+
+
+def certify(
+    proposals: Sequence[Proposal], proposed_by: Scores, other: Scores, returns: Scores, *,
+    delta: float, splits: int, margin: float, n_min: float, gamma: float, seed: int,
+) -> Claims:  # fmt: skip
+    """Test proposals on the half that did not make them.
+
+    Args:
+        proposals: Regions that do not overlap, with their actions.
+        proposed_by: Scores of the half that proposed.
+        other: Scores of the half that certifies.
+        returns: The same steps with scores of whole returns (λ = 1).
+        delta: Level of all tests of all divisions together.
+        splits: Number of divisions that share the level.
+        margin: What a contrast must exceed.
+        n_min: Groups with and without the action that the certifying half must have.
+        gamma: Discount per step.
+        seed: Seed of the multipliers.
+    """
+    level = delta / splits
+    places = [other.inside(conditions) for conditions, _ in proposals]
+    if not proposals:
+        return Claims([], [], 0.0, _whole(other, [], gamma, level))
+    means, parts = zip(
+        *(here.contrast(a) for here, (_, a) in zip(places, proposals, strict=True)), strict=True
+    )
+    test = max_t(np.array(means), np.stack(parts, axis=1), level=level, null=margin, seed=seed)
+    adjusted = np.minimum(test.p * splits, 1.0)
+    rules, passed = [], []
+    for k, ((conditions, a), here) in enumerate(zip(proposals, places, strict=True)):
+        whole = returns.inside(conditions)
+        facts = _facts(here, proposed_by.inside(conditions), whole, a, test, k, level)
+        facts["share"] = len(here.rows) / max(len(other.rows), 1)
+        facts["changed"] = int((here.took != a).sum()) / max(len(other.rows), 1)
+        rules.append(Rule(conditions, other.log.actions[a], facts | {"p": float(adjusted[k])}))
+        passed.append(adjusted[k] <= delta and min(here.groups_with(a)) >= n_min)
+    order = sorted(range(len(rules)), key=lambda k: (-float(np.nan_to_num(test.low[k])), k))
+    issued = [k for k in order if passed[k]]
+    return Claims(
+        [rules[k] for k in order],
+        [rules[k] for k in issued],
+        float(sum(max(test.low[k], 0.0) * len(places[k].rows) for k in issued)),
+        _whole(other, [proposals[k] for k in issued], gamma, level),
+    )
+
+
+def _whole(
+    other: Scores, proposals: Sequence[Proposal], gamma: float, level: float
+) -> dict[str, float]:
+    gain, parts = whole_gain(other, proposals, gamma)
+    changed = sum(int((here.took != a).sum()) for here, a in
+                  ((other.inside(conditions), a) for conditions, a in proposals))  # fmt: skip
+    ends = _ends(gain, float(np.sqrt((parts**2).sum())), len(np.unique(other.group)), level)
+    steps = max(len(other.rows), 1)
+    return {"gain": gain, "low": ends[0], "high": ends[1], "changed": changed / steps}
+
+
+def _facts(
+    here: Scores, there: Scores, whole: Scores, a: int, test: MaxT, k: int, level: float
+) -> dict[str, Any]:
+    """What is on record about a rule: `here` certifies, `there` proposed, `whole` has λ = 1."""
+    rows = np.sort(np.concatenate((here.rows, there.rows)))
+    took, others = here.groups_with(a)
+    feature, difference = here.balance(a)
+    mean, parts = whole.contrast(a)
+    groups = len(np.unique(here.group))
+    returns = (mean, *_ends(mean, float(np.sqrt((parts**2).sum())), groups, level))
+    return {
+        "steps": len(rows),
+        "groups": groups,
+        "groups_took": took,
+        "groups_others": others,
+        "groups_by_action": first_actions(here.log, rows),
+        "groups_proposed": len(np.unique(there.group)),
+        "advantage": _finite(test.mean[k]),
+        "se": _finite(test.se[k]),
+        "low": _finite(test.low[k]),
+        "high": _finite(test.high[k]),
+        "gain": _finite(here.gains(a).mean()) if len(here.rows) else None,
+        "returns": [_finite(number) for number in returns],
+        "share_usual": shares(here.log, rows),
+        "overlap": here.overlap(a),
+        "balance": [feature, difference],
+    }
+
+
+def _ends(mean: float, se: float, groups: int, level: float) -> tuple[float, float]:
+    """One-sided ends at this level on either side, for large samples of groups."""
+    if groups < 2:
+        return -np.inf, np.inf
+    from scipy.special import stdtrit
+
+    width = float(stdtrit(groups - 1, 1 - level)) * se
+    return mean - width, mean + width
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import math
 from datetime import datetime, timedelta
@@ -121,7 +122,7 @@ EQUIVALENT = {NOR: 1, EPI: 1, PHENYL: 0.45, DOPA: 0.01, VASOPRESSIN: 5 / 60}
 
 
 def slow(ward, stay):
-    """The decisions of one MIMIC-IV stay, each looked up from all rows anew."""
+    """The decisions of one MIMIC-IV stay, each hour looked up from all rows."""
     _, subject, zero, hours = next(s for s in ward.stays if s[0] == stay)
     n = min(72, math.floor(min(hours, _hours(ward.deaths.get(stay), zero))))
     facts = [(_hours(t, zero), item, float(v)) for s, t, item, v, _ in ward.charts if s == stay]
@@ -135,14 +136,17 @@ def slow(ward, stay):
     out = [(_hours(t, zero), -v if item == IRRIGANT else v)
            for s, t, item, v in ward.outputs if s == stay]  # fmt: skip
 
+    @functools.cache
     def last(concept, before):
         found = [s for s in seen if s[3] == concept and s[0] < before]
         return -max(found)[2] if found else None
 
+    @functools.cache
     def urine(hour):
         found = [v for t, v in out if hour <= t < hour + 1]
         return max(0.0, sum(found)) if found else None
 
+    @functools.cache
     def dose(hour):
         total = 0.0
         for s, begins, ends, item, _, _, rate, unit, weight, status in ward.inputs:
@@ -153,6 +157,7 @@ def slow(ward, stay):
             total += max(0.0, minutes) * min(3.0, per_kg * EQUIVALENT[item])
         return total
 
+    @functools.cache
     def bolus(hour):
         return sum(
             amount for s, begins, ends, item, amount, *_, status in ward.inputs

@@ -59,28 +59,102 @@ def table(tables, folder, name="stays.parquet", **options):
     return found
 
 
+# -- cases in one ward -------------------------------------------------------------------------
+
+LOW = [  # charted besides six low pressures; whether the stay is in the cohort
+    ([], False),
+    ([(1, 64.9)], True),
+    ([(1, 65)], False),  # below 65, not at it
+    ([(0, 60)], True),  # the beginning of the stay belongs to it
+    ([(-MICRO, 60)], False),
+    ([(72 - SECOND, 60)], True),
+    ([(72, 60)], False),  # 72 h sharp is the 73rd hour
+    ([(1, 9.9)], False),  # not a pressure
+    ([(1, 10)], True),
+]
+LENGTHS = [  # hours of the stay, decisions, how it ended
+    (2, 1, "terminal"), (2.99, 1, "terminal"), (10, 9, "terminal"), (10 - MICRO, 8, "terminal"),
+    (71.99, 70, "terminal"), (72, 71, "cut"), (300, 71, "cut"),
+]  # fmt: skip
+DRUGS = [  # item, rate, unit, weight, dose
+    (NOR, 0.1, "mcg/kg/min", 80, 6),
+    (NOR, 0.1, "", 80, 6),  # no unit: the usual one
+    (NOR, 8, "mcg/min", 80, 6),
+    (NOR, 0.0001, "mg/kg/min", 80, 6),
+    (NOR, 8, "mcg/min", "", 6),  # no weight: 80 kg
+    (EPI, 0.1, "mcg/kg/min", 80, 6),
+    (PHENYL, 2, "mcg/kg/min", 80, 54),
+    (PHENYL, 160, "mcg/min", 80, 54),
+    (DOPA, 5, "mcg/kg/min", 80, 3),
+    (VASOPRESSIN, 2.4, "units/hour", 80, 12),
+    (VASOPRESSIN, 0.04, "units/min", 80, 12),
+    (VASOPRESSIN, 2.4, "", 80, 12),
+    (NOR, 7.56, "mcg/kg/min", 80, 180),  # an outlier counts as 3
+]
+BOLUSES = [  # fluids, mL of the hour, level
+    ([(2, 30, 199.9)], 0, 0),
+    ([(2, 30, 199.96)], 200, 1),  # rounded to a tenth
+    ([(2, 30, 200)], 200, 1),
+    ([(2, 60, 500)], 500, 1),
+    ([(2, 61, 500)], 0, 0),  # not within an hour
+    ([(2, 30, 500.00002)], 500, 1),
+    ([(2, 30, 500.1)], 500.1, 2),
+    ([(2, 30, 500), (2.9, 50, 500)], 1000, 2),  # whole in the hour it begins
+    ([(2, 30, 1000), (2.5, 20, 250, BLOOD)], 1250, 3),
+    ([(2, 30, 500, 220949)], 0, 0),  # 5 % dextrose carries drugs
+    ([(2, 30, 1, SALINE, "L")], 1000, 2),
+    ([(2, 30, 500, SALINE, "")], 500, 1),
+]
+LEVELS = [(0.001, 1), (0.135, 1), (0.1351, 2), (21.58 / 60, 2), (0.36, 3)]  # rate, level
+REWARDS = [  # pressure, urine, reward
+    (30, None, 0), (40, None, 0), (47.5, None, 0.425), (55, None, 0.85), (57.5, None, 0.9),
+    (60, None, 0.95), (62.5, None, 0.975), (65, None, 1), (90, None, 1),
+    (55, 30, 1), (54.9, 30, 1 - (0.15 + 0.1 / 15 * 0.85)), (55, 29.9, 0.85), (60, 0, 0.95),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows_of(tmp_path_factory):
+    """One ward with a patient for each case above, built once; (topic, case) → its decisions."""
+    ward, numbers = Ward(), {}
+
+    def patient(topic, case, **options):
+        number = numbers[topic, str(case)] = len(numbers) + 1
+        ward.stay(number, **options)
+        return number
+
+    for case in LOW:
+        stay = patient("low", case, hours=80, low=6)
+        for hour, value in case[0]:
+            ward.chart(hour, value, stay=stay)
+    for case in LENGTHS:
+        patient("length", case, hours=case[0])
+    for case in DRUGS:
+        item, rate, unit, weight, _ = case
+        ward.drug(2, 3, rate, item, unit, weight, stay=patient("drug", case))
+    for case in BOLUSES:
+        stay = patient("bolus", case)
+        for fluid in case[0]:
+            ward.fluid(*fluid, stay=stay)
+    for case in LEVELS:
+        ward.drug(2, 3, case[0], stay=patient("level", case))
+    for case in REWARDS:
+        stay = patient("reward", case)
+        ward.chart(4.5, case[0], stay=stay)
+        if case[1] is not None:
+            ward.urine(4.2, case[1], stay=stay)
+    assert len(numbers) == sum(map(len, (LOW, LENGTHS, DRUGS, BOLUSES, LEVELS, REWARDS)))
+    folder = tmp_path_factory.mktemp("cases")
+    by_stay = table(ward.write(folder / "t"), folder)
+    return lambda topic, case: list(by_stay.get(numbers[topic, str(case)], {}).values())
+
+
 # -- who is in ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("extra", "inside"),
-    [
-        ([], False),
-        ([(1, 64.9)], True),
-        ([(1, 65)], False),  # below 65, not at it
-        ([(0, 60)], True),  # the beginning of the stay belongs to it
-        ([(-MICRO, 60)], False),
-        ([(72 - SECOND, 60)], True),
-        ([(72, 60)], False),  # 72 h sharp is the 73rd hour
-        ([(1, 9.9)], False),  # not a pressure
-        ([(1, 10)], True),
-    ],
-)
-def test_seven_low_pressures_make_the_cohort(tmp_path, extra, inside):
-    ward = Ward().stay(1, hours=80, low=6).stay(2, hours=80)
-    for hour, value in extra:
-        ward.chart(hour, value)
-    assert (1 in table(ward.write(tmp_path / "t"), tmp_path)) == inside
+@pytest.mark.parametrize("case", LOW, ids=str)
+def test_seven_low_pressures_make_the_cohort(rows_of, case):
+    assert bool(rows_of("low", case)) == case[1]
 
 
 def test_rows_marked_as_errors_do_not_count(tmp_path):
@@ -88,13 +162,10 @@ def test_rows_marked_as_errors_do_not_count(tmp_path):
     assert 1 not in table(ward.write(tmp_path / "t"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("hours", "decisions", "ended"),
-    [(2, 1, "terminal"), (2.99, 1, "terminal"), (10, 9, "terminal"), (10 - MICRO, 8, "terminal"),
-     (71.99, 70, "terminal"), (72, 71, "cut"), (300, 71, "cut")],
-)  # fmt: skip
-def test_a_decision_is_a_whole_hour_with_a_whole_hour_after_it(tmp_path, hours, decisions, ended):
-    found = rows(Ward().stay(1, hours=hours), tmp_path)
+@pytest.mark.parametrize("case", LENGTHS, ids=str)
+def test_a_decision_is_a_whole_hour_with_a_whole_hour_after_it(rows_of, case):
+    _, decisions, ended = case
+    found = rows_of("length", case)
     assert [r["hour"] for r in found] == list(range(decisions))
     assert {r["ended"] for r in found} == {ended}
 
@@ -228,27 +299,9 @@ def test_overlapping_infusions_add(tmp_path):
     assert doses(rows(ward, tmp_path))[1] == 6 + 3 + 0.3
 
 
-@pytest.mark.parametrize(
-    ("item", "rate", "unit", "weight", "dose"),
-    [
-        (NOR, 0.1, "mcg/kg/min", 80, 6),
-        (NOR, 0.1, "", 80, 6),  # no unit: the usual one
-        (NOR, 8, "mcg/min", 80, 6),
-        (NOR, 0.0001, "mg/kg/min", 80, 6),
-        (NOR, 8, "mcg/min", "", 6),  # no weight: 80 kg
-        (EPI, 0.1, "mcg/kg/min", 80, 6),
-        (PHENYL, 2, "mcg/kg/min", 80, 54),
-        (PHENYL, 160, "mcg/min", 80, 54),
-        (DOPA, 5, "mcg/kg/min", 80, 3),
-        (VASOPRESSIN, 2.4, "units/hour", 80, 12),
-        (VASOPRESSIN, 0.04, "units/min", 80, 12),
-        (VASOPRESSIN, 2.4, "", 80, 12),
-        (NOR, 7.56, "mcg/kg/min", 80, 180),  # an outlier counts as 3
-    ],
-)
-def test_drugs_and_units(tmp_path, item, rate, unit, weight, dose):
-    ward = Ward().stay().drug(2, 3, rate, item, unit, weight)
-    assert doses(rows(ward, tmp_path))[1:4] == [0, dose, 0]
+@pytest.mark.parametrize("case", DRUGS, ids=str)
+def test_drugs_and_units(rows_of, case):
+    assert doses(rows_of("drug", case))[1:4] == [0, case[-1], 0]
 
 
 def test_an_unknown_unit_is_left_out_and_said(tmp_path):
@@ -279,28 +332,10 @@ def test_an_infusion_without_length_or_running_backwards_gives_nothing(tmp_path)
     assert sum(doses(rows(ward, tmp_path))) == 0
 
 
-@pytest.mark.parametrize(
-    ("fluids", "ml", "level"),
-    [
-        ([(2, 30, 199.9)], 0, 0),
-        ([(2, 30, 199.96)], 200, 1),  # rounded to a tenth
-        ([(2, 30, 200)], 200, 1),
-        ([(2, 60, 500)], 500, 1),
-        ([(2, 61, 500)], 0, 0),  # not within an hour
-        ([(2, 30, 500.00002)], 500, 1),
-        ([(2, 30, 500.1)], 500.1, 2),
-        ([(2, 30, 500), (2.9, 50, 500)], 1000, 2),  # whole in the hour it begins
-        ([(2, 30, 1000), (2.5, 20, 250, BLOOD)], 1250, 3),
-        ([(2, 30, 500, 220949)], 0, 0),  # 5 % dextrose carries drugs
-        ([(2, 30, 1, SALINE, "L")], 1000, 2),
-        ([(2, 30, 500, SALINE, "")], 500, 1),
-    ],
-)
-def test_boluses(tmp_path, fluids, ml, level):
-    ward = Ward().stay()
-    for fluid in fluids:
-        ward.fluid(*fluid)
-    found = rows(ward, tmp_path)
+@pytest.mark.parametrize("case", BOLUSES, ids=str)
+def test_boluses(rows_of, case):
+    _, ml, level = case
+    found = rows_of("bolus", case)
     assert [found[h]["bolus_ml"] for h in (1, 2, 3)] == [0, ml, 0]
     assert (found[2]["bolus"], found[3]["last_bolus"], found[3]["total_bolus"]) == (
         level,
@@ -324,11 +359,9 @@ def test_totals_look_at_all_and_at_eight_hours(tmp_path):
     assert [r["total_bolus_8h"] for r in found][8:] == [300, 300, 700, 700, 700, 700]
 
 
-@pytest.mark.parametrize(
-    ("rate", "level"), [(0.001, 1), (0.135, 1), (0.1351, 2), (21.58 / 60, 2), (0.36, 3)]
-)
-def test_vasopressor_levels(tmp_path, rate, level):
-    found = rows(Ward().stay().drug(2, 3, rate), tmp_path)
+@pytest.mark.parametrize("case", LEVELS, ids=str)
+def test_vasopressor_levels(rows_of, case):
+    level, found = case[1], rows_of("level", case)
     assert [found[h]["vasopressor"] for h in (1, 2, 3)] == [0, level, 0]
     assert [found[h]["last_vasopressor"] for h in (2, 3, 4)] == [0, level, 0]
 
@@ -336,20 +369,10 @@ def test_vasopressor_levels(tmp_path, rate, level):
 # -- what came of it ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("pressure", "urine", "reward"),
-    [
-        (30, None, 0), (40, None, 0), (47.5, None, 0.425), (55, None, 0.85), (57.5, None, 0.9),
-        (60, None, 0.95), (62.5, None, 0.975), (65, None, 1), (90, None, 1),
-        (55, 30, 1), (54.9, 30, 1 - (0.15 + 0.1 / 15 * 0.85)), (55, 29.9, 0.85), (60, 0, 0.95),
-    ],
-)  # fmt: skip
-def test_rewards(tmp_path, pressure, urine, reward):
-    ward = Ward().stay().chart(4.5, pressure)
-    if urine is not None:
-        ward.urine(4.2, urine)
-    found = rows(ward, tmp_path)
-    assert found[3]["reward"] == pytest.approx(reward, abs=1e-12)  # hour 4 is what follows hour 3
+@pytest.mark.parametrize("case", REWARDS, ids=str)
+def test_rewards(rows_of, case):
+    found = rows_of("reward", case)
+    assert found[3]["reward"] == pytest.approx(case[2], abs=1e-12)  # hour 4 is what follows hour 3
     assert found[2]["reward"] == pytest.approx(0.95)
 
 
@@ -670,6 +693,28 @@ def test_splits_can_be_written_and_fitted(many, tmp_path, monkeypatch, capsys):
     assert done.value.code == 0
     assert fitted["points"] == data.train.n_steps
     assert dprl.load("policy.dprl").parameters["metric"]["weights"] == icu.WEIGHTS
+
+
+def test_the_command_takes_costs(many, tmp_path, capsys):
+    from dprl.apps.cli.main import main
+
+    def split(*options):
+        with pytest.raises(SystemExit) as done:
+            main(["icu", "split", str(many[1] / "stays.parquet"), "--out", str(tmp_path / "s"),
+                  "--json", *options])  # fmt: skip
+        return done.value.code, json.loads(capsys.readouterr().out)
+
+    code, facts = split("--bolus-cost", "0.05", "--vasopressor-cost", "0.03")
+    assert (code, facts["costs"]) == (0, {"bolus": 0.05, "vasopressor": 0.03})
+    data = icu.prepare(icu.read_stays(many[1] / "stays.parquet"), seed=0, costs=icu.Costs())
+    assert facts["train"]["digest"] == data.train.digest()
+    written = json.loads((tmp_path / "s" / "preparation.json").read_text())
+    assert written["costs"] == facts["costs"]
+    code, facts = split("--bolus-cost", "-1")
+    assert code == 1
+    assert "the cost of a bolus must be" in facts["error"]["what"]
+    assert json.loads((tmp_path / "s" / "preparation.json").read_text()) == written
+    assert split()[1]["costs"] is None
 
 
 def test_bad_splits_are_refused(many, tmp_path):

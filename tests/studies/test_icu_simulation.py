@@ -11,7 +11,14 @@ import dprl
 from dprl.errors import LogError, ParameterError
 from dprl.studies import icu
 from dprl.studies.icu.model import clinician, play, reward_of
-from dprl.studies.icu.simulation import best_treatment, simulate, true_value, usual_treatment
+from dprl.studies.icu.simulation import (
+    best_treatment,
+    frugal_treatment,
+    simulate,
+    true_value,
+    usual_treatment,
+)
+from dprl.studies.icu.yardsticks import FeatureRule, best_constant, best_feature_rule
 
 GAMMA = 0.99
 
@@ -66,13 +73,44 @@ def test_the_shortfall_is_the_reward_less_one(ward):
         icu.Preparation.fit(stays, reward="gain")
 
 
-def test_the_clinicians_value_is_the_mean_return_of_the_log(ward):
+def test_costs_are_taken_from_the_reward_by_level(ward):
     stays = ward[2]
-    log = icu.Preparation.fit(stays).log(stays)
+    costs = icu.Costs(bolus=0.5, vasopressor=0.01)
+    free = icu.Preparation.fit(stays, reward="shortfall").log(stays)
+    fitted = icu.Preparation.fit(stays, reward="shortfall", costs=costs)
+    assert fitted.to_dict()["costs"] == {"bolus": 0.5, "vasopressor": 0.01}
+    labels = np.array(free.actions)[free.action]
+    levels = np.array([[int(part.split()[-1]) for part in label.split(",")] for label in labels])
+    assert set(levels[:, 1]) == {0, 1, 2, 3}
+    paid = 0.5 * levels[:, 0] + 0.01 * levels[:, 1]
+    np.testing.assert_allclose(fitted.log(stays).reward, free.reward - paid, atol=1e-12)
+    np.testing.assert_allclose(icu.Costs().of(np.array([[0, 3], [4, 15]])),
+                               [[0, 0.09], [0.05, 0.24]])  # fmt: skip
+    data = icu.prepare(stays, seed=0, costs=costs)
+    assert data.preparation.costs == costs
+    assert icu.prepare(stays, seed=0).preparation.to_dict()["costs"] is None
+
+
+@pytest.mark.parametrize("value", [-0.01, float("nan"), float("inf"), "much", True])
+def test_costs_are_numbers_from_zero(value):
+    for name in ("bolus", "vasopressor"):
+        with pytest.raises(ParameterError, match=rf"the cost of a {name} must be a number in \[0"):
+            icu.Costs(**{name: value})
+
+
+@pytest.mark.parametrize("reward", ["published", "shortfall"])
+@pytest.mark.parametrize("costs", [None, icu.Costs()])
+def test_the_clinicians_value_is_the_mean_return_of_the_log(ward, reward, costs):
+    """The log's reward and the one that the simulation measures are the same, stay by stay."""
+    stays = ward[2]
+    fitted = icu.Preparation.fit(stays, reward=reward, costs=costs)
+    log = fitted.log(stays)
     discount = GAMMA ** log.time.astype(float)
     G = np.add.reduceat(log.reward * discount, log.starts[:-1])
-    np.testing.assert_allclose(G, played().returns(GAMMA), atol=1e-9)
-    value, error = true_value(gamma=GAMMA, stays=2000)
+    less = 1.0 if reward == "shortfall" else 0.0
+    in_model = played().returns(GAMMA, less=less, costs=costs)
+    np.testing.assert_allclose(G, in_model, atol=1e-9)
+    value, error = true_value(None, fitted, gamma=GAMMA, stays=2000, reward=reward)
     assert abs(G.mean() - value) < 4 * np.hypot(error, G.std() / np.sqrt(120))
 
 
@@ -130,14 +168,101 @@ def test_a_policy_of_probabilities_is_drawn_from(ward):
     )
 
 
-def test_the_best_treatment_is_best():
-    """Nothing single-minded comes near it, and usual practice lies in between."""
+def test_the_preparation_brings_its_costs_unless_others_are_given(ward):
+    costs = icu.Costs(bolus=0.2, vasopressor=0.1)
+    fitted = icu.Preparation.fit(ward[2], costs=costs)
+    always = Deferring(6)  # bolus 1, vasopressor 2: .4 an hour
+    shared = {"gamma": 1.0, "stays": 300}
+    free, _ = true_value(always, icu.Preparation.fit(ward[2]), **shared)
+    assert true_value(always, fitted, costs=icu.Costs(0, 0), **shared)[0] == free
+    paid, _ = true_value(always, fitted, **shared)
+    short, _ = true_value(always, fitted, reward="shortfall", **shared)
+    assert free - paid == pytest.approx(0.4 * (paid - short))  # .4 for each decision
+    assert paid == pytest.approx(true_value(lambda x, s, r: np.full(len(x), 6), costs=costs,
+                                            **shared)[0])  # fmt: skip
+
+
+def test_levels_that_are_other_doses_are_refused(ward):
+    fitted = icu.Preparation.fit(ward[2], edges="terciles")
+    with pytest.raises(ParameterError, match="edges of the vasopressor levels") as error:
+        true_value(Deferring(6), fitted, gamma=GAMMA, stays=10)
+    assert "edges='published'" in error.value.do
+    fitted = icu.Preparation.fit(ward[2], cohort=icu.Cohort(bolus_edges=(400, 1000)))
+    with pytest.raises(ParameterError, match="edges of the bolus levels"):
+        true_value(Deferring(6), fitted, gamma=GAMMA, stays=10)
+
+
+def test_the_best_treatment_is_best_where_treatment_is_free():
+    """Usual practice is far from it; one treatment for all is not, which is why there are costs."""
     best, _ = true_value(best_treatment, gamma=GAMMA, stays=1000)
     usual, _ = true_value(gamma=GAMMA, stays=1000)
     assert best > usual + 1
-    for a in range(16):
-        single, _ = true_value(lambda x, s, r, a=a: np.full(len(x), a), gamma=GAMMA, stays=1000)
-        assert single < best - 0.1, icu.ACTIONS[a]
+    constant = best_constant(gamma=GAMMA, stays=1000)
+    assert constant.text == "bolus 1, vasopressor 2"
+    assert best - 1 < constant.value < best - 0.1
+
+
+def test_values_where_treatment_costs():
+    """The numbers that the documentation quotes: 2,000 stays of seed 0."""
+    shared = {"gamma": GAMMA, "costs": icu.Costs()}
+    usual, best, frugal = (
+        true_value(policy, **shared)[0] for policy in (None, best_treatment, frugal_treatment)
+    )
+    assert (usual, best, frugal) == pytest.approx((37.71, 41.58, 42.13), abs=0.005)
+    constant = best_constant(**shared)
+    assert (constant.text, round(constant.value, 2)) == ("bolus 0, vasopressor 0", 38.39)
+    assert constant.value - usual < 0.25 * (frugal - usual)
+    assert constant.value == true_value(constant.policy, **shared)[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_treatment_for_all_comes_a_quarter_of_the_way(seed):
+    shared = {"gamma": GAMMA, "stays": 1000, "seed": seed, "costs": icu.Costs()}
+    usual, frugal = (true_value(policy, **shared)[0] for policy in (None, frugal_treatment))
+    assert best_constant(**shared).value - usual < 0.25 * (frugal - usual)
+
+
+def two_features(x, stays, rng):
+    """Lactate says which treatment, pressure says when; nothing else is looked at."""
+    pressure, lactate = (x[:, icu.FEATURES.index(name)] for name in ("map", "lactate"))
+    return np.where(lactate > 2.8, np.where(pressure < 68, 2, 0), np.where(pressure < 63, 4, 0))
+
+
+@pytest.mark.slow
+def test_one_feature_is_not_enough_and_two_are():
+    shared = {"gamma": GAMMA, "costs": icu.Costs()}
+    usual, frugal = (true_value(policy, **shared)[0] for policy in (None, frugal_treatment))
+    one = best_feature_rule(**shared)
+    assert 0.5 < (one.value - usual) / (frugal - usual) < 0.75, one.text
+    two, _ = true_value(two_features, **shared)
+    assert (two - usual) / (frugal - usual) > 0.9
+
+
+def test_the_search_for_one_feature_finds_what_one_feature_can_do():
+    """Septic patients have liver values charted, dry ones do not: the kind is one feature."""
+    shared = {"gamma": GAMMA, "stays": 300, "costs": icu.Costs()}
+    one = best_feature_rule(features=["alt_ever"], search=40, **shared)
+    assert one.text == ("alt_ever at most 0: bolus 1, vasopressor 0; else: bolus 0, vasopressor 2")
+    assert one.value == true_value(FeatureRule("alt_ever", 0.0, 4, 2), **shared)[0]
+    usual, frugal = (true_value(policy, **shared)[0] for policy in (None, frugal_treatment))
+    assert usual < one.value < usual + 0.75 * (frugal - usual)
+    two, _ = true_value(two_features, **shared)
+    assert two > usual + 0.9 * (frugal - usual)
+
+
+def test_a_rule_of_one_feature_treats_the_missing_as_above():
+    x = np.full((3, 29), np.nan)
+    x[:, icu.FEATURES.index("map")] = [62.0, 62.5, np.nan]
+    rule = FeatureRule("map", 62.0, 6, 1)
+    assert rule(x, np.arange(3), np.random.default_rng(0)).tolist() == [6, 1, 1]
+
+
+def test_features_that_do_not_exist_are_refused():
+    with pytest.raises(ParameterError, match="names of the 29 features") as error:
+        best_feature_rule(gamma=GAMMA, features=["map", "pulse"])
+    assert "'pulse'" in error.value.where
+    with pytest.raises(ParameterError, match="names of the 29 features"):
+        best_feature_rule(gamma=GAMMA, features=[])
 
 
 def test_level_two_is_best_for_the_septic_and_one_bolus_for_the_dry():
@@ -184,6 +309,15 @@ def test_bad_settings_are_refused(ward, tmp_path):
         true_value(gamma=1.0, stays=1)
     with pytest.raises(ParameterError, match="needs the preparation"):
         true_value(Deferring(), gamma=1.0)
+    with pytest.raises(ParameterError, match="gamma"):
+        true_value(gamma=1.01, stays=10)
+    with pytest.raises(ParameterError, match="'published' or 'shortfall'"):
+        true_value(gamma=1.0, stays=10, reward="net")
+    for costs in (0.05, {"bolus": 0.05}):
+        with pytest.raises(ParameterError, match=r"costs must be None or dprl\.icu\.Costs"):
+            true_value(gamma=1.0, stays=10, costs=costs)
+        with pytest.raises(ParameterError, match=r"costs must be None or dprl\.icu\.Costs"):
+            icu.prepare(ward[2], seed=0, costs=costs)
 
 
 def test_a_policy_learned_from_the_tables_can_be_judged(ward):

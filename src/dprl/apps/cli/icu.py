@@ -95,6 +95,12 @@ def split(
         Literal["published", "shortfall"],
         Parameter(help="published: 0 to 1; shortfall: the same minus 1."),
     ] = "published",
+    bolus_cost: Annotated[
+        float, Parameter(help="Subtracted from the reward per level of bolus, such as 0.05.")
+    ] = 0.0,
+    vasopressor_cost: Annotated[
+        float, Parameter(help="Subtracted per level of vasopressor and hour, such as 0.03.")
+    ] = 0.0,
     json: Json = False,
 ) -> int:
     """Split by patient and fill what is missing from the training patients alone.
@@ -112,7 +118,11 @@ def split(
     from dprl.studies.icu.preparation import WRITTEN, write_splits
 
     check_target(*(out / name for name in WRITTEN))
-    data = icu.prepare(icu.read_stays(stays), seed=seed, shares=shares, edges=edges, reward=reward)
+    costs = icu.Costs(bolus_cost, vasopressor_cost)
+    data = icu.prepare(
+        icu.read_stays(stays), seed=seed, shares=shares, edges=edges, reward=reward,
+        costs=None if costs == icu.Costs(0, 0) else costs,
+    )  # fmt: skip
     facts = write_splits(data, out, seed=seed, shares=shares)
     lines = [f"{name:<5}  {getattr(data, name)!r}" for name in ("train", "valid", "test")]
     lines += [f"note: {note}" for note in data.preparation.notes]

@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.studies.icu.costs import Costs
 from dprl.studies.icu.dictionary import FEATURES, RAW
 from dprl.studies.icu.stays import Cohort
 
@@ -235,10 +236,28 @@ class Played:
     features: Floats | None
     events: list[Event]
 
-    def returns(self, gamma: float) -> Floats:
-        """The discounted return of each stay, float64 (n,); `gamma` is the discount per hour."""
+    def returns(self, gamma: float, *, less: float = 0.0, costs: Costs | None = None) -> Floats:
+        """The discounted return of each stay.
+
+        Args:
+            gamma: Discount per hour.
+            less: What is subtracted from the reward of every decision. Default 0.
+            costs: What treatment costs. Default None: nothing.
+
+        Returns:
+            float64 (n,), the returns.
+
+        Example:
+            >>> from dprl.studies.icu.simulation import usual_treatment
+            >>> played = play(20, 0, usual_treatment)
+            >>> bool((played.returns(0.99, costs=Costs()) <= played.returns(0.99)).all())
+            True
+        """
         discount = gamma ** np.arange(self.reward.shape[1])
-        return np.asarray((np.nan_to_num(self.reward, nan=0.0) * discount).sum(axis=1))
+        reward = self.reward - less
+        if costs is not None:
+            reward = reward - costs.of(self.action)  # NaN where there is no decision
+        return np.asarray((np.nan_to_num(reward, nan=0.0) * discount).sum(axis=1))
 
 
 def play(

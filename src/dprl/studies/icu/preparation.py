@@ -10,16 +10,17 @@ training split; the same one then makes the log of every split.
 
 Stays differ in length and the reward of an hour is nearly 1, so a return mostly says how many hours
 were left, which no feature shows. `reward="shortfall"` is the same reward minus 1 (a good hour
-costs nothing): returns then compare how hours went, not how many there were.
+costs nothing): returns then compare how hours went, not how many there were. `costs=Costs()`
+subtracts from either what the treatment of the hour costs.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from dprl._core.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.logs._io import write
 from dprl.logs.log import CUT, TERMINAL, Log
+from dprl.studies.icu.costs import Costs, check_costs
 from dprl.studies.icu.decisions import Stays
 from dprl.studies.icu.dictionary import FEATURES, RAW, WEIGHTS
 from dprl.studies.icu.stays import Cohort, check_edges, run_sql, set_variables
@@ -65,6 +67,7 @@ class Preparation:
         vasopressor_edges: Upper edges of vasopressor levels 1 and 2, mcg/kg per hour.
         reward: "published" (default), in [0, 1]; or "shortfall", the same minus 1.
         notes: What was unusual, in sentences. Default: none.
+        costs: What treatment costs; subtracted from the reward. Default None: nothing.
 
     Example:
         >>> preparation = Preparation({"map": 70.0}, (500.0, 1000.0), (8.1, 21.58))
@@ -77,6 +80,7 @@ class Preparation:
     vasopressor_edges: tuple[float, float]
     reward: Reward = "published"
     notes: tuple[str, ...] = ()
+    costs: Costs | None = None
 
     @classmethod
     def fit(
@@ -85,6 +89,7 @@ class Preparation:
         *,
         edges: Edges = "published",
         reward: Reward = "published",
+        costs: Costs | None = None,
         cohort: Cohort | None = None,
     ) -> Preparation:
         """Fit on the training split.
@@ -95,13 +100,14 @@ class Preparation:
                 training doses above 0.
             reward: "published" (default), in [0, 1]; or "shortfall", the same minus 1, so that a
                 good hour costs nothing.
+            costs: What treatment costs; subtracted from the reward. Default None: nothing.
             cohort: The rules that hold the published edges. Default None: `Cohort()`.
 
         Returns:
             The preparation.
 
         Raises:
-            ParameterError: `edges` or `reward` is none of these.
+            ParameterError: `edges` or `reward` is none of these, or `costs` is no `Costs`.
             LogError: No mean pressure is known in the training split, or there are no vasopressor
                 doses to take terciles of.
 
@@ -119,7 +125,8 @@ class Preparation:
             >>> temporary.cleanup()
         """
         check_choice("edges", edges, ("published", "terciles"))
-        check_choice("reward", reward, ("published", "shortfall"))
+        check_choice("reward", reward, get_args(Reward))
+        check_costs(costs)
         rules = cohort or Cohort()
         pressor = rules.vasopressor_edges
         with train.open() as con:
@@ -149,7 +156,7 @@ class Preparation:
             if value is None
         ]
         medians = {n: 0.0 if v is None else float(v) for n, v in zip(RAW, middle, strict=True)}
-        return cls(medians, rules.bolus_edges, pressor, reward, tuple(notes))
+        return cls(medians, rules.bolus_edges, pressor, reward, tuple(notes), costs)
 
     def log(self, stays: Stays) -> Log:
         """The log of any split: 29 features, 16 actions; the patients are the groups.
@@ -183,7 +190,8 @@ class Preparation:
             run_sql(con, "actions")
             run_sql(con, "reward")
             rows = con.execute("SELECT * FROM rewarded ORDER BY stay_id, hour").fetchnumpy()
-        return _log(rows, self.medians, 1.0 if self.reward == "shortfall" else 0.0)
+        less = 1.0 if self.reward == "shortfall" else 0.0
+        return _log(rows, self.medians, less, self.costs)
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry.
@@ -199,14 +207,19 @@ class Preparation:
             "medians": self.medians, "bolus_edges": list(self.bolus_edges),
             "vasopressor_edges": list(self.vasopressor_edges), "reward": self.reward,
             "notes": list(self.notes),
+            "costs": None if self.costs is None else asdict(self.costs),
         }  # fmt: skip
 
 
-def _log(rows: dict[str, Any], medians: dict[str, float], less: float) -> Log:
+def _log(rows: dict[str, Any], medians: dict[str, float], less: float, costs: Costs | None) -> Log:
     """The log of some rows (column → values), which are sorted by stay and hour.
 
-    Missing values become the medians; `less` is subtracted from every reward.
+    Missing values become the medians; `less` and the costs are subtracted from every reward.
     """
+    action = np.asarray(rows["bolus"]) * 4 + np.asarray(rows["vasopressor"])
+    reward = np.asarray(rows["reward"], np.float64) - less
+    if costs is not None:
+        reward = reward - costs.of(action)
     stay = np.asarray(rows["stay_id"])
     episodes, first, lengths = np.unique(stay, return_index=True, return_counts=True)
     subject = np.asarray(rows["subject_id"])[first]
@@ -214,8 +227,8 @@ def _log(rows: dict[str, Any], medians: dict[str, float], less: float) -> Log:
     last = np.asarray(rows["ended"])[first + lengths - 1]
     return Log(
         starts=np.concatenate(([0], np.cumsum(lengths))),
-        action=np.asarray(rows["bolus"]) * 4 + np.asarray(rows["vasopressor"]),
-        reward=np.asarray(rows["reward"], np.float64) - less,
+        action=action,
+        reward=reward,
         actions=ACTIONS,
         features=np.column_stack([_feature(rows, name, medians) for name in FEATURES]),
         feature_names=FEATURES,
@@ -275,6 +288,7 @@ def prepare(
     shares: Sequence[float] = (0.25, 0.25, 0.5),
     edges: Edges = "published",
     reward: Reward = "published",
+    costs: Costs | None = None,
     cohort: Cohort | None = None,
 ) -> Prepared:
     """Split by patient, fit the preparation on the first part, and make the logs of all three.
@@ -285,13 +299,16 @@ def prepare(
         shares: Shares of the patients in training, validation and test. Default (0.25, 0.25, 0.5).
         edges: "published" (default) or "terciles", see `Preparation.fit`.
         reward: "published" (default) or "shortfall", see `Preparation.fit`.
+        costs: What treatment costs, such as `Costs()`: subtracted from the reward. Default None:
+            nothing.
         cohort: The rules that hold the published edges. Default None: `Cohort()`.
 
     Returns:
         The three logs and the preparation.
 
     Raises:
-        ParameterError: `shares` are not three numbers above 0 that add up to 1.
+        ParameterError: `shares` are not three numbers above 0 that add up to 1, or `costs` is no
+            `Costs`.
         LogError: There are too few patients, or the training split cannot be prepared from.
 
     Example:
@@ -310,7 +327,7 @@ def prepare(
     if len(shares) != 3:
         raise ParameterError(f"shares must be three numbers; got {tuple(shares)!r}.")
     train, valid, test = stays.split(shares, seed=seed)
-    fitted = Preparation.fit(train, edges=edges, reward=reward, cohort=cohort)
+    fitted = Preparation.fit(train, edges=edges, reward=reward, costs=costs, cohort=cohort)
     return Prepared(fitted.log(train), fitted.log(valid), fitted.log(test), fitted)
 
 

@@ -7,8 +7,11 @@ and treated as ended there: only the first 72 hours count. No learner is tuned, 
 patients are not used.
 
 For simulated tables (`dprl icu simulate`), the true value of every policy is given beside its
-estimate; it is found by playing the policy. Contestants marked *shortfall* learned from the reward
-minus 1; all are evaluated with the published reward.
+estimate; it is found by playing the policy. There treatment costs what `dprl.icu.Costs()` says, in
+the logs that are learned from, in the estimates and in the true value: without costs one treatment
+for everybody would be nearly best. Real tables are used with the published reward, without costs.
+
+Contestants marked *shortfall* learned from the reward minus 1; all are evaluated without that.
 
 PQI's threshold b is n_min / |D|, so that it needs as many neighbours of a state as SPIBB and DPRL.
 """
@@ -20,14 +23,16 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dprl._core import plot
+from dprl._core.disk import replacing
 from dprl._core.table import Table
-from dprl.errors import ParameterError
+from dprl.errors import LogError, ParameterError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._evaluate import evaluate
 from dprl.learners.continuous import DPRLContinuous
@@ -37,7 +42,7 @@ from dprl.policies._decisions import Kind
 from dprl.policies._protocol import is_drawn
 from dprl.studies import icu
 from dprl.studies.harness import Experiment, Row, Rows, Setting
-from dprl.studies.icu.simulation import MARK, best_treatment, true_value
+from dprl.studies.icu.simulation import MARK, frugal_treatment, true_value
 
 __all__ = ["CONTESTANTS", "judge", "on_tables", "reviewed"]
 
@@ -71,6 +76,9 @@ SILENT: dict[str, Row] = {
     "best treatment": {"deferred": 0.0, "changes": math.nan},
 }
 """Contestants that learn nothing: usual practice, and the best rule of the simulation."""
+
+FACTS = "tables.json"
+"""The file beside `stays.parquet` that says whether the patients are invented, and the costs."""
 
 ESTIMATES = (
     "DR", "DR_low", "DR_high", "difference", "difference_low", "difference_high", "behavior",
@@ -115,13 +123,13 @@ def learner(contestant: Setting, n_steps: int, quick: bool, seed: int) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _data(stays: str, digest: str, seed: int) -> tuple[Any, Any, Behavior]:
+def _data(stays: str, digest: str, seed: int, costs: icu.Costs | None) -> tuple[Any, Any, Behavior]:
     """The stays in the file `stays`, their split into logs, and the behaviour in the test log.
 
     Kept in memory, so that a process reads them once; `digest` is that of the file's content.
     """
     decisions = icu.read_stays(stays)
-    data = icu.prepare(decisions, seed=seed)
+    data = icu.prepare(decisions, seed=seed, costs=costs)
     return decisions, data, Behavior.fit(data.test, seed=seed)
 
 
@@ -165,17 +173,25 @@ def judge(policy: Any, test: Log, behavior: Behavior, seed: int) -> Row:
 
 
 def settings(
-    quick: bool, seed: int, *, stays: str, digest: str, simulated: bool
+    quick: bool,
+    seed: int,
+    *,
+    stays: str,
+    digest: str,
+    simulated: bool,
+    costs: dict[str, float] | None,
 ) -> Sequence[Setting]:
     """One task per contestant; `quick` takes one setting of each learner.
 
-    `stays` is the path of the Parquet file of decisions, `digest` the SHA-256 of its content, and
-    `simulated` says whether the patients are simulated.
+    `stays` is the path of the Parquet file of decisions, `digest` the SHA-256 of its content;
+    `simulated` says whether the patients are simulated, and `costs` what treatment costs (None:
+    nothing).
     """
     chosen = [c for c in CONTESTANTS if not quick or c.get("n_min", 10) == 10]
     if quick:
         chosen = [c for c in chosen if c.get("alpha", 0.1) == 0.1]
-    about = {"stays": stays, "digest": digest, "simulated": simulated, "quick": quick, "seed": seed}
+    about = {"stays": stays, "digest": digest, "simulated": simulated, "costs": costs,
+             "quick": quick, "seed": seed}  # fmt: skip
     tasks = [{**about, "contestant": c} for c in chosen]
     if simulated:
         tasks.append({**about, "contestant": {"learner": "best treatment"}})
@@ -185,17 +201,20 @@ def settings(
 def run(setting: Setting) -> list[Row]:
     """The row of one contestant: its policy's estimated value and, if simulated, its true value."""
     contestant, seed, quick = setting["contestant"], setting["seed"], setting["quick"]
-    stays, data, behavior = _data(setting["stays"], setting["digest"], seed)
+    costs = None if setting["costs"] is None else icu.Costs(**setting["costs"])
+    stays, data, behavior = _data(setting["stays"], setting["digest"], seed, costs)
     policy: Any = None
-    played: Any = best_treatment if contestant["learner"] == "best treatment" else None
+    played: Any = frugal_treatment if contestant["learner"] == "best treatment" else None
     if contestant["learner"] not in SILENT:
         train = data.train
         if "reward" in contestant:
-            train = icu.prepare(stays, seed=seed, reward=contestant["reward"]).train
+            train = icu.prepare(stays, seed=seed, reward=contestant["reward"], costs=costs).train
         policy = played = learner(contestant, train.n_steps, quick, seed).fit(train)
     row: Row = {
         "contestant": label(contestant), "learner": contestant["learner"],
         "n_min": contestant.get("n_min", 0), "reward": contestant.get("reward", "published"),
+        "bolus_cost": costs.bolus if costs else 0.0,
+        "vasopressor_cost": costs.vasopressor if costs else 0.0,
         **{f"{part}_patients": len(getattr(data, part).groups) for part in ("train", "test")},
         "test_decisions": data.test.n_steps, "usual": _mean_return(data.test),
         **(_spoken(policy, data.test) if policy else SILENT[contestant["learner"]]),
@@ -260,6 +279,12 @@ def summary(rows: Rows) -> Table:
         notes.append(
             "Invented patients: `true_value` is the value by playing the policy among them."
         )
+    costs = icu.Costs(float(rows["bolus_cost"][0]), float(rows["vasopressor_cost"][0]))
+    if costs != icu.Costs(0, 0):
+        notes.append(
+            f"Treatment costs {costs}: subtracted from the reward in every column. The costs are a "
+            "choice; with the published reward one treatment for everybody would be nearly best."
+        )
     if test < ENOUGH:
         notes.append(
             f"TOO SMALL FOR CONCLUSIONS: {test:,} test patients. Whatever these numbers look like, "
@@ -321,11 +346,15 @@ def reviewed(folder: Path, seed: int) -> tuple[Any, Log]:
     """The policy and the log for the review report of a study: DPRL with n_min 30.
 
     Args:
-        folder: The folder of the study, in which `on_tables` has written `stays.parquet`.
+        folder: The folder of the study, in which `on_tables` has written `stays.parquet` and
+            `tables.json`.
         seed: Seed of the split by patient, the same as that of the study.
 
     Returns:
         The policy learned from the training patients, and the log of the test patients.
+
+    Raises:
+        LogError: The folder holds no study.
 
     Example:
         >>> tables = icu.simulate("tables", stays=12, seed=0)
@@ -334,7 +363,15 @@ def reviewed(folder: Path, seed: int) -> tuple[Any, Log]:
         >>> policy.parameters["n_min"], test.n_episodes
         (30, 6)
     """
-    data = icu.prepare(icu.read_stays(str(folder / "stays.parquet")), seed=seed)
+    stays = icu.read_stays(str(folder / "stays.parquet"))
+    facts = folder / FACTS
+    if not facts.is_file():
+        raise LogError(
+            f"{str(folder)!r} does not say what treatment costs: {FACTS} is missing.",
+            do="Run dprl reproduce hypotension once more.",
+        )
+    costs = json.loads(facts.read_text(encoding="utf-8"))["costs"]
+    data = icu.prepare(stays, seed=seed, costs=None if costs is None else icu.Costs(**costs))
     contestant = {"learner": "DPRL", "n_min": REVIEWED}
     policy = learner(contestant, data.train.n_steps, quick=False, seed=seed).fit(data.train)
     return policy, data.test
@@ -347,7 +384,8 @@ def on_tables(
 
     Args:
         tables: Folder of MIMIC-IV or MIMIC-III tables, or of simulated ones.
-        folder: Folder for `stays.parquet`, the decisions of the cohort; made if it does not exist.
+        folder: Folder for `stays.parquet`, the decisions of the cohort, and `tables.json`, which
+            says whether they are simulated and what treatment costs; made if it does not exist.
         memory: Memory limit of DuckDB. Default "4GB".
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
@@ -374,10 +412,13 @@ def on_tables(
     icu.build(tables, stays, memory=memory, progress=progress)
     mark = tables / MARK
     simulated = mark.is_file() and bool(json.loads(mark.read_text()).get("simulated"))
+    facts = {"simulated": simulated, "costs": asdict(icu.Costs()) if simulated else None}
+    with replacing(folder / FACTS) as part:
+        part.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     about: dict[str, Any] = {
         "stays": str(stays.resolve()),
         "digest": hashlib.sha256(stays.read_bytes()).hexdigest(),
-        "simulated": simulated,
+        **facts,
     }
     return Experiment(
         "hypotension", "Does it change treatment for the better, where it speaks?",

@@ -144,3 +144,27 @@ def test_in_a_notebook_nothing_else_is_restyled(browser, reports):  # noqa: F811
     assert page.complaints == []
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / "notebook.png", full_page=True)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("name", KINDS)
+def test_no_label_is_cut_off(browser, reports, name, width):  # noqa: F811
+    page = opened(browser, reports / f"{name}.html", width)
+    cut = page.evaluate(
+        """() => {
+          const out = (e, frame) => {
+            const a = e.getBoundingClientRect(), b = frame.getBoundingClientRect();
+            return a.right > b.right + 0.5 || a.left < b.left - 0.5 || a.bottom > b.bottom + 1;
+          };
+          const texts = [...document.querySelectorAll('svg text')];
+          const bars = [...document.querySelectorAll('ul.bars li > span')];
+          return [
+            ...texts.filter(e => out(e, e.ownerSVGElement)),
+            ...bars.filter(e => out(e, e.closest('ul')) || e.scrollWidth > e.clientWidth + 1),
+          ].map(e => e.textContent);
+        }"""
+    )
+    assert cut == []
+    if name == "regions":
+        assert page.locator("ul.bars li").count() > 0
+        assert page.locator("svg text").count() > 0

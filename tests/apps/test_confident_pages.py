@@ -42,8 +42,8 @@ def fooled():
 
 
 def flat(text):
-    """The words of a page, each white space one blank."""
-    words = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    """The words of a page without its pictures, each white space one blank."""
+    words = re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", words))).replace("\u00a0", " ")
 
 

@@ -13,6 +13,7 @@ from test_gate_cells import LEARNER, UNIT, ward
 import dprl
 from conftest import random_episodes, to_log
 from dprl.apps._changes import describe_changes
+from dprl.evidence.neighbors.engine import Engine
 from dprl.policies._explain import reason, usual_words
 
 RAW = dprl.Metric(scale="none")
@@ -113,7 +114,13 @@ def test_regions_against_a_slow_reading(walker):
         mine = inside & np.array([m == (c.usual, c.suggested) for m in made])
         assert c.steps == mine.sum() > 0
         assert c.met == len(firsts(log, mine))
-        assert c.purity == mine.sum() / inside.sum()
+        assert c.purity == mine.sum() / inside.sum() >= 2 / 3
+        assert c.deferred == pytest.approx((here.kind[inside] == 0).mean())
+        assert c.confirmed == pytest.approx((here.kind[inside] == 1).mean())
+        assert c.otherwise == pytest.approx(
+            (inside & (here.kind == 2) & ~mine).sum() / inside.sum()
+        )
+        assert c.purity + c.deferred + c.confirmed + c.otherwise == pytest.approx(1)
         agree(c.check, slow_check(log, inside, c.suggested, 0.97))
         typical = policy.at([v for _, v in c.typical])
         assert typical.m[0, typical.choice[0]] == c.episodes
@@ -121,9 +128,54 @@ def test_regions_against_a_slow_reading(walker):
         for name, low, high in c.region.ranges:
             assert f"{name} {low:g} to under {high:g}" in c.situation
         covered += c.steps
-    assert covered == (here.kind == 2).sum()
+    assert len(found.changes) <= 12
+    assert found.changed == (here.kind == 2).sum() == covered + found.uncovered
+    for usual, suggested, steps in found.scattered:
+        held = sum(c.steps for c in found.changes if (c.usual, c.suggested) == (usual, suggested))
+        assert steps + held == sum(m == (usual, suggested) for m in made)
+    assert covered > 0.7 * found.changed
     low = [math.inf if c.low is None else -c.low for c in found.changes]
     assert low == sorted(low)
+
+
+def test_every_step_is_asked_about_once(walker, care, monkeypatch):
+    policy, log = walker
+    asked = []
+    evidence = Engine.evidence
+
+    def counting(self, z, *args, **kwargs):
+        asked.append(len(z))
+        return evidence(self, z, *args, **kwargs)
+
+    monkeypatch.setattr(Engine, "evidence", counting)
+    described = describe_changes(policy, log)
+    assert described.changes
+    engines = 2  # returns, and the plan
+    assert sum(asked) <= engines * log.n_steps
+    assert describe_changes(*care).scattered == ()
+
+
+def scattered_world(n=3000, seed=0):
+    """What is done changes from place to place, without a pattern; features to spare."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 14, size=(n, 3)).astype(float)
+    place = (x @ [1.0, 31.0, 7.0]).astype(int) % 4
+    b = rng.random(n) < 0.35
+    good = np.where(place == 0, b, ~b)
+    return dprl.from_arrays(
+        episode=range(n), state=x.tolist(), action=np.where(b, "b", "a").tolist(),
+        reward=good.astype(float).tolist(),
+    )  # fmt: skip
+
+
+def test_changes_that_no_region_tells_are_counted_not_shown():
+    log = scattered_world()
+    policy = dprl.DPRLContinuous(n_min=2, radius=0.5, gamma=1.0, metric=RAW).fit(log)
+    described = describe_changes(policy, log)
+    assert described.uncovered > 50
+    assert described.changed == (policy.at(log.features).kind == 2).sum()
+    assert described.uncovered + sum(c.steps for c in described.changes) == described.changed
+    assert described.uncovered > 0.9 * described.changed
 
 
 def test_equal_input_equal_words(walker, care):

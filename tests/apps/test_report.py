@@ -6,15 +6,18 @@ import base64
 import datetime
 import hashlib
 import json
+import math
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_describe import scattered_world
 from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
 from conftest import to_log
+from dprl._core.html import _environment, scale
 from dprl.apps import _report as reporting
 from dprl.apps._change import Check
 from dprl.apps._changes import describe_changes
@@ -63,8 +66,8 @@ def page(policy, log, folder, **options):
 
 
 def flat(text):
-    """What is read: no tags, one space between words."""
-    body = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    """What is read: no tags, no pictures, one space between words."""
+    body = re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", body)).replace("\u00a0", " ")
 
 
@@ -258,13 +261,79 @@ def test_regions_are_told_by_ranges_with_cases_not_point_by_point(walker, tmp_pa
     policy, log = walker
     found = describe_changes(policy, log)
     text, written = page(policy, log, tmp_path, cases=2)
-    assert written.changes == len(found.changes) < (policy.at(log.features).kind == 2).sum() / 5
+    assert written.changes == len(found.changes) <= WHOLE
+    assert written.scattered == found.uncovered > 0
     words = flat(text)
+    covered = sum(c.steps for c in found.changes)
+    assert f"simple regions hold {covered:,} of them" in words
+    assert f"{found.uncovered:,} of the {found.changed:,} changed decisions are scattered" in words
+    assert f"{written.scattered:,} further decisions change in no simple region" in str(written)
     for change in found.changes[:WHOLE]:
         assert change.situation in words
         assert f"{round(100 * change.purity)} % of its decisions" in words or change.purity > 0.99
     assert "Past cases in this log, the most typical" in words
     assert "Typical state:" in words
+
+
+def test_where_no_region_is_true_no_change_is_shown(tmp_path):
+    log = scattered_world()
+    learner = dprl.DPRLContinuous(n_min=2, radius=0.5, gamma=1.0, metric=dprl.Metric(scale="none"))
+    policy, held = learner.fit(log), scattered_world(seed=1)
+    described = describe_changes(policy, held)
+    text, written = page(policy, held, tmp_path)
+    words = flat(text)
+    assert (written.changes, written.scattered) == (0, described.changed)
+    assert "<article" not in text
+    assert f"All {described.changed:,} changed decisions are scattered" in words
+    assert "no simple region describes them" in words
+    assert "never suggests another action" not in words
+    for usual, suggested, steps in described.scattered:
+        assert f"{usual} → {suggested}{steps:,}" in words
+    assert "that no simple region describes" in policy._repr_html_()
+    assert "no other action than the usual" not in policy._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("values", "reach"),
+    [
+        ([], 1.0),
+        ([0.0, None, math.nan, -math.inf], 1.0),
+        ([0.5, -0.731], 0.74),
+        ([1.0] * 8 + [-1.9], 1.9),
+        ([1.0] * 9 + [-159.0], 1.0),  # one wide interval does not make dots of the others
+        ([0.0] * 9 + [7.0], 7.0),
+        ([8.528], 8.6),
+        ([1e300, 2e-300], 1e300),
+        ([3e-320], 3e-320),
+        ([-1234.0], 1300.0),
+    ],
+)
+def test_a_scale_shows_most_of_what_it_is_for(values, reach):
+    assert scale(values) == pytest.approx(reach)
+    assert all(scale([v]) >= abs(v) for v in values if v is not None and math.isfinite(v))
+
+
+def test_what_lies_beyond_the_scale_is_an_arrow_and_the_axis_has_numbers():
+    draw = _environment().get_template("figures.html").module.interval
+    inside = str(draw(-0.5, 0.25, 1.0, 1.0, "advantage"))
+    assert inside.count("<circle") == 1
+    assert "<path" not in inside
+    for label in ("−1", "0", "+1"):
+        assert re.search(rf"<text [^>]*>{re.escape(label)}(\.0+)?</text>", inside)
+    half = str(draw(-0.5, 0.25, 7.0, 1.0, "advantage"))
+    assert (half.count("<circle"), half.count("<path")) == (1, 1)
+    beyond = str(draw(2.0, 3.0, 7.0, 1.0, "advantage"))
+    assert "<circle" not in beyond
+    assert beyond.count("<path") == 3
+
+
+def test_labels_of_bars_are_text_and_not_cut():
+    draw = _environment().get_template("figures.html").module.practice
+    label = "norepinephrine at most 21.58 mcg/kg with a bolus of 500 mL"
+    drawn = str(draw(((label, 0.5), ("none", 0.5)), label))
+    assert f"<bdi>{label}</bdi>" in drawn
+    assert "← suggested" in drawn
+    assert "<text" not in drawn
 
 
 def test_cells_are_told_whole(tmp_path):
@@ -369,7 +438,7 @@ def test_progress_is_told(care, held, tmp_path):
 
 
 def test_notebooks_show_the_same_pieces(care, gated, held, walker):
-    for policy, count in ((care[0], 2), (gated, 2), (walker[0], 10)):
+    for policy, count in ((care[0], 2), (gated, 2), (walker[0], len(walker[0]._changed()))):
         text = policy._repr_html_()
         assert text.count("<svg") == 1 + count
         assert str(policy) in text

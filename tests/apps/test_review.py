@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from test_describe import scattered_world
 from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
@@ -410,3 +411,15 @@ def test_enter_in_a_field_says_nothing(tmp_path):
     page = client.get(f"/{TOKEN}/change/{found.changes[0].key}").text
     form = page[page.index("<form") :]
     assert form.index("<button disabled hidden>") < form.index('value="agree"')
+
+
+def test_changes_that_no_region_describes_are_said_and_cannot_be_approved(tmp_path):
+    log = scattered_world()
+    metric = dprl.Metric(scale="none")
+    policy = dprl.DPRLContinuous(n_min=2, radius=0.5, gamma=1.0, metric=metric).fit(log)
+    client, described, _ = site(tmp_path, log, policy=policy)
+    page = client.get(f"/{TOKEN}/").text
+    assert f"{described.uncovered:,} of the {described.changed:,} changed decisions" in page
+    assert "suggests no other action than the usual one" not in page
+    if not described.changes:
+        assert "No simple region describes a change." in page

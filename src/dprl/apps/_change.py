@@ -89,6 +89,8 @@ class Change:
         steps: Number of steps of the log at which the policy makes this change.
         met: Number of episodes (groups) of the log that meet such a step.
         purity: Share of the log's steps in the situation at which the change is made.
+        confirmed: Share of them at which the policy confirms the usual action.
+        deferred: Share of them at which it is silent.
         check: What the log says about the change.
         sure: How sure the learner is of it; None for learners that do not ask. Where there is one,
             the learner decided by it, and the differences of returns are another look.
@@ -118,6 +120,13 @@ class Change:
     purity: float
     check: Check
     sure: Sure | None = None
+    confirmed: float = 0.0
+    deferred: float = 0.0
+
+    @property
+    def otherwise(self) -> float:
+        """Share of the log's steps in the situation at which the policy makes another change."""
+        return max(1.0 - self.purity - self.confirmed - self.deferred, 0.0)
 
     @property
     def below(self) -> bool:

@@ -4,7 +4,8 @@ A policy over labels has one `Change` per state. A policy over cells has one per
 the feature ranges of the log's steps in it; a certificate is about whole cells, so they are neither
 merged nor cut. A policy made of rules has one per rule, and what is on record about the rule takes
 the place of numbers in training. A policy over other features has one per region: ranges of
-features that contain steps of the log (`dprl.policies._region_search` finds them). The counts and
+features in which the policy makes this change at most of the log's steps
+(`dprl.policies._region_search` finds them); changes at other steps are only counted. The counts and
 values of a region are those of a typical step, the one nearest to the median of the region's steps
 in the policy's own distance.
 
@@ -37,10 +38,10 @@ from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
 from dprl.policies._decisions import Decisions, Kind
-from dprl.policies._explain import change_rows, silences, why_silent
+from dprl.policies._explain import change_rows, change_words, silences, why_silent
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._situations import Situation
+from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
 
 __all__ = ["Described", "describe_changes"]
@@ -75,6 +76,8 @@ class Described:
         steps: "deferred", "confirmed" and "changed" → share of the log's steps.
         not_done: Share of the log's steps at which the policy speaks and something else was done.
         silent: (reason, share of the log's steps) where the policy defers, largest share first.
+        scattered: (usual, suggested, number of the log's steps) of the changes at steps that no
+            region holds, the most steps first; empty where changes are not told by region.
     """
 
     policy: DeferringPolicy
@@ -88,6 +91,7 @@ class Described:
     steps: Mapping[str, float]
     not_done: float
     silent: tuple[tuple[str, float], ...]
+    scattered: tuple[tuple[Label, Label, int], ...]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
 
@@ -95,6 +99,16 @@ class Described:
     def unsure(self) -> str:
         """Why it is not known whether the policy has seen this log; '' where it is on record."""
         return cannot_tell(self.policy.provenance)
+
+    @property
+    def changed(self) -> int:
+        """Number of the log's steps at which the policy makes a change."""
+        return round(self.steps["changed"] * self.log.n_steps)
+
+    @property
+    def uncovered(self) -> int:
+        """Number of these steps that no region holds; `scattered` tells which changes they are."""
+        return sum(steps for _, _, steps in self.scattered)
 
     @property
     def trained(self) -> bool:
@@ -179,7 +193,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     G = returns(settled, gamma)
     states, row = _states(policy, settled)
     here = policy.at(states)
-    situations = policy.situations(settled)
+    situations = _situations(policy, settled, here)
     sure_in = _sure_in(policy)
     changes = [_change(one, settled, G, sure_in) for one in situations]
     rows = [one.rows for one in situations]
@@ -209,6 +223,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         },
         not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
+        scattered=_scattered(policy, here, situations),
         _rows={changes[i].key: rows[i] for i in order},
         _G=G,
     )
@@ -238,6 +253,30 @@ def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:
     return policy.space.of_log(log)
 
 
+def _situations(policy: DeferringPolicy, log: Log, here: Decisions) -> list[Situation]:
+    """Where the policy changes what; regions come from the answers `here` at the log's steps."""
+    if policy.changes_by == "region" and isinstance(policy.space, FeatureSpace):
+        return in_regions(here, policy.space, policy.space.of_log(log)[0])
+    return policy.situations(log)
+
+
+def _scattered(
+    policy: DeferringPolicy, here: Decisions, situations: list[Situation]
+) -> tuple[tuple[Label, Label, int], ...]:
+    """The changes `here` at the log's steps that no region holds, the most steps first."""
+    if policy.changes_by != "region":
+        return ()
+    covered = np.zeros(len(here.kind), bool)
+    for one in situations:
+        covered[one.made] = True
+    words = change_words(here)
+    steps = Counter(
+        change for change, held in zip(words, covered, strict=True) if change and not held
+    )
+    order = sorted(steps, key=lambda c: (-steps[c], str(c[0]), str(c[1])))
+    return tuple((*change, steps[change]) for change in order)
+
+
 def _change(one: Situation, log: Log, G: NDArray[np.float64], sure_in: str) -> Change:
     """What is told of one situation."""
     row = next(iter(change_rows(one.here, np.array([one.s]), "")))
@@ -253,6 +292,8 @@ def _change(one: Situation, log: Log, G: NDArray[np.float64], sure_in: str) -> C
         steps=len(one.made),
         met=len(_first(log, one.made)),
         purity=one.purity,
+        confirmed=one.confirmed,
+        deferred=one.deferred,
         check=_check(log, one.rows, row["suggested"], G),
         sure=_sure(one.here, one.s, sure_in),
         **_facts(one.here, one.s, row),

@@ -46,6 +46,9 @@ LIMIT = 300_000
 WHOLE, LISTED, PROOFS = 12, 400, 40
 """Largest numbers of changes told in full, of changes in one line each, of certificate rows."""
 
+KINDS = 10
+"""Largest number of changes that no region tells and that are counted in a line each."""
+
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
 
@@ -74,6 +77,8 @@ class Report:
             and another was taken.
         seen: Why the log is not a held-out check, in words; '' where it is one.
         evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
+        scattered: Number of the log's decisions that the policy changes, but that lie in no region
+            simple enough to tell; they are counted by change, not described.
     """
 
     path: Path
@@ -85,6 +90,7 @@ class Report:
     not_done: float
     seen: str
     evaluation: Evaluation | None
+    scattered: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
@@ -99,6 +105,10 @@ class Report:
         summary = f"{self.changes:,} change{'s' * (self.changes != 1)}"
         if self.whole < self.changes:
             summary += f", {self.whole:,} told in full"
+        if self.scattered:
+            summary += (
+                f" told by region; {self.scattered:,} further decisions change in no simple region"
+            )
         if self.confirmed:
             summary += (
                 f"; confirms what is usually done in {pages.percent(self.confirmed)} of decisions "
@@ -189,7 +199,7 @@ def report(
         part.write_bytes(text)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged,
+        described.not_done, described.seen, judged, described.uncovered,
     )  # fmt: skip
 
 
@@ -253,9 +263,10 @@ def _facts(
 ) -> dict[str, Any]:
     """Everything on the page except the changes themselves."""
     policy, changes = described.policy, described.changes
-    ends = [abs(v) for c in changes for v in (c.advantage, c.low, c.high, c.check.advantage)
-            if v is not None and math.isfinite(v)]  # fmt: skip
-    ends += [abs(c.sure.advantage) for c in changes if c.sure is not None]
+    drawn = changes[:WHOLE]
+    ends = [v for c in drawn for v in (c.advantage, c.low, c.high)]
+    ends += [v for c in drawn for v in (c.check.advantage, c.check.low, c.check.high)]
+    ends += [c.sure.advantage for c in drawn if c.sure is not None]
     style = pages.style()
     return {
         "style": Markup(style),  # our own, and the hash below names it byte by byte
@@ -268,13 +279,14 @@ def _facts(
         "headline": _headline(judged),
         "enough": ENOUGH,
         "notes": notes,
-        "extent": max(ends, default=1.0) or 1.0,
+        "extent": pages.scale(ends),
         "verdict": verdict,
         "down": down,
         "verdicts": VERDICTS,
         "tally": Counter(verdict(c.check) for c in changes),
         "regions": policy.changes_by == "region",
         "features": bool(policy.space.feature_names),
+        "kept": KINDS,
         "origin": _origin(policy, described, judged, seed),
         "short": short,
     }

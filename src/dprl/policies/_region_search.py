@@ -1,48 +1,73 @@
-r"""Regions: many changed states told as a few ranges of features.
+r"""Regions: what a policy changes, told as a few ranges of features that are mostly true.
 
-The rule, for the steps of a log at which a policy makes one and the same change (from this usual
-action to that suggestion), among all steps of the log:
+The rule, for the steps of a log and the change that a policy makes at each of them (from this usual
+action to that suggestion; none where it is silent or confirms):
 
-1. *Describe* them by ranges. Take the feature whose range over these steps shuts out the most other
-   steps, then the next, until nine in ten steps inside make the change, no feature shuts out a
-   tenth of what is left, or FEATURES are named. Every one of the steps stays inside.
-2. If fewer than nine in ten steps inside make the change, *split* in two at the one threshold of
-   one feature that lowers the Gini impurity of the steps inside the most, with at least LEAST steps
-   of the change and a tenth of all of its steps on either side; round the threshold; describe both
-   parts, each with its own side of it. At most DEPTH times in a row.
+1. *Fit* a tree of depth DEPTH to what the policy does (`dprl.planning.policy_tree`): its leaves
+   hold as many steps of one change as they can, beyond half of the steps in them. Cuts are round
+   numbers between two values of the log, at quantiles. With many features the tree is searched
+   over few cuts first, and then over many cuts of the features that it uses; at last over cuts
+   close to those that it has.
+2. *Describe* the steps of a leaf that make its change by ranges: the ranges of the cuts, drawn
+   close around these steps. Then take the feature whose range over these steps shuts out the most
+   other steps, until nine in ten steps inside make the change, no feature shuts out a tenth of what
+   is left, or FEATURES are named. Every one of these steps stays inside.
+3. If fewer than TRUE (two in three) of the steps inside make the change, fit a tree of depth 2 in
+   the leaf, with leaves beyond two in three, and describe its leaves.
+4. Keep what is *true*: at least two in three steps inside make the change, and they are at least
+   LEAST and a hundredth of all changed steps (or all the steps of this change). Of these, the
+   REGIONS with the most steps. Changes at other steps are in no region: nobody can tell them in so
+   few words.
 
-So every step is in exactly one region of its change, regions of one change are disjoint, and the
-number of regions of a change is at most 2^DEPTH. *Purity* is the share of the log's steps inside
-that make the change: the policy is silent, or says something else, at the rest. Ties go to the
-first feature and the lowest threshold: equal input, equal regions.
+So no step is in two regions. *Purity* is the share of the log's steps inside that make the change.
+All steps inside are counted; a tree is fitted to at most SEARCHED of them. Ties go to the first
+feature and the lowest threshold: equal input, equal regions.
 
-Ranges are rounded outwards, and thresholds to the nearest, in units of about a hundredth of the
-feature's spread from the 5th to the 95th percentile (in whole numbers where it has no others).
+Ranges are rounded outwards in units of about a hundredth of the feature's spread from the 5th to
+the 95th percentile (in whole numbers where it has no others).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.logs.log import Label
+from dprl.planning.policy_tree import Bins, best_tree, leaves
 from dprl.policies._regions import Range, Region
 
-__all__ = ["Group", "group", "ranges_of"]
+__all__ = ["REGIONS", "TRUE", "Group", "group", "ranges_of"]
 
-PURE, DEPTH, LEAST, FEATURES = 0.9, 3, 10, 4
+REGIONS = 12
+"""Largest number of regions, and of different changes that a tree is fitted to."""
+TRUE = 2 / 3
+"""Least share of the steps inside a region that make its change."""
+DEPTH, LEAST, FEATURES, PURE = 3, 10, 4, 0.9
+DOUBT = 2.0
+"""Standard errors by which a leaf must lie above the share asked of it: small ones owe it to
+luck."""
+FEW, COARSE, FINE = 8, 16, 64
+"""Number of features that are searched over FINE cuts at once; more are searched over COARSE cuts
+first."""
 WORTH = 0.1
 """Share of the steps still inside that a further feature must shut out."""
-MOST = 20_000
-"""Other steps looked at while choosing ranges; purity counts all of them."""
+SEARCHED, MOST = 10_000, 20_000
+"""Steps that a tree is fitted to, and other steps that ranges are chosen by where there is no tree;
+purity counts all steps."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bounds: TypeAlias = dict[int, tuple[float, float]]
+Edges: TypeAlias = dict[int, Floats]
+"""Feature → its cuts, ascending: x < cut is below."""
+Cuts: TypeAlias = list[tuple[int, float, bool]]
+"""(feature, cut, whether below it), from the root of a tree to a leaf."""
+Made: TypeAlias = tuple[Label, Label]
 
 
 class Group(NamedTuple):
@@ -50,11 +75,13 @@ class Group(NamedTuple):
 
     Attributes:
         region: Where, from what, to what.
-        rows: The steps inside that make the change, ascending.
+        inside: The steps inside, ascending.
+        rows: Those of them that make the change.
         purity: Their share of all steps inside.
     """
 
     region: Region
+    inside: Ints
     rows: Ints
     purity: float
 
@@ -62,7 +89,7 @@ class Group(NamedTuple):
 def group(
     x: Floats,
     names: Sequence[str],
-    changes: Sequence[tuple[Label, Label] | None],
+    changes: Sequence[Made | None],
     usable: Sequence[int] | None = None,
 ) -> list[Group]:
     """The regions of all changes, those with the most steps first.
@@ -73,30 +100,29 @@ def group(
         changes: (usual, suggested) at each step, None where nothing changes.
         usable: Which features may describe a region; all by default.
     """
-    usable = range(x.shape[1]) if usable is None else usable
-    grids = {j: _Grid.of(x[:, j]) for j in usable}
+    steps = Counter(c for c in changes if c is not None)
+    kinds = sorted(steps, key=lambda c: (-steps[c], str(c[0]), str(c[1])))[:REGIONS]
+    number = {c: i for i, c in enumerate(kinds)}
+    made = np.array([-1 if c is None else number.get(c, -1) for c in changes], np.int32)
+    usable = list(range(x.shape[1]) if usable is None else usable)
+    search = _Search(x, made, len(kinds), usable)
     groups = []
-    kinds = dict.fromkeys(c for c in changes if c is not None)
-    for change in sorted(kinds, key=lambda c: (str(c[0]), str(c[1]))):
-        mine = np.array([c == change for c in changes])
-        rows, others = np.flatnonzero(mine), np.flatnonzero(~mine)
-        if len(others) > MOST:
-            others = others[np.linspace(0, len(others) - 1, MOST).astype(np.int64)]
-        least = max(LEAST, len(rows) // 10)
-        for bounds in _divide(x, grids, rows, others, {}, DEPTH, least):
-            ranges = tuple(Range(names[j], *bounds[j]) for j in bounds)
-            region = Region(change[0], change[1], ranges)
-            inside = region.holds(x, names)
-            held = np.flatnonzero(inside & mine)
-            groups.append(Group(region, held, len(held) / int(inside.sum())))
+    for kind, bounds in search.regions() if kinds else ():
+        region = Region(*kinds[kind], tuple(Range(names[j], *bounds[j]) for j in bounds))
+        inside = region.holds(x, names)
+        rows = np.flatnonzero(inside & (made == kind))
+        purity = len(rows) / int(inside.sum())
+        least = min(max(LEAST, steps.total() / 100), steps[kinds[kind]])
+        if purity >= TRUE and len(rows) >= least:
+            groups.append(Group(region, np.flatnonzero(inside), rows, purity))
     groups.sort(key=lambda g: -len(g.rows))
-    return groups
+    return groups[:REGIONS]
 
 
 def ranges_of(
     x: Floats, names: Sequence[str], rows: Ints, usable: Sequence[int]
 ) -> tuple[Range, ...]:
-    """Ranges that hold the steps `rows` (ascending) and shut out others, by the first rule above.
+    """Ranges that hold the steps `rows` (ascending) and shut out others, by the second rule above.
 
     They tell where these steps are; other steps may lie inside too.
     """
@@ -107,35 +133,128 @@ def ranges_of(
     return tuple(Range(names[j], *bounds[j]) for j in bounds)
 
 
-def _divide(
-    x: Floats,
-    grids: dict[int, _Grid],
-    rows: Ints,
-    others: Ints,
-    path: Bounds,
-    depth: int,
-    least: int,
-) -> list[Bounds]:
-    """Ranges that together hold `rows`, all within `path`."""
-    bounds, inside = _describe(x, grids, rows, others, path)
-    if len(rows) >= PURE * (len(rows) + len(inside)) or depth == 0 or len(rows) < 2 * least:
-        return [bounds]
-    cut = _split(x, grids, rows, inside, least)
-    if cut is None:
-        return [bounds]
-    j, t = cut
-    low, high = path.get(j, (-math.inf, math.inf))
-    left = x[rows, j] < t
-    return [
-        *_divide(x, grids, rows[left], others, {**path, j: (low, t)}, depth - 1, least),
-        *_divide(x, grids, rows[~left], others, {**path, j: (t, high)}, depth - 1, least),
-    ]
+class _Search:
+    """Ranges in which a policy makes mostly one change; made (N,): its number, -1 for none."""
+
+    def __init__(self, x: Floats, made: NDArray[np.int32], kinds: int, usable: list[int]) -> None:
+        self.x, self.made, self.kinds, self.usable = x, made, kinds, usable
+        self.grids = {j: _Grid.of(x[:, j]) for j in usable}
+
+    def regions(self) -> Iterator[tuple[int, Bounds]]:
+        """The change and the ranges of each region: steps 1 to 3."""
+        every = np.arange(len(self.x))
+        for path in self._tree(every, DEPTH, 1 / 2, {}):
+            rows = self._within(every, path)
+            kind, bounds, purity = self._told(rows, path)
+            if purity >= TRUE:
+                yield kind, bounds
+            elif kind >= 0:
+                for deeper in self._tree(rows, 2, TRUE, path):
+                    kind, bounds, purity = self._told(self._within(rows, deeper), deeper)
+                    if purity >= TRUE:
+                        yield kind, bounds
+
+    def _within(self, rows: Ints, path: Bounds) -> Ints:
+        """The steps `rows` that lie in the ranges of `path`."""
+        for j, (low, high) in path.items():
+            rows = rows[(self.x[rows, j] >= low) & (self.x[rows, j] < high)]
+        return rows
+
+    def _told(self, rows: Ints, path: Bounds) -> tuple[int, Bounds, float]:
+        """The change most often made at `rows`, its ranges within `path`, and their purity."""
+        counts = np.bincount(self.made[rows] + 1, minlength=self.kinds + 1)[1:]
+        kind = int(counts.argmax())
+        if not counts[kind]:
+            return -1, {}, 0.0
+        mine = self.made[rows] == kind
+        bounds, others = _describe(self.x, self.grids, rows[mine], rows[~mine], path)
+        return kind, bounds, int(mine.sum()) / (int(mine.sum()) + len(others))
+
+    def _tree(self, rows: Ints, depth: int, share: float, path: Bounds) -> list[Bounds]:
+        """The leaves of a tree over the steps `rows`, as ranges within `path`."""
+        if len(rows) > SEARCHED:
+            rows = rows[np.linspace(0, len(rows) - 1, SEARCHED).astype(np.int64)]
+        features = self.usable
+        if len(features) > FEW:
+            features = _used(self._leaves(rows, self._edges(rows, features, COARSE), depth, share))
+        edges = self._edges(rows, features, FINE)
+        tree = self._leaves(rows, edges, depth, share)
+        edges = self._edges_near(rows, tree, edges)
+        tree = self._leaves(rows, edges, depth, share)
+        return [_narrowed(path, leaf) for leaf in tree]
+
+    def _edges(self, rows: Ints, features: list[int], most: int) -> Edges:
+        """At most `most` cuts of each of these features, at quantiles."""
+        return {j: _edges(self.x[rows, j], most, self.grids[j].whole) for j in features}
+
+    def _edges_near(self, rows: Ints, tree: list[Cuts], edges: Edges) -> Edges:
+        """The cuts of a tree and others near them: no farther than the next of the old cuts."""
+        near = {}
+        for j in _used(tree):
+            column = self.x[rows, j]
+            cuts = np.unique([cut for leaf in tree for f, cut, _ in leaf if f == j])
+            old = np.concatenate(([-math.inf], edges[j], [math.inf]))
+            at = np.searchsorted(old, cuts)
+            beside = np.zeros(len(column), bool)
+            for low, high in zip(old[at - 1], old[at + 1], strict=True):
+                beside |= (column >= low) & (column < high)
+            close = _edges(column[beside], FINE, self.grids[j].whole)
+            near[j] = np.unique(np.concatenate((cuts, close)))
+        return near
+
+    def _leaves(self, rows: Ints, edges: Edges, depth: int, share: float) -> list[Cuts]:
+        """The cuts that lead to each leaf of the best tree over these cuts of features."""
+        if not edges:
+            return [[]]
+        features, made = list(edges), self.made[rows]
+        codes = [np.searchsorted(edges[j], self.x[rows, j], "right") for j in features]
+        tree = best_tree(
+            Bins(tuple(edges.values()), np.stack(codes, axis=1).astype(np.uint8)),
+            made[:, None] == np.arange(self.kinds), made, depth=depth,
+            kappa=np.full(self.kinds, DOUBT), least=0, margin=share,
+        )  # fmt: skip
+        return [[(features[f], cut, below) for f, cut, below in path] for path, _ in leaves(tree)]
+
+
+def _used(tree: list[Cuts]) -> list[int]:
+    """The features that the cuts of a tree are of, ascending."""
+    return sorted({j for leaf in tree for j, _, _ in leaf})
+
+
+def _narrowed(path: Bounds, leaf: Cuts) -> Bounds:
+    """The ranges of `path`, narrowed by the cuts that lead to a leaf."""
+    narrowed = dict(path)
+    for j, cut, below in leaf:
+        low, high = narrowed.get(j, (-math.inf, math.inf))
+        narrowed[j] = (low, min(high, cut)) if below else (max(low, cut), high)
+    return narrowed
+
+
+def _edges(column: Floats, most: int, whole: bool) -> Floats:
+    """At most `most` round numbers between two values of `column`, at its quantiles."""
+    levels = np.unique(column)
+    shares = np.arange(1, most + 1) / (most + 1)
+    below = np.unique(np.quantile(column, shares, method="inverted_cdf"))
+    below = below[below < levels[-1]]
+    above = levels[np.searchsorted(levels, below, "right")]
+    return np.array([_between(a, b, whole) for a, b in zip(below, above, strict=True)])
+
+
+def _between(a: float, b: float, whole: bool) -> float:
+    """A number t with a < t <= b that has few digits; a whole one where `whole`."""
+    if whole:
+        return float(a) + 1
+    for digits in range(1, 17):
+        t = float(f"{(a + b) / 2:.{digits}g}")
+        if a < t <= b:
+            return t
+    return float(b)
 
 
 def _describe(
     x: Floats, grids: dict[int, _Grid], rows: Ints, others: Ints, path: Bounds
 ) -> tuple[Bounds, Ints]:
-    """The ranges of step 1, and the other steps that lie inside."""
+    """The ranges of step 2, and the other steps that lie inside."""
 
     def tight(j: int) -> tuple[float, float]:
         low, high = path.get(j, (-math.inf, math.inf))
@@ -157,32 +276,6 @@ def _describe(
             break
         bounds[best], inside = tight(best), inside[~outside(best, inside)]
     return bounds, inside
-
-
-def _split(
-    x: Floats, grids: dict[int, _Grid], rows: Ints, inside: Ints, least: int
-) -> tuple[int, float] | None:
-    """The feature and threshold of step 2; None where none helps."""
-    both = np.concatenate((rows, inside))
-    mine = np.arange(len(both)) < len(rows)
-    p, n = len(rows), len(both)
-    best, best_cut = p * (n - p) / n * (1 - 1e-12), None
-    for j, grid in grids.items():
-        order = np.argsort(x[both, j], kind="stable")
-        v = x[both[order], j]
-        left = np.cumsum(mine[order])[:-1].astype(np.float64)
-        size = np.arange(1, n, dtype=np.float64)
-        ok = (v[1:] > v[:-1]) & (left >= least) & (p - left >= least)
-        if not ok.any():
-            continue
-        right = p - left
-        gini = left * (size - left) / size + right * (n - size - right) / (n - size)
-        gini[~ok] = math.inf
-        i = int(gini.argmin())
-        if gini[i] < best:
-            t = grid.between(float(v[i]), float(v[i + 1]), x[rows, j])
-            best, best_cut = float(gini[i]), (j, t)
-    return best_cut
 
 
 class _Grid(NamedTuple):
@@ -207,11 +300,3 @@ class _Grid(NamedTuple):
             if down <= low and high < up:
                 return down, up
         return low, math.nextafter(high, math.inf)
-
-    def between(self, a: float, b: float, column: Floats) -> float:
-        """A round threshold near the gap a..b that leaves some of `column` on either side."""
-        for digits in range(self.digits, self.digits + 20):
-            t = math.ceil((a + b) / 2) if self.whole else round((a + b) / 2, digits)
-            if column.min() < t <= column.max():
-                return float(t)
-        return b

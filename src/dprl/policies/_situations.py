@@ -1,8 +1,8 @@
 """Situation: where a policy makes one change, and the steps of a log that lie there.
 
 Labels, cells and rules give one situation per state, cell or rule. Other features give regions:
-ranges of features that hold the log's steps at which the change is made
-(`dprl.policies._region_search`).
+ranges of features in which the change is made at most of the log's steps
+(`dprl.policies._region_search`). Changes at other steps are in no situation.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Situation:
         purity: Share of `rows` at which it does.
         here: Decisions, of which number `s` tells the numbers of the change.
         s: That number.
+        confirmed: Share of `rows` at which it confirms the usual action.
+        deferred: Share of `rows` at which it is silent.
     """
 
     words: str
@@ -53,6 +55,8 @@ class Situation:
     purity: float
     here: Decisions
     s: int
+    confirmed: float = 0.0
+    deferred: float = 0.0
 
 
 def at_states(
@@ -83,11 +87,15 @@ def in_regions(
     for one in group(x, names, change_words(here), space.used):
         typical = int(one.rows[_from_median(z[one.rows]).argmin()])
         state: Any = tuple(zip(names, x[typical].tolist(), strict=True))
-        inside = np.flatnonzero(one.region.holds(x, names))
-        words = range_words(one.region.ranges, whole)
+        kinds = here.kind[one.inside]
         situations.append(
-            Situation(words, None, one.region, state, inside, one.rows, one.purity, here, typical)
-        )
+            Situation(
+                range_words(one.region.ranges, whole), None, one.region, state, one.inside,
+                one.rows, one.purity, here, typical,
+                confirmed=float((kinds == Kind.CONFIRM).mean()),
+                deferred=float((kinds == Kind.DEFER).mean()),
+            )
+        )  # fmt: skip
     return situations
 
 

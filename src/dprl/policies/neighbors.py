@@ -20,7 +20,7 @@ from dprl.errors import PolicyError
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.logs.log import Label, Log
 from dprl.policies._base import Stored
-from dprl.policies._decisions import Decisions, Terms, pi_of, unit_of
+from dprl.policies._decisions import Decisions, Kind, Terms, pi_of, unit_of
 from dprl.policies._explain import Explanation, apart, change_rows, change_words, explain_at
 from dprl.policies._regions import Region, read_layers
 from dprl.policies._restrict import Approved, limit_regions
@@ -611,12 +611,15 @@ class NeighborPolicy(Stored):
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
 
+        changes = self._changed()
+        changed = int((self.training.kind == Kind.CHANGE).sum())
         return pages.snippet(
             "policy",
             text=str(self),
             steps=steps_of(self.summary()),
-            changes=self._changed(),
+            changes=changes,
             certificate=self.certificate,
+            scattered=changed - sum(row["steps"] for row in changes),
         )
 
     def _changed(self) -> list[dict[str, Any]]:

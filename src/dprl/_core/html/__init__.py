@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import unicodedata
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
@@ -18,7 +19,11 @@ from markupsafe import Markup
 
 from dprl._core.table import Table
 
-__all__ = ["known", "percent", "render", "snippet", "style", "visible"]
+__all__ = ["known", "percent", "render", "scale", "snippet", "style", "visible"]
+
+SHOWN, ROOM = 0.8, 2.0
+"""Share of the ends of intervals that a scale shows at least, and how many times as far it reaches
+to show them all."""
 
 
 def _read(name: str) -> str:
@@ -58,6 +63,23 @@ def percent(share: float) -> str:
     return f"{whole}\u00a0%"
 
 
+def scale(values: Iterable[float | None]) -> float:
+    """How far to either side of 0 a figure of these numbers reaches: a round number.
+
+    As far as the largest of them; but where that is more than ROOM times as far as the smallest
+    SHOWN of them need, only so far. One wide interval must not make dots of all others: what lies
+    beyond the scale is drawn as an arrow.
+    """
+    sizes = sorted(abs(v) for v in values if v is not None and math.isfinite(v))
+    if not sizes or not sizes[-1]:
+        return 1.0
+    usual = sizes[math.ceil(SHOWN * len(sizes)) - 1]
+    reach = sizes[-1] if not usual or sizes[-1] <= ROOM * usual else usual
+    digits = 1 - math.floor(math.log10(reach))
+    rounded = math.ceil(round(reach * 10.0**digits, 6)) / 10.0**digits if abs(digits) < 300 else 0.0
+    return rounded if rounded >= reach and math.isfinite(rounded) else reach
+
+
 @functools.cache
 def _environment() -> Environment:
     made = Environment(
@@ -68,7 +90,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(known=known, number=number, percent=percent)
+    made.filters.update(known=known, number=number, percent=percent, scale=scale)
     return made
 
 

@@ -7,7 +7,6 @@ come from our own pages only.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections import Counter
 from pathlib import Path
@@ -103,10 +102,9 @@ class _Site:
         self.training_cases = training_cases
         self.certificate = described.policy.certificate
         self.digest, self.exported = described.policy.digest(), None
-        ends = [abs(x) for c in described.changes for x in (c.advantage, c.low, c.high)
-                if x is not None and math.isfinite(x)]  # fmt: skip
-        ends += [abs(c.sure.advantage) for c in described.changes if c.sure is not None]
-        self.extent = max(ends, default=1.0)
+        ends = [x for c in described.changes for x in (c.advantage, c.low, c.high)]
+        ends += [c.sure.advantage for c in described.changes if c.sure is not None]
+        self.extent = pages.scale(ends)
 
     exported: Exported | None
 

@@ -24,8 +24,23 @@ def blocks(name):
     return BLOCK.findall((ROOT / name).read_text())
 
 
-def run(folder, code_blocks):
-    """Shell blocks one by one; Python blocks one after the other in one namespace."""
+def commands(code):
+    """What each line of a shell block calls: the command of dprl, or None for anything else."""
+    simple = re.compile(r"dprl (\w+) [\w ./-]+")
+    return [(m := simple.fullmatch(line)) and m.group(1) for line in code.splitlines()]
+
+
+def in_this_process(line):
+    with pytest.raises(SystemExit) as caught, contextlib.redirect_stdout(io.StringIO()):
+        main(shlex.split(line)[1:])
+    assert not caught.value.code, line
+
+
+def run(folder, code_blocks, here=frozenset()):
+    """Shell blocks one by one; Python blocks one after the other in one namespace.
+
+    Lines with nothing but these commands run in this process, the others in a shell.
+    """
     names = {"__name__": "__main__", "dprl": dprl}
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     out = ""
@@ -34,6 +49,9 @@ def run(folder, code_blocks):
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(compile(code, code, "exec"), names)
             out += printed.getvalue()
+        elif here.issuperset(commands(code)):
+            for line in code.splitlines():
+                in_this_process(line)
         else:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", code],
@@ -51,9 +69,7 @@ def leave_what_the_readme_leaves(folder):
     (folder / "dprl.toml").write_text(settings.group(1))
     for line in shell.splitlines():
         if line.startswith(("dprl demo", "dprl split", "dprl fit")):
-            with pytest.raises(SystemExit) as caught:
-                main(shlex.split(line)[1:])
-            assert not caught.value.code
+            in_this_process(line)
     for left in ("demo/visits.parquet", "policy.dprl"):
         assert (folder / left).exists()
 
@@ -77,7 +93,8 @@ def test_blocks_of_the_readme_run(empty):
 
 def test_blocks_of_the_howto_run(empty):
     leave_what_the_readme_leaves(empty)
-    run(empty, [block for block in blocks("docs/howto.md") if not of_tables(block)])
+    chain = [block for block in blocks("docs/howto.md") if not of_tables(block)]
+    run(empty, chain, here={"check", "fit", "evaluate"})  # the README runs these as processes
     for left in ("sweep.png", "sweep.parquet", "gated.dprl", "review.html", "public.dprl"):
         assert (empty / left).exists()
 

@@ -10,6 +10,7 @@ import pytest
 
 import dprl
 from conftest import to_log
+from dprl._core import compiled
 from dprl._core.compiled import bit, in_parts, parts
 from dprl.evidence import tabular
 
@@ -99,3 +100,18 @@ def test_the_lowest_bit():
         above = int(rng.integers(0, 1 << 62)) << (place + 1)
         word = np.uint64((above | 1 << place) & (1 << 64) - 1)
         assert bit(word) == machine(word) == place
+
+
+def test_few_rows_are_one_part_and_the_cores_are_not_counted(monkeypatch):
+    """Each answer to a single state asks several times for its parts: that must cost nothing."""
+    monkeypatch.setattr(compiled.os, "cpu_count", lambda: pytest.fail("the cores were counted"))
+    for starts in ([0], [0, 1], [0, 2, 2, 7]):
+        assert compiled.parts(np.array(starts)) == [(0, len(starts) - 1)]
+        assert compiled.parts(np.array(starts), 1) == [(0, len(starts) - 1)]
+
+
+def test_many_rows_are_a_part_for_each_core(monkeypatch):
+    monkeypatch.setattr(compiled.os, "cpu_count", lambda: 3)
+    starts = np.arange(13) * compiled.WORTH_A_THREAD
+    assert compiled.parts(starts) == [(0, 4), (4, 8), (8, 12)]
+    assert compiled.parts(starts[:3]) == [(0, 1), (1, 2)]

@@ -37,6 +37,31 @@ def browser():
         browser.close()
 
 
+def watched(browser):
+    """A new tab that notes whatever it complains of, and whom it asks that is not `mine`."""
+    tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    tab.complaints, tab.mine = [], lambda url: True
+    tab.on("request", lambda r: tab.mine(r.url) or tab.complaints.append(r.url))
+    tab.on("console", lambda m: tab.complaints.append(m.text))
+    tab.on("pageerror", lambda e: tab.complaints.append(str(e)))
+    return tab
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    return watched(browser)
+
+
+@pytest.fixture
+def page(tab):
+    """One tab for all tests, left as empty as a new one, which costs more than most pages."""
+    yield tab
+    tab.mine = lambda url: True
+    tab.goto("about:blank")
+    tab.emulate_media(media="null")
+    tab.context.clear_cookies()
+
+
 def written(folder, states=("fever", "cold", "cough")):
     """A log and a policy that changes every one of these states."""
     episodes = [[(s, "b", 1.0)] for s in states for _ in range(8)]
@@ -48,16 +73,13 @@ def written(folder, states=("fever", "cold", "cough")):
     return policy
 
 
-def opened(browser, url, width=1280):
-    """A page that fails the test if it asks anybody else, or complains."""
-    page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
+def opened(tab, url, width=1280):
+    """The page of a server; from now on the tab notes whom else it asks."""
     origin = url.split("/", 3)[2]
-    page.complaints = []
-    page.on("request", lambda r: origin in r.url or page.complaints.append(r.url))
-    page.on("console", lambda m: page.complaints.append(m.text))
-    page.on("pageerror", lambda e: page.complaints.append(str(e)))
-    page.goto(url)
-    return page
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.complaints, tab.mine = [], lambda asked: origin in asked
+    tab.goto(url)
+    return tab
 
 
 def review(folder, *more):
@@ -79,10 +101,10 @@ def judge(page, word, name=None, comment=""):
     follow(page, page.get_by_role("button", name=f"{mark} {word}", exact=True))
 
 
-def test_a_whole_review_from_opening_to_export(browser, tmp_path):
+def test_a_whole_review_from_opening_to_export(page, tmp_path):
     policy = written(tmp_path)
     with review(tmp_path) as (_, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         assert page.title() == "Changes · dprl review"
         assert page.get_by_role("heading", level=1).inner_text() == "3 changes to review"
         for landmark in ("banner", "main", "contentinfo", "search"):
@@ -120,10 +142,10 @@ def test_a_whole_review_from_opening_to_export(browser, tmp_path):
     assert {r["reviewer"] for r in rows} == {"Dr Ann Lee"}
 
 
-def test_by_keyboard_alone(browser, tmp_path):
+def test_by_keyboard_alone(page, tmp_path):
     written(tmp_path, ("fever",))
     with review(tmp_path) as (_, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to content"
 
@@ -153,10 +175,9 @@ def test_by_keyboard_alone(browser, tmp_path):
         assert page.complaints == []
 
 
-def test_a_wrong_token_and_the_root_show_nothing(browser, tmp_path):
+def test_a_wrong_token_and_the_root_show_nothing(page, tmp_path):
     written(tmp_path)
     with review(tmp_path) as (_, facts):
-        page = browser.new_page()
         origin = facts["url"].rsplit("/", 2)[0]
         for path, status in (
             ("/", 404),
@@ -169,12 +190,12 @@ def test_a_wrong_token_and_the_root_show_nothing(browser, tmp_path):
             assert "dprl review printed" in page.inner_text("body")
 
 
-def test_two_reviewers_at_once(browser, tmp_path):
+def test_two_reviewers_at_once(browser, page, tmp_path):
     written(tmp_path)
     with review(tmp_path, "--needs", "2") as (_, facts):
-        ann, bo = opened(browser, facts["url"]), opened(browser, facts["url"])
-        for page in (ann, bo):
-            follow(page, page.get_by_role("link", name="Begin with"))
+        ann, bo = opened(page, facts["url"]), opened(watched(browser), facts["url"])
+        for one in (ann, bo):
+            follow(one, one.get_by_role("link", name="Begin with"))
         judge(ann, "Agree", "Ann")
         judge(bo, "Agree", "Bo")
         judge(ann, "Agree")
@@ -193,17 +214,17 @@ def test_two_reviewers_at_once(browser, tmp_path):
         assert ann.complaints == bo.complaints == []
 
 
-def test_killed_in_the_middle_and_nothing_is_lost(browser, tmp_path):
+def test_killed_in_the_middle_and_nothing_is_lost(page, tmp_path):
     policy = written(tmp_path, tuple(f"s{i}" for i in range(6)))
     with review(tmp_path) as (process, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         follow(page, page.get_by_role("link", name="Begin with"))
         for i in range(4):
             judge(page, "Agree", "Ann", f"comment {i}")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     with review(tmp_path) as (_, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         assert "Approved: 4" in page.inner_text("main")
         follow(page, page.get_by_role("button", name="Write approved.dprl with 4"))
         keys = page.locator("tbody a").evaluate_all("x => x.map(a => a.href.split('/').pop())")
@@ -214,20 +235,20 @@ def test_killed_in_the_middle_and_nothing_is_lost(browser, tmp_path):
     assert dprl.load(tmp_path / "approved.dprl").summary()["changes"] == 4
 
 
-def test_a_form_from_before_a_restart_is_refused_not_lost_in_silence(browser, tmp_path):
+def test_a_form_from_before_a_restart_is_refused_not_lost_in_silence(page, tmp_path):
     written(tmp_path)
     with review(tmp_path) as (_, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         follow(page, page.get_by_role("link", name="Begin with"))
         page.evaluate("document.querySelector('input[name=csrf]').value = 'old'")
         judge(page, "Agree", "Ann")
         assert "open it again" in page.inner_text("body")
 
 
-def test_hostile_labels_show_as_text(browser, tmp_path):
+def test_hostile_labels_show_as_text(page, tmp_path):
     written(tmp_path, (HOSTILE, "'; DROP TABLE verdicts; --"))
     with review(tmp_path) as (_, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         for _ in range(2):
             begin = page.get_by_role("link", name="the next change you have not judged")
             follow(page, begin)
@@ -255,10 +276,10 @@ def regions(tmp_path_factory):
     return folder
 
 
-def test_regions_are_reviewed_like_states(browser, regions):
+def test_regions_are_reviewed_like_states(page, regions):
     whole = dprl.load(regions / "p.dprl")
     with review(regions, "--cases") as (_, facts):
-        page = opened(browser, facts["url"])
+        opened(page, facts["url"])
         follow(page, page.get_by_role("link", name="Begin with"))
         assert " to under " in page.get_by_role("heading", level=1).inner_text()
         assert page.get_by_role("heading", name="Nearest training episodes").is_visible()
@@ -303,28 +324,32 @@ CONTRAST = """() => {
   return low }"""
 
 
-@pytest.mark.parametrize("kind", ["regions", "sure"])
+@pytest.fixture(scope="module", params=["regions", "sure"])
+def served(request, tmp_path_factory):
+    """The kind of a policy, and the address at which it is reviewed; only to look at."""
+    folder, verdicts = request.getfixturevalue(request.param), tmp_path_factory.mktemp("verdicts")
+    with review(folder, "--verdicts", verdicts / "v.sqlite") as (_, facts):
+        yield request.param, facts["url"]
+
+
 @pytest.mark.parametrize("width", [1280, 768, 400])
-def test_pages_fit_read_well_and_name_everything(browser, request, tmp_path, width, kind):
-    folder = request.getfixturevalue(kind)
-    with review(folder, "--verdicts", tmp_path / "v.sqlite") as (_, facts):
-        page = opened(browser, facts["url"], width)
-        for name in ("list", "change"):
-            if name == "change":
-                follow(page, page.locator("tbody a").first)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.evaluate(CONTRAST) == []
-            unnamed = (
-                "[...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"
-                ".filter(e => !e.labels.length).length"
-            )
-            assert page.evaluate(unnamed) == 0
-            assert page.locator("svg:not([aria-label])").count() == 0
-            assert page.locator("h1").count() == 1
-            ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
-            assert len(set(ids)) == len(ids)
-            if SHOTS:
-                page.screenshot(
-                    path=Path(SHOTS) / f"review-{kind}-{name}-{width}.png", full_page=True
-                )
-        assert page.complaints == []
+def test_pages_fit_read_well_and_name_everything(page, served, width):
+    kind, url = served
+    opened(page, url, width)
+    for name in ("list", "change"):
+        if name == "change":
+            follow(page, page.locator("tbody a").first)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CONTRAST) == []
+        unnamed = (
+            "[...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"
+            ".filter(e => !e.labels.length).length"
+        )
+        assert page.evaluate(unnamed) == 0
+        assert page.locator("svg:not([aria-label])").count() == 0
+        assert page.locator("h1").count() == 1
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert len(set(ids)) == len(ids)
+        if SHOTS:
+            page.screenshot(path=Path(SHOTS) / f"review-{kind}-{name}-{width}.png", full_page=True)
+    assert page.complaints == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from pathlib import Path
 
 import pytest
-from test_browser import CONTRAST, SHOTS, browser  # noqa: F401 - a fixture
+from test_browser import CONTRAST, SHOTS, browser, page, tab  # noqa: F401 - fixtures
 from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
@@ -17,58 +18,109 @@ HOSTILE = "<script>document.title='hacked'</script>\"'&\u202e"
 WORLD = dprl.envs.care_pathway()
 
 
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory):
-    """Reports of every kind, in a folder."""
-    folder = tmp_path_factory.mktemp("reports")
-    log, held = WORLD.sample(8000, seed=1), WORLD.sample(800, seed=2)
-    policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(log)
-    dprl.report(policy, log, folder / "trained.html", cases=2)
-    dprl.report(dprl.gate(policy, log, value_range=(0, 1)), held, folder / "gated.html")
-    cells = dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
-    dprl.report(cells, ward(500, 9), folder / "cells.html", values=False)
-    world = dprl.envs.PointMass()
+@functools.cache
+def table():
+    return dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(WORLD.sample(8000, seed=1))
+
+
+@functools.cache
+def cells():
+    return dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
+
+
+@functools.cache
+def walker():
     learner = dprl.DPRLContinuous(
         n_min=10, radius=0.08, gamma=0.97, metric=dprl.Metric(scale="none"), cut="terminal"
     )
-    walker, walks = learner.fit(world.sample(200, seed=1)), world.sample(100, seed=2)
-    dprl.report(walker, walks, folder / "regions.html", values=False, cases=2)
-    sure = dprl.Confident(gamma=1.0).fit(WORLD.sample(500, seed=0))
-    dprl.report(sure, held, folder / "confident.html", values=False, cases=2)
+    return learner.fit(dprl.envs.PointMass().sample(200, seed=1))
+
+
+@functools.cache
+def sure():
+    return dprl.Confident(gamma=1.0).fit(WORLD.sample(500, seed=0))
+
+
+def write_trained(path):
+    dprl.report(table(), WORLD.sample(8000, seed=1), path, cases=2)
+
+
+def write_gated(path):
+    gated = dprl.gate(table(), WORLD.sample(8000, seed=1), value_range=(0, 1))
+    dprl.report(gated, WORLD.sample(800, seed=2), path)
+
+
+def write_cells(path):
+    dprl.report(cells(), ward(500, 9), path, values=False)
+
+
+def write_regions(path):
+    walks = dprl.envs.PointMass().sample(100, seed=2)
+    dprl.report(walker(), walks, path, values=False, cases=2)
+
+
+def write_hostile(path):
+    log = to_log([[(HOSTILE, HOSTILE, 1.0)]] * 6 + [[(HOSTILE, "a", 0.0)]] * 9)
+    silly = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(log)
+    dprl.report(silly, log.take(range(12)), path, title=HOSTILE, cases=2)
+
+
+def write_confident(path):
+    dprl.report(sure(), WORLD.sample(800, seed=2), path, values=False, cases=2)
+
+
+def write_not_enough(path):
     hidden = dprl.envs.delayed()
     with pytest.warns(dprl.StateWarning):
         harmful = dprl.Confident(gamma=1.0).fit(hidden.sample(200, seed=0))
-    dprl.report(harmful, hidden.sample(200, seed=1), folder / "not_enough.html", values=False)
-    hostile = to_log([[(HOSTILE, HOSTILE, 1.0)]] * 6 + [[(HOSTILE, "a", 0.0)]] * 9)
-    silly = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(hostile)
-    dprl.report(silly, hostile.take(range(12)), folder / "hostile.html", title=HOSTILE, cases=2)
-    (folder / "notebook.html").write_text(
+    dprl.report(harmful, hidden.sample(200, seed=1), path, values=False)
+
+
+def write_notebook(path):
+    shown = (walker(), cells(), cells().certificate, table(), sure())
+    path.write_text(
         "<!doctype html><meta charset=utf-8><table id=outer><tr><td>outside</td></tr></table>"
-        + "".join(x._repr_html_() for x in (walker, cells, cells.certificate, policy, sure)),
+        + "".join(x._repr_html_() for x in shown),
         encoding="utf-8",
     )
-    return folder
 
 
-def opened(browser, path, width=1280):  # noqa: F811
-    """A page that notes whatever it asks for, and whatever it complains of."""
-    page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
-    page.complaints = []
+WRITE = {
+    "trained": write_trained, "gated": write_gated, "cells": write_cells, "regions": write_regions,
+    "hostile": write_hostile, "confident": write_confident, "not_enough": write_not_enough,
+    "notebook": write_notebook,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Where the report of a kind is; it is written when it is first asked for."""
+    folder = tmp_path_factory.mktemp("reports")
+
+    @functools.cache
+    def report_of(name):
+        WRITE[name](folder / f"{name}.html")
+        return folder / f"{name}.html"
+
+    return report_of
+
+
+def opened(tab, path, width=1280):  # noqa: F811
+    """A report; from now on the tab notes whatever else it asks for."""
     own = (path.as_uri(), "data:,")
-    page.on("request", lambda r: r.url.startswith(own) or page.complaints.append(r.url))
-    page.on("console", lambda m: page.complaints.append(m.text))
-    page.on("pageerror", lambda e: page.complaints.append(str(e)))
-    page.goto(path.as_uri())
-    return page
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.complaints, tab.mine = [], lambda asked: asked.startswith(own)
+    tab.goto(path.as_uri())
+    return tab
 
 
-KINDS = ["trained", "gated", "cells", "regions", "hostile", "confident", "not_enough"]
+KINDS = [name for name in WRITE if name != "notebook"]
 
 
 @pytest.mark.parametrize("width", [1280, 768, 400])
 @pytest.mark.parametrize("name", KINDS)
-def test_on_screen(browser, reports, name, width):  # noqa: F811
-    page = opened(browser, reports / f"{name}.html", width)
+def test_on_screen(page, reports, name, width):  # noqa: F811
+    opened(page, reports(name), width)
     names = ["The finding", "What would change", "Where it stays silent, and why", "How sure",
              "What it cannot know", "Where it comes from"]  # fmt: skip
     assert page.get_by_role("heading", level=2).all_inner_texts() == names
@@ -89,8 +141,8 @@ def test_on_screen(browser, reports, name, width):  # noqa: F811
         page.screenshot(path=Path(SHOTS) / f"report-{name}-{width}.png", full_page=True)
 
 
-def test_hostile_labels_show_as_text(browser, reports):  # noqa: F811
-    page = opened(browser, reports / "hostile.html")
+def test_hostile_labels_show_as_text(page, reports):  # noqa: F811
+    opened(page, reports("hostile"))
     shown = "<script>document.title='hacked'</script>\"'&⟨U+202E⟩"
     assert page.title() == f"{shown} · dprl report"
     assert page.get_by_role("heading", level=1).inner_text() == shown
@@ -98,8 +150,8 @@ def test_hostile_labels_show_as_text(browser, reports):  # noqa: F811
     assert page.complaints == []
 
 
-def test_by_keyboard(browser, reports):  # noqa: F811
-    page = opened(browser, reports / "gated.html")
+def test_by_keyboard(page, reports):  # noqa: F811
+    opened(page, reports("gated"))
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     for _ in range(4):
@@ -111,8 +163,8 @@ def test_by_keyboard(browser, reports):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_on_paper(browser, reports, name, tmp_path):  # noqa: F811
-    page = opened(browser, reports / f"{name}.html")
+def test_on_paper(page, reports, name, tmp_path):  # noqa: F811
+    opened(page, reports(name))
     pdf = page.pdf(prefer_css_page_size=True)
     boxes = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)
     assert 2 <= len(boxes) <= 12
@@ -132,8 +184,8 @@ def test_on_paper(browser, reports, name, tmp_path):  # noqa: F811
     assert all(height < 990 and inside == "avoid" for height, inside in cards)
 
 
-def test_in_a_notebook_nothing_else_is_restyled(browser, reports):  # noqa: F811
-    page = opened(browser, reports / "notebook.html")
+def test_in_a_notebook_nothing_else_is_restyled(page, reports):  # noqa: F811
+    opened(page, reports("notebook"))
     outer, inner = (
         page.evaluate(f"getComputedStyle(document.querySelector('{where}')).padding")
         for where in ("#outer td", ".dprl td")

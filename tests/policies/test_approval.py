@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 
@@ -19,10 +20,19 @@ from dprl.policies._restrict import limit_regions, limit_states
 
 RAW = dprl.Metric(scale="none")
 WORLD = dprl.envs.PointMass()
-WALKER = dprl.DPRLContinuous(
-    n_min=8, radius=0.08, gamma=0.97, metric=RAW, plan=True, cut="terminal"
-).fit(WORLD.sample(150, seed=1))
-CHANGES = describe_changes(WALKER, WORLD.sample(100, seed=2)).changes
+
+
+@functools.cache
+def walker():
+    learner = dprl.DPRLContinuous(
+        n_min=8, radius=0.08, gamma=0.97, metric=RAW, plan=True, cut="terminal"
+    )
+    return learner.fit(WORLD.sample(150, seed=1))
+
+
+@functools.cache
+def changes():
+    return describe_changes(walker(), WORLD.sample(100, seed=2)).changes
 
 
 @given(st.integers(0, 60), st.data())
@@ -51,14 +61,14 @@ def test_a_part_of_a_plan_tells_no_plan(tmp_path):
         assert all((c.planned is not None) == told for c in describe_changes(shown, later).changes)
         dprl.report(shown, later, tmp_path / "r.html", draws=20)
         assert (words in (tmp_path / "r.html").read_text()) == told
-    part = limit_regions(WALKER, [c.region for c in CHANGES[:3]]).training
-    assert not np.array_equal(WALKER.training.planned, part.planned, equal_nan=True)
+    part = limit_regions(walker(), [c.region for c in changes()[:3]]).training
+    assert not np.array_equal(walker().training.planned, part.planned, equal_nan=True)
     assert np.array_equal(part.planned[part.allowed], part.Q[part.allowed])
 
 
 def places(seed=0, n=4000):
     rng = np.random.default_rng(seed)
-    edges = [v for c in CHANGES for r in c.region.ranges for v in (r.low, r.high)]
+    edges = [v for c in changes() for r in c.region.ranges for v in (r.low, r.high)]
     x = rng.uniform(-0.1, 1.1, size=(n, 2))
     on_edge = rng.choice(edges, size=(n // 4, 2))
     x[: n // 4] = np.where(rng.random((n // 4, 2)) < 0.5, on_edge, x[: n // 4])
@@ -68,9 +78,9 @@ def places(seed=0, n=4000):
 @pytest.mark.parametrize("seed", range(6))
 def test_regions_are_a_subset_everywhere(seed):
     rng = np.random.default_rng(seed)
-    kept = [c.region for c in CHANGES if rng.random() < 0.5]
-    limited, x = limit_regions(WALKER, kept), places(seed)
-    whole, part = WALKER.at(x), limited.at(x)
+    kept = [c.region for c in changes() if rng.random() < 0.5]
+    limited, x = limit_regions(walker(), kept), places(seed)
+    whole, part = walker().at(x), limited.at(x)
     speaks = part.choice >= 0
     assert speaks.any()
     assert (part.choice[speaks] == whole.choice[speaks]).all()
@@ -84,29 +94,29 @@ def test_regions_are_a_subset_everywhere(seed):
             if whole.kind[i] == 2
             and r.usual == usual_words(whole, i)
             and r.suggested == whole.actions[whole.choice[i]]
-            and all(low <= x[i, WALKER.feature_names.index(f)] < high for f, low, high in r.ranges)
+            and all(low <= x[i, walker().feature_names.index(f)] < high for f, low, high in r.ranges)
         ]  # fmt: skip
         assert (part.choice[i] >= 0) == bool(inside)
         assert (limited.act(x[i]) is dprl.DEFER) == (not inside)
 
 
 def test_a_batch_and_a_single_state_agree_and_the_file_keeps_it(tmp_path):
-    limited = limit_regions(WALKER, [c.region for c in CHANGES[::2]], audit="x")
+    limited = limit_regions(walker(), [c.region for c in changes()[::2]], audit="x")
     limited.save(tmp_path / "a.dprl")
     back, x = dprl.load(tmp_path / "a.dprl"), places(5, 300)
-    assert back.digest() == limited.digest() != WALKER.digest()
+    assert back.digest() == limited.digest() != walker().digest()
     assert back.act(x) == [limited.act(row) for row in x]
-    assert back.provenance["approved"] == {"policy": WALKER.digest(), "audit": "x"}
+    assert back.provenance["approved"] == {"policy": walker().digest(), "audit": "x"}
 
 
 def test_nothing_approved_is_a_policy_that_defers_everywhere():
-    assert set(limit_regions(WALKER, []).act(places(1, 200))) == {dprl.DEFER}
+    assert set(limit_regions(walker(), []).act(places(1, 200))) == {dprl.DEFER}
 
 
 def test_approving_twice_only_narrows():
-    one = limit_regions(WALKER, [c.region for c in CHANGES[:6]])
-    again = limit_regions(one, [c.region for c in CHANGES[3:9]])
-    both = limit_regions(WALKER, [c.region for c in CHANGES[3:6]])
+    one = limit_regions(walker(), [c.region for c in changes()[:6]])
+    again = limit_regions(one, [c.region for c in changes()[3:9]])
+    both = limit_regions(walker(), [c.region for c in changes()[3:6]])
     x = places(2)
     assert again.act(x) == both.act(x)
 
@@ -132,7 +142,7 @@ def test_only_changes_can_be_kept():
 def test_a_forged_region_is_refused(tmp_path):
     bad = [[{"usual": "up", "suggested": "down", "ranges": [["nothing", 0.0, 1.0]]}]]
     with pytest.raises(dprl.PolicyError, match="region"):
-        replace(WALKER, parameters={**WALKER.parameters, "approved": bad})
+        replace(walker(), parameters={**walker().parameters, "approved": bad})
 
 
 def test_a_feature_without_weight_cannot_limit():
@@ -185,6 +195,6 @@ def test_a_cell_is_kept_whole_or_not_at_all(tmp_path):
 
 
 def test_regions_survive_json():
-    region = CHANGES[0].region
+    region = changes()[0].region
     back = json.loads(json.dumps(region.to_dict()))
-    assert Region.from_dict(back, WALKER.feature_names, WALKER.actions) == region
+    assert Region.from_dict(back, walker().feature_names, walker().actions) == region

@@ -6,6 +6,7 @@ labels themselves.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import threading
@@ -28,6 +29,7 @@ ALL = range(10_000, 100_000)
 """Every identifier there can be."""
 
 
+@functools.cache
 def labelled(n=600, seed=0, first=0):
     """A log of patients with random 5-digit identifiers whose states are labels."""
     rng = np.random.default_rng(seed)
@@ -44,6 +46,7 @@ def labelled(n=600, seed=0, first=0):
     )
 
 
+@functools.cache
 def measured(n=300, seed=0, first=0):
     """The same over features."""
     rng = np.random.default_rng(seed)
@@ -89,9 +92,14 @@ KINDS = {
 LABELLED = ("tabular", "gated", "picked", "stochastic")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@functools.cache
+def policy_of(kind):
+    return KINDS[kind]()
+
+
+@pytest.fixture(params=KINDS)
 def policy(request):
-    return request.param, KINDS[request.param]()
+    return request.param, policy_of(request.param)
 
 
 def logs_of(kind):
@@ -110,8 +118,7 @@ def texts_of(path):
 
 def hashes_of(digests):
     """What all identifiers hash to, without a key and with every key an attacker may try."""
-    label = overlap._labels(list(ALL))
-    found = {f"{a:08x}" for a in label.tolist()}
+    found = set(label_hashes())
     for salt in ("", *digests):
         for patient in ALL:
             text = f"{salt}{patient}".encode()
@@ -120,7 +127,22 @@ def hashes_of(digests):
     return found
 
 
-GUESSES = hashes_of(())
+@functools.cache
+def guesses():
+    return hashes_of(())
+
+
+@functools.cache
+def label_hashes():
+    """What all identifiers hash to without a key, as files once held it."""
+    return {f"{a:08x}" for a in overlap._labels(list(ALL)).tolist()}
+
+
+@functools.lru_cache(maxsize=1)
+def marks(log):
+    """The marks of all identifiers alone, in every shape, with the key of a log's digest."""
+    key, shapes = overlap._key(log), ("{}", "number {}", "number {}|", "text {}|")
+    return {overlap._mark(key, shape.format(p).encode()) for shape in shapes for p in ALL}
 
 
 def named(text, patients):
@@ -137,7 +159,7 @@ def found_in(words, log):
             or f" {p}]" in words or f",{p}," in words or f",{p}]" in words}  # fmt: skip
     strings = {words[i : i + 8] for i in range(len(words) - 7)}
     strings |= {words[i : i + 16] for i in range(len(words) - 15)}
-    return here | (strings & GUESSES) | ({log.digest()} if log.digest()[:16] in words else set())
+    return here | (strings & guesses()) | ({log.digest()} if log.digest()[:16] in words else set())
 
 
 def test_an_attacker_without_the_log_recovers_nobody_from_a_policy_file(policy, tmp_path):
@@ -146,14 +168,12 @@ def test_an_attacker_without_the_log_recovers_nobody_from_a_policy_file(policy, 
     fitted.save(tmp_path / "p.dprl")
     words, _ = texts_of(tmp_path / "p.dprl")
     strings = {words[i : i + 8] for i in range(len(words) - 7)}
-    assert not strings & {f"{a:08x}" for a in overlap._labels(list(ALL)).tolist()}
+    assert not strings & label_hashes()
     origin = json.loads(words)["provenance"]
     kept = set(origin["sample"]["kept"])
     assert len(kept) == 256
     # With the key, but without what happened to them, a list of all identifiers is not enough.
-    key = overlap._key(origin["log"])
-    for shape in ("{}", "number {}", "number {}|", "text {}|"):
-        assert not kept & {overlap._mark(key, shape.format(p).encode()) for p in ALL}
+    assert not kept & marks(origin["log"])
 
 
 def test_samples_of_two_logs_have_no_mark_in_common():
@@ -166,7 +186,8 @@ def test_samples_of_two_logs_have_no_mark_in_common():
 
 def test_equal_logs_give_equal_files(tmp_path):
     for name in ("one", "two"):
-        dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(labelled()).save(tmp_path / name)
+        log = labelled.__wrapped__()  # made anew
+        dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log).save(tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
@@ -210,11 +231,11 @@ def test_a_public_copy_names_nobody_and_answers_the_same(policy, tmp_path):
 def test_points_are_public_only_where_that_is_said(tmp_path):
     for kind, what in (("neighbors", "600 training points"), ("cells", "cell centres")):
         with pytest.raises(PolicyError, match=f"{what}: states of single people"):
-            dprl.public_copy(KINDS[kind]())
+            dprl.public_copy(policy_of(kind))
 
 
 def test_numbers_of_public_points_do_not_follow_the_log():
-    fitted, log = KINDS["neighbors"](), measured()
+    fitted, log = policy_of("neighbors"), measured()
     one = dprl.public_copy(fitted, points=True)
     order = np.random.default_rng(1).permutation(log.n_episodes)
     other = dprl.public_copy(LEARNER.fit(log.take(order)), points=True)
@@ -224,7 +245,7 @@ def test_numbers_of_public_points_do_not_follow_the_log():
 
 
 def test_a_public_copy_that_is_gated_again_still_cannot_tell():
-    copy = dprl.public_copy(KINDS["tabular"]())
+    copy = dprl.public_copy(policy_of("tabular"))
     gated = dprl.gate(copy, labelled(first=700, seed=1), value_range=(0, 6))
     found = dprl.evaluate(gated, labelled(first=1_500, seed=3), draws=10, values=False)
     assert "cannot be told" in found.warnings[0]
@@ -233,7 +254,7 @@ def test_a_public_copy_that_is_gated_again_still_cannot_tell():
 
 
 def test_a_report_on_a_public_copy_does_not_say_the_log_is_new(tmp_path):
-    copy = dprl.public_copy(KINDS["tabular"]())
+    copy = dprl.public_copy(policy_of("tabular"))
     dprl.report(copy, labelled(), tmp_path / "r.html", draws=10, values=False)
     text = (tmp_path / "r.html").read_text()
     assert "it has not seen" not in text
@@ -248,7 +269,7 @@ def test_forests_cannot_be_copied():
 
 
 def test_export_on_the_command_line(run, tmp_path):
-    KINDS["neighbors"]().save(tmp_path / "p.dprl")
+    policy_of("neighbors").save(tmp_path / "p.dprl")
     code, out, err = run("export", "p.dprl", "--public", "--out", "public.dprl")
     assert (code, out) == (1, "")
     assert "600 training points" in err
@@ -286,7 +307,7 @@ def write_old(policy, path):
 @pytest.mark.parametrize("kind", ["tabular", "neighbors"])
 def test_older_files_still_know_their_logs_and_lose_plain_hashes_when_saved(kind, tmp_path):
     log = logs_of(kind)[0]
-    write_old(old(KINDS[kind](), log), tmp_path / "old.dprl")
+    write_old(old(policy_of(kind), log), tmp_path / "old.dprl")
     assert found_in(texts_of(tmp_path / "old.dprl")[0], log)  # the attack works on them
     loaded = dprl.load(tmp_path / "old.dprl")
     part = log.take(range(0, log.n_episodes, 2))
@@ -341,7 +362,7 @@ def test_nothing_sent_over_http_names_anybody(kind, tmp_path):
 
     from dprl.apps.serve.app import serve_app
 
-    fitted = old(KINDS["tabular"](), labelled()) if kind == "old" else KINDS[kind]()
+    fitted = old(policy_of("tabular"), labelled()) if kind == "old" else policy_of(kind)
     logs = logs_of("tabular" if kind == "old" else kind)
     featured = kind in ("neighbors", "cells")
     good = {"pressure": 3.0, "lactate": 5.0} if featured else "mild"
@@ -370,7 +391,7 @@ def test_past_cases_are_shown_where_they_are_asked_for(run, tmp_path):
 
     from dprl.apps.serve.app import serve_app
 
-    fitted, log = KINDS["neighbors"](), measured()
+    fitted, log = policy_of("neighbors"), measured()
     state = {"pressure": 3.0, "lactate": 5.0}
     assert not len(fitted.explain(state).similar)
     named = fitted.explain(state, cases=True).similar["episode"]
@@ -398,7 +419,7 @@ def test_past_cases_are_shown_where_they_are_asked_for(run, tmp_path):
 @pytest.mark.parametrize("kind", ["tabular", "gated", "picked", "neighbors", "cells"])
 def test_a_report_holds_no_sample(kind, tmp_path):
     """A policy gated on another log remembers both; the page once printed that record."""
-    fitted, log = KINDS[kind](), logs_of(kind)[0]
+    fitted, log = policy_of(kind), logs_of(kind)[0]
     dprl.report(fitted, log, tmp_path / "r.html", draws=10, values=False)
     text = (tmp_path / "r.html").read_text()
     assert "kept" not in text
@@ -406,7 +427,7 @@ def test_a_report_holds_no_sample(kind, tmp_path):
 
 
 def test_a_report_names_nobody_unless_asked(tmp_path):
-    fitted, held = KINDS["tabular"](), labelled(first=700, seed=1)
+    fitted, held = policy_of("tabular"), labelled(first=700, seed=1)
     held = replace(held, episodes=tuple(f"PATIENT-{e}" for e in held.episodes))
     for cases, there in ((None, False), (2, True)):
         options = {} if cases is None else {"cases": cases}

@@ -81,7 +81,10 @@ def parts(starts: NDArray[np.int64], threads: int | None = None) -> list[tuple[i
     """
     rows, episodes = int(starts[-1]), len(starts) - 1
     if threads is None:
-        threads = max(1, min(os.cpu_count() or 1, rows // WORTH_A_THREAD))
+        worthwhile = rows // WORTH_A_THREAD
+        threads = min(os.cpu_count() or 1, worthwhile) if worthwhile > 1 else 1
+    if threads == 1:  # as for every single state: it must cost nothing
+        return [(0, episodes)]
     targets = np.linspace(0, rows, threads + 1)[1:-1]
     edges = sorted({0, episodes, *(int(e) for e in np.searchsorted(starts, targets))})
     if episodes == 0:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_models import Floats, Model
 from dprl.evidence.credit import check_settled
+from dprl.logs._feature_input import refuse_categories
 from dprl.logs.log import Log, check_log
 
 __all__ = [
@@ -34,6 +35,7 @@ def check_features(log: Log) -> None:
             f"states {', '.join(map(repr, log.states[:4]))}",
             "Models of features need numbers: pass state=['age', 'pressure', …] when reading.",
         )
+    refuse_categories(log)
     check_settled(log)
     taken = np.unique(log.action)
     if len(taken) < 2:

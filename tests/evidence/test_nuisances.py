@@ -47,10 +47,8 @@ def halved(log):
 
 
 def with_features(log, features):
-    """The log with features that reading would refuse (missing numbers)."""
-    copy = replace(log)
-    object.__setattr__(copy, "features", features)
-    return copy
+    """The log with other features, such as some that are missing."""
+    return replace(log, features=features)
 
 
 @lru_cache

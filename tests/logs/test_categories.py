@@ -51,6 +51,7 @@ def sources(tmp_path):
     table.to_csv(tmp_path / "words.csv", index=False)
     pd.DataFrame(rows()).to_parquet(tmp_path / "log.parquet")
     yield dprl.read(tmp_path / "log.parquet", **COLUMNS)
+    yield dprl.read(tmp_path / "log.csv", **COLUMNS)  # in which pandas writes True and False
     yield dprl.read(tmp_path / "words.csv", **COLUMNS)
     yield dprl.from_frame(pl.DataFrame(rows()), **COLUMNS)
     yield dprl.from_frame(

@@ -262,7 +262,9 @@ def random_states(k, seed):
     rng = np.random.default_rng(seed)
     pressure = rng.choice(np.array([0.0, 1.0, 1.5, 2.0, 3.0, np.nan, np.inf]), k)
     ward = rng.choice(np.array([*WARDS, "unheard of", "icu", "", None], object), k)
-    fever = rng.choice(np.array(["true", "false", None, "perhaps"], object), k)
+    fever = rng.choice(
+        np.array(["true", "false", "True", "FALSE", "1", "0", None, "perhaps"], object), k
+    )
     return {"pressure": pressure, "ward": ward, "fever": fever}
 
 
@@ -272,10 +274,9 @@ def answers(ruled, states):
 
 def from_sql(ruled, states):
     with duckdb.connect() as db:
-        db.register("stays", states)
-        return [
-            row[0] for row in db.execute(f"SELECT suggested FROM ({ruled.to_sql()})").fetchall()
-        ]
+        db.register("stays", {**states, "place": np.arange(len(states["ward"]))})
+        rows = db.execute(f"SELECT suggested FROM ({ruled.to_sql()}) ORDER BY place").fetchall()
+    return [row[0] for row in rows]
 
 
 def from_python(ruled, states):
@@ -293,6 +294,10 @@ def from_json(ruled, states):
         holds = ~decided
         for c in rule["if"]:
             column = states[c["feature"]]
+            if c["feature"] == "fever":
+                words = {"1": "true", "0": "false"}
+                small = [x if x is None else words.get(x, x.lower()) for x in column.tolist()]
+                column = np.array(small, object)
             if c["feature"] in given["levels"]:
                 labels = given["levels"][c["feature"]]
                 good = {"known": labels, "in": c.get("labels"), "missing": [None, ""],
@@ -337,3 +342,17 @@ def test_it_is_drawn():
     pytest.importorskip("matplotlib")
     labels = [tick.get_text() for tick in policy([on(ICU)]).draw().get_yticklabels()]
     assert any("ward is HDU or ICU" in " ".join(text.split()) for text in labels)
+
+
+def test_truth_values_are_written_in_many_ways():
+    ruled = policy([on(Condition("fever", "in", labels=("true",)))])
+    yes = [True, "true", "True", "TRUE", "1", 1, 1.0, np.bool_(True), np.int64(1)]
+    assert ruled.act([[60, "ICU", x] for x in yes]) == ["fluids"] * len(yes)
+    no = [False, "False", "0", 0, None, "perhaps"]
+    assert ruled.act([[60, "ICU", x] for x in no]) == [dprl.DEFER] * len(no)
+    for words in (["True", "False"], ["1", "0"], [1, 0], [True, False]):
+        seen = dprl.from_arrays(
+            episode=range(2), state=[[60.0, "ICU", x] for x in words], action=["wait", "fluids"], reward=[0, 1],
+            feature_names=NAMES, categorical=["fever"],
+        )  # fmt: skip
+        assert ruled.act(ruled.space.of_log(seen)[0]) == ["fluids", dprl.DEFER]

@@ -22,8 +22,8 @@ from dprl.errors import LogError
 from dprl.logs._columns import NUMBER, Coded, encode, numbers
 
 __all__ = [
-    "MOST_LEVELS", "TRUTH", "Levels", "as_category", "check_declared", "feature_columns",
-    "label_text", "not_numbers", "only_used", "refuse_numbers", "row_labels",
+    "MOST_LEVELS", "TRUTH", "TRUTH_WORDS", "Levels", "as_category", "check_declared",
+    "feature_columns", "label_text", "not_numbers", "only_used", "refuse_numbers", "row_labels",
 ]  # fmt: skip
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -34,6 +34,8 @@ MOST_LEVELS = 1_000
 """The most labels a category may have: a column with more is an identifier or free text."""
 TRUTH = ("false", "true")
 """The labels of a column of truth values; their codes are the numbers 0 and 1."""
+TRUTH_WORDS = {"false": 0.0, "0": 0.0, "0.0": 0.0, "true": 1.0, "1": 1.0, "1.0": 1.0}
+"""How truth values are written, in small letters, and their codes."""
 COMMA = re.compile(r"[<>=~≤≥]*\s*[+-]?[0-9]+([.,][0-9]+)?")
 """A number with a decimal comma, or with a sign of comparison in front of it."""
 
@@ -64,8 +66,10 @@ def check_declared(categorical: Collection[str], names: Any) -> frozenset[str]:
 def as_category(column: Coded, name: str) -> tuple[Floats, tuple[str, ...]]:
     """Codes as floats, NaN where missing, into sorted labels of text."""
     texts = [label_text(label) for label in column.labels]
+    if all(text.lower() in TRUTH for text in texts):
+        texts = [text.lower() for text in texts]  # files write True, TRUE and true
     levels = tuple(sorted(set(texts)))
-    if set(levels) <= set(TRUTH):
+    if levels and set(levels) <= set(TRUTH):
         levels = TRUTH
     if len(levels) > MOST_LEVELS:
         raise LogError(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError, PolicyError
-from dprl.logs._categories import TRUTH, Levels, label_text
+from dprl.logs._categories import TRUTH, TRUTH_WORDS, Levels, label_text
 from dprl.logs._columns import NUMBER
 
 __all__ = ["UNSEEN", "CodedFeatures", "codes_for", "mixed_features_of"]
@@ -114,14 +114,16 @@ def _gone(value: Any) -> bool:
 def _codes(column: NDArray[Any], labels: tuple[str, ...], name: str) -> Floats:
     """The codes of labels; NaN where missing, UNSEEN where the policy has no such label."""
     place = {label: float(code) for code, label in enumerate(labels)}
+    truth = labels == TRUTH
     numeric = any(NUMBER.fullmatch(label) for label in labels)
     codes = np.empty(len(column))
     for i, value in enumerate(column.tolist()):
         if _gone(value):
             codes[i] = np.nan
         elif isinstance(value, str | bool | np.bool_):
-            codes[i] = place.get(label_text(value), UNSEEN)
-        elif labels == TRUTH and isinstance(value, NUMBERS) and value in (0, 1):
+            text = label_text(value)
+            codes[i] = TRUTH_WORDS.get(text.lower(), UNSEEN) if truth else place.get(text, UNSEEN)
+        elif truth and isinstance(value, NUMBERS) and value in (0, 1):
             codes[i] = float(value)
         elif numeric and isinstance(value, NUMBERS) and float(value).is_integer():
             codes[i] = place.get(str(int(value)), UNSEEN)
@@ -150,6 +152,9 @@ def codes_for(
     if own is not None and theirs is not None:
         place = {label: code for code, label in enumerate(own)}
         table = np.array([*(place.get(label, UNSEEN) for label in theirs), np.nan])
+        if own == TRUTH:
+            known_words = [TRUTH_WORDS.get(label.lower(), UNSEEN) for label in theirs]
+            table = np.array([*known_words, np.nan])
         gone = np.isnan(column)
         return table[np.where(gone, len(theirs), np.nan_to_num(column)).astype(np.int64)]
     present = column[~np.isnan(column)]

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from dprl.errors import PolicyError
+from dprl.logs._categories import TRUTH, TRUTH_WORDS
 from dprl.logs.log import Label
 from dprl.policies._rule import Condition, Rule
 
@@ -29,7 +30,8 @@ SEMANTICS = (
     "and no rule, stand for DEFER. A missing feature satisfies 'missing' and nothing else; an "
     "infinite number satisfies nothing. 'known' is any finite number, 'at most' is <=, 'above' is "
     "greater than. Of a category, 'in' is one of the labels, 'not in' is another of its levels, "
-    "'known' is any of its levels; a label that is not among its levels satisfies nothing."
+    "'known' is any of its levels; a label that is not among its levels satisfies nothing. The "
+    "levels false and true are also written 0 and 1, and with capitals."
 )
 
 Categories: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -38,9 +40,12 @@ Categories: TypeAlias = Mapping[str, tuple[str, ...]]
 
 def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
     """The labels of a category that satisfy a condition."""
-    if condition.kind == "known":
-        return list(labels)
-    return [x for x in labels if (x in condition.labels) == (condition.kind == "in")]
+    good = list(labels)
+    if condition.kind != "known":
+        good = [x for x in labels if (x in condition.labels) == (condition.kind == "in")]
+    if labels != TRUTH:
+        return good
+    return [word for word, code in TRUTH_WORDS.items() if TRUTH[int(code)] in good]
 
 
 LABEL = (
@@ -108,6 +113,8 @@ def _sql_rule(rule: Rule, categories: Categories) -> str:
 
 def _sql_labels(condition: Condition, labels: Sequence[str]) -> str:
     name = f"CAST({_identifier(condition.feature)} AS VARCHAR)"
+    if labels == TRUTH:
+        name = f"lower({name})"
     if condition.kind == "missing":
         return f"({name} IS NULL OR {name} = '')"
     return f"{name} IN ({', '.join(map(_sql_text, _accepted(condition, labels)))})"
@@ -239,7 +246,8 @@ def _literal(label: Label) -> str:
 def _python_labels(condition: Condition, x: str, labels: Sequence[str]) -> str:
     if condition.kind == "missing":
         return f"{x} is None"
-    return f"{x} in ({', '.join(map(_literal, _accepted(condition, labels)))},)"
+    small = f"{x} is not None and {x}.lower()" if labels == TRUTH else x
+    return f"{small} in ({', '.join(map(_literal, _accepted(condition, labels)))},)"
 
 
 def _python_condition(condition: Condition, x: str) -> str:

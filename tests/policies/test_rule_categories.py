@@ -356,3 +356,26 @@ def test_truth_values_are_written_in_many_ways():
             feature_names=NAMES, categorical=["fever"],
         )  # fmt: skip
         assert ruled.act(ruled.space.of_log(seen)[0]) == ["fluids", dprl.DEFER]
+
+
+def test_a_file_is_answered_row_by_row(tmp_path):
+    from dprl.apps.cli.suggestions import answer
+
+    ruled = policy(
+        [on(ICU, Condition("fever", "in", labels=("true",))), on(Condition("pressure", "missing"))]
+    )
+    (tmp_path / "stays.csv").write_text(
+        "pressure,ward,fever\n60,ICU,True\n60,ICU,\n,gen,False\n60,gen,True\n"
+    )
+    answered = answer(ruled, str(tmp_path / "stays.csv"), None, "suggested")
+    assert answered.answers == ["fluids", dprl.DEFER, "fluids", dprl.DEFER]
+    assert answered.states[2] == {"pressure": None, "ward": "gen", "fever": "False"}
+
+
+def test_the_service_says_that_it_takes_no_labels():
+    from dprl.apps.serve.answers import Answers
+
+    with pytest.raises(
+        dprl.PolicyError, match="labels of categories, which the service does not take"
+    ):
+        Answers(policy([on(ICU)]))

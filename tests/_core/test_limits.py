@@ -18,7 +18,8 @@ from dprl._core import limits
 from dprl._core.disk import check_target, replacing
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.tabular import evidence
-from dprl.logs._files import TableFile, _Files
+from dprl.logs._files import Files
+from dprl.logs._table_file import TableFile
 from dprl.studies import icu
 
 PARTS = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
@@ -114,7 +115,7 @@ def test_commands_write_over_files_only(kind, run, visits, tmp_path, monkeypatch
     learn = [*options(columns), "--n-min", 20, "--gamma", 0.9]
     assert run("fit", path, *learn)[0] == 0
     out, before = no_file(tmp_path, kind, "out.csv")
-    monkeypatch.setattr(_Files, "__init__", lambda *a, **k: pytest.fail("work was begun"))
+    monkeypatch.setattr(Files, "__init__", lambda *a, **k: pytest.fail("work was begun"))
     commands = [
         ["fit", path, *learn],
         ["sweep", path, *learn, "--rule", "cautious"],

@@ -93,7 +93,7 @@ def test_a_radius_and_labels_do_not_go_together(run, visits):
     path, columns = visits
     fit = ["fit", path, *options(columns), "--n-min", 20, "--gamma", 0.9]
     code, _, err = run(*fit, "--radius", 1)
-    assert (code, "'stage' must be numbers; it holds 'mild'" in err) == (1, True)
+    assert (code, "feature 'stage' is a category" in err) == (1, True)
 
 
 def test_rivals_have_no_changes(run, visits):

@@ -43,10 +43,8 @@ def measured(seed=0, groups=24, steps=5, actions=3, d=2, **columns):
 
 
 def with_features(log, features):
-    """The log with features that reading would refuse (missing numbers)."""
-    copy = replace(log)
-    object.__setattr__(copy, "features", features)
-    return copy
+    """The log with other features, such as some that are missing."""
+    return replace(log, features=features)
 
 
 @lru_cache

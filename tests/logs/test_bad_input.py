@@ -109,9 +109,14 @@ CASES = {
     "ragged rows": ("patient,day,stage,drug,score\np,1,a,x,0\np,2,a\nq,1,a,x,1,9,9\n", {}, r"could not be read as CSV"),
     "missing is no such word": (csv(GOOD), {"missing": "drop"}, r"missing must be 'error' or 'drop-episodes'; got 'drop'"),
     "not a dataframe": (42, {}, r"a int is not a dataframe"),
-    "feature missing": (
-        csv({**GOOD, "x": [1, 2, None, 4]}), {"state": ["x"]}, r"'x' is missing on 1 of 4 rows"),
-    "feature is text": (csv(GOOD), {"state": ["stage"]}, r"'stage' must be numbers; it holds 'a'"),
+    "feature holds one text": (
+        csv({**GOOD, "x": [1, "high", 3, 4]}), {"state": ["x"]},
+        r"'x' must be numbers; it holds 'high'.\n  first: row 2\n.*categorical=\['x'\]"),
+    "feature has decimal commas": (
+        csv({**GOOD, "x": ["1,5", "2,5", "3,5", "4,5"]}), {"state": ["x"]},
+        r"'x' must be numbers; it holds '1,5'"),
+    "categorical names no feature": (
+        csv(GOOD), {"categorical": ["stage"]}, r"'stage' was declared a category and is no feature"),
     "feature infinite": (
         csv({**GOOD, "x": [1, 2, "inf", 4]}), {"state": ["x"]}, r"'x' is infinite on 1 of 4 rows"),
 }  # fmt: skip

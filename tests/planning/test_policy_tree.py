@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import dprl
 from dprl.planning.policy_tree import Bins, Leaf, Split, best_tree, leaves
 
 
@@ -139,3 +140,141 @@ def test_a_constant_feature_is_never_cut():
     X[:, 0] = 7.0
     tree = best_tree(Bins.of(X), psi, took, depth=2, kappa=np.ones(3), least=4)
     assert all(f != 0 for path, _ in leaves(tree) for f, _, _ in path)
+
+
+# -- categories ------------------------------------------------------------------------------
+
+
+def holds(X, step):
+    """Which steps go this way, from the words of `leaves`."""
+    f, cut, low = step
+    x = X[:, f]
+    if isinstance(cut, tuple):
+        return ~np.isnan(x) & (np.isin(x, cut) == low)
+    return (np.isnan(x) == low) if np.isnan(cut) else ((x <= cut) if low else (x > cut))
+
+
+def total_of(tree, X, *rest):
+    """The value of a tree, from the regions that its leaves describe; and that they are apart."""
+    total, times = 0.0, np.zeros(len(X), int)
+    for path, action in leaves(tree):
+        mask = np.all([np.ones(len(X), bool), *(holds(X, step) for step in path)], axis=0)
+        times += mask
+        psi, took, kappa, least, margin = rest
+        if action >= 0:
+            alone = np.where(np.arange(psi.shape[1]) == action, psi, -1e9)
+            total += worth(mask, alone, took, kappa, least, margin)
+    assert times.max(initial=0) <= 1
+    return total
+
+
+def labelled(seed, n=300, L=6, A=2, gone=0.1):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=n), rng.integers(L, size=n).astype(float)])
+    X[rng.random(X.shape) < gone] = np.nan
+    effect = rng.normal(size=(L, A))
+    psi = rng.normal(size=(n, A))
+    psi += np.where(np.isnan(X[:, 1:]), 0.3, effect[np.nan_to_num(X[:, 1]).astype(int)])
+    took = rng.integers(A, size=n).astype(np.int32)
+    return X, psi, took
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_set_of_labels_for_one_action_is_exact(seed):
+    """One action against deferring, nothing taken off: no set of labels brings more."""
+    X, psi, took = labelled(seed, A=1, gone=0.0)
+    X, took = X[:, 1:], np.where(np.arange(len(took)) % 2, 0, 1).astype(np.int32)
+    levels, zero = (tuple("abcdef"),), np.zeros(1)
+    tree = best_tree(
+        Bins.of(X, 16, levels=levels, psi=psi), psi, took, depth=1, kappa=zero, least=0
+    )
+    brute = max(
+        worth(np.isin(X[:, 0], some), psi, took, zero, 0, 0.0)
+        for k in range(7)
+        for some in itertools.combinations(range(6), k)
+    )
+    assert total_of(tree, X, psi, took, zero, 0, 0.0) == pytest.approx(brute)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_opposite_actions_are_exact(seed):
+    """Where one action is good as far as the other is bad, every division of the labels is tried."""
+    X, psi, took = labelled(seed, gone=0.0)
+    X, psi = X[:, 1:], np.column_stack([psi[:, 0], -psi[:, 0]])
+    levels, zero = (tuple("abcdef"),), np.zeros(2)
+    tree = best_tree(
+        Bins.of(X, 16, levels=levels, psi=psi), psi, took, depth=1, kappa=zero, least=1
+    )
+    brute = max(
+        worth(inside, psi, took, zero, 1, 0.0) + worth(~inside, psi, took, zero, 1, 0.0)
+        for k in range(7)
+        for some in itertools.combinations(range(6), k)
+        for inside in [np.isin(X[:, 0], some)]
+    )
+    assert total_of(tree, X, psi, took, zero, 1, 0.0) == pytest.approx(brute)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("depth", [1, 2])
+def test_with_labels_and_missing_values_it_is_exact_over_its_cuts(seed, depth):
+    X, psi, took = labelled(seed, A=3)
+    levels, kappa = (None, tuple("abcdef")), np.full(3, 1.2)
+    rest = (psi, took, kappa, 5, 0.05)
+    bins = Bins.of(X, 4, levels=levels, psi=psi)
+    tree = best_tree(bins, psi, took, depth=depth, kappa=kappa, least=5, margin=0.05)
+    whole = np.ones(len(X), bool)
+    brute = brute_force(bins, *rest) if depth == 2 else max(
+        worth(a, *rest) + worth(b, *rest) for a, b in sides(bins, whole)
+    )  # fmt: skip
+    assert total_of(tree, X, *rest) == pytest.approx(brute)
+    assert {step[0] for path, _ in leaves(tree) for step in path} <= {0, 1}
+
+
+def test_deeper_trees_take_labels_too():
+    X, psi, took = labelled(3, n=600, A=2)
+    levels, kappa = (None, tuple("abcdef")), np.ones(2)
+    values = []
+    for depth in (1, 2, 3):
+        bins = Bins.of(X, 4, levels=levels, psi=psi)
+        tree = best_tree(bins, psi, took, depth=depth, kappa=kappa, least=5)
+        values.append(total_of(tree, X, psi, took, kappa, 5, 0.0))
+    assert values == sorted(values)
+
+
+def test_columns_of_labels_are_what_they_say():
+    X, psi, _ = labelled(1, L=40, A=3)
+    bins = Bins.of(X, 5, levels=(None, tuple(f"{i:02}" for i in range(40))), psi=psi)
+    assert bins.source[0] == 0
+    assert set(bins.source[1:]) == {1}
+    for column, sets in enumerate(bins.sets):
+        code, size = bins.codes[:, column], len(bins.cuts[column]) + 1
+        assert (code == size).sum() == np.isnan(X[:, bins.source[column]]).sum()
+        assert size <= 6
+        for j, labels in enumerate(sets or ()):
+            np.testing.assert_array_equal(np.isin(X[:, 1], labels), code <= j)
+
+
+def test_missing_is_a_side_of_its_own_end_to_end():
+    rng = np.random.default_rng(0)
+    for levels in ((), (("a", "b"),)):
+        X = rng.integers(2, size=(400, 1)).astype(float)
+        X[:200] = np.nan
+        took = np.tile(np.array([0, 1], np.int32), 200)
+        psi = np.column_stack([np.r_[np.full(200, 1.0), np.full(200, -1.0)], np.zeros(400)])
+        bins = Bins.of(X, levels=levels, psi=psi)
+        tree = best_tree(bins, psi, took, depth=1, kappa=np.zeros(2), least=5)
+        (path, action), (_, other) = leaves(tree)
+        assert np.isnan(path[0][1])
+        assert (path[0][2], action, other) == (True, 0, -1)
+
+
+def test_one_label_alone_has_a_column():
+    X = np.array([[0.0], [np.nan], [0.0]])
+    bins = Bins.of(X, levels=(("a",),), psi=np.ones((3, 1)))
+    assert bins.codes[:, 0].tolist() == [0, 1, 0]
+    assert bins.cuts[0].size == 0
+
+
+def test_labels_without_scores_are_refused():
+    with pytest.raises(dprl.ParameterError, match="psi"):
+        Bins.of(np.zeros((3, 1)), levels=(("a",),))

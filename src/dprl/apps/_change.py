@@ -114,7 +114,7 @@ class Change:
     low: float | None
     high: float | None
     planned: float | None
-    typical: tuple[tuple[str, float], ...]
+    typical: tuple[tuple[str, float | str], ...]
     steps: int
     met: int
     purity: float
@@ -157,4 +157,4 @@ class Case:
     outcome: float
     cut: bool
     after: str
-    features: tuple[tuple[str, float], ...] = ()
+    features: tuple[tuple[str, float | str], ...] = ()

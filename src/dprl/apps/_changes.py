@@ -138,7 +138,7 @@ class Described:
         both = []
         for side in (rows[took], rows[~took]):
             if isinstance(space, FeatureSpace):
-                x: Any = log.features
+                x = np.asarray(space.of_log(log)[0])
                 near = np.argsort(space.from_median(x[rows], x[side]), kind="stable")
                 chosen = side[near[:CASES]]
             else:
@@ -158,9 +158,7 @@ class Described:
 
         more = int(log.starts[e + 1]) - 1 - row - len(ahead)
         words = [step_words(t) for t in ahead] + ([f"… {more} more"] if more else [])
-        features: tuple[tuple[str, float], ...] = ()
-        if log.features is not None:
-            features = tuple(zip(log.feature_names, log.features[row].tolist(), strict=True))
+        features = _shown(log, row)
         return Case(
             log.episodes[e],
             log.clock(row),
@@ -238,6 +236,22 @@ def _place(change: Change) -> tuple[float, int]:
     """Sort key of a change: the highest lower end first, then the most steps."""
     low = change.low if change.sure is None else change.sure.low
     return (np.inf if low is None else -low, -change.steps)
+
+
+def _shown(log: Log, row: int) -> tuple[tuple[str, float | str], ...]:
+    """Name and value of every feature at a row: numbers, labels, or "missing"; () for labels."""
+    if log.features is None:
+        return ()
+    shown: list[tuple[str, float | str]] = []
+    for j, (name, value) in enumerate(
+        zip(log.feature_names, log.features[row].tolist(), strict=True)
+    ):
+        labels = log.levels[j] if log.levels else None
+        if np.isnan(value):
+            shown.append((name, "missing"))
+        else:
+            shown.append((name, value if labels is None else labels[int(value)]))
+    return tuple(shown)
 
 
 def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:

@@ -52,6 +52,7 @@ from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.continuous import DPRLContinuous, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
 from dprl.policies._base import provenance_of
@@ -80,7 +81,7 @@ class Cells:
     def labelled(self, log: Log) -> Log:
         """The log with cells as states: 0..M-1, and M for a state in no cell."""
         M = len(self.z)
-        x = self.metric.transform(np.asarray(log.features))
+        x = self.metric.transform(plain_features(log))
         cell = np.full(log.n_steps, -1, np.int64)
         if M:
             cell = nearest_centres(centres_of(self.z), x, self.radius)
@@ -105,6 +106,7 @@ def gate_cells(
     Returns:
         A policy over cells, with its certificate.
     """
+    plain_features(log)  # refused before any half of it is looked at
     policy = _gated(learner, log, asked, sides, note)
     sensitivity = []
     for radius in (learner.radius / 2, learner.radius * 2):
@@ -213,7 +215,7 @@ def _refuted(
     asked: Asked,
 ) -> Floats:
     """float64 (M + 1, A): the largest difference, of x or of y, proved within a cell; or 0."""
-    z = [cells.metric.transform(np.asarray(half.features)) for half in halves]
+    z = [cells.metric.transform(plain_features(half)) for half in halves]
     rows = [np.flatnonzero(first_visits(log)) for log in labelled]
     cell = [log.codes()[r] for log, r in zip(labelled, rows, strict=True)]
     G, action = returns(labelled[1], gamma)[rows[1]], labelled[1].action[rows[1]]

@@ -31,6 +31,7 @@ from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines._transitions import Transitions
 from dprl.learners.baselines.fitted import FittedQ, fitted_q
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 
 __all__ = ["Values", "evaluate_q"]
@@ -190,7 +191,7 @@ def forests(
 
     backups = max(BACKUPS, int(log.lengths.max()))
     fitted: FittedQ = fitted_q(data, mine > 0, value, iterations=backups, trees=trees, seed=seed)
-    z, step = metric.transform(np.asarray(log.features)), np.arange(log.n_steps)
+    z, step = metric.transform(plain_features(log)), np.arange(log.n_steps)
     asked = pi > 0
     asked[step, log.action] = True
     Q = fitted.values(z, asked)

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
-from dprl.evidence._nuisance_models import Floats, Model
+from dprl.evidence._nuisance_models import Floats, Inputs, Model
 from dprl.evidence.credit import check_settled
+from dprl.logs._feature_input import refuse_categories
 from dprl.logs.log import Log, check_log
 
 __all__ = [
     "check_features", "check_folds", "check_models", "check_propensity", "check_regressor",
-    "inputs", "menu_of",
+    "columns_of", "inputs", "menu_of",
 ]  # fmt: skip
 
 
@@ -25,8 +26,11 @@ def _place(log: Log, row: int) -> str:
     return f"episode {log.episodes[episode]!r}, step {row - int(log.starts[episode])}"
 
 
-def check_features(log: Log) -> None:
-    """Refuse a log without features, with cut episodes, or in which only one action was taken."""
+def check_features(log: Log, categories: bool = False) -> None:
+    """Refuse a log without features, with cut episodes, or in which only one action was taken.
+
+    Categories are refused too unless `categories` says that they are welcome.
+    """
     check_log(log)
     if log.features is None:
         raise LogError(
@@ -34,6 +38,8 @@ def check_features(log: Log) -> None:
             f"states {', '.join(map(repr, log.states[:4]))}",
             "Models of features need numbers: pass state=['age', 'pressure', …] when reading.",
         )
+    if not categories:
+        refuse_categories(log)
     check_settled(log)
     taken = np.unique(log.action)
     if len(taken) < 2:
@@ -63,7 +69,9 @@ def check_folds(log: Log, folds: int) -> int:
     return G
 
 
-def check_models(models: Sequence[tuple[str, Any]] | None, usual: list[Model]) -> list[Model]:
+def check_models(
+    models: Sequence[tuple[str, Any]] | None, usual: list[Model], columns: Inputs
+) -> list[Model]:
     """The models of what people do: those given, or else the `usual` ones."""
     if models is None:
         return usual
@@ -80,10 +88,10 @@ def check_models(models: Sequence[tuple[str, Any]] | None, usual: list[Model]) -
             raise ParameterError(f"{wanted}; got {name!r}, {model!r}.", f"entry {i}", do)
         if name in [other for other, _ in pairs[:i]]:
             raise ParameterError(f"two of behavior_models have the name {name!r}.", do=do)
-    return [Model(name, model) for name, model in pairs]
+    return [Model(name, columns.of_user(model)) for name, model in pairs]
 
 
-def check_regressor(model: Any, usual: Model) -> Model:
+def check_regressor(model: Any, usual: Model, columns: Inputs) -> Model:
     """The model of what follows: the one given, or else the `usual` one."""
     if model is None:
         return usual
@@ -92,7 +100,7 @@ def check_regressor(model: Any, usual: Model) -> Model:
             f"value_model must be a regressor with fit and predict; got {model!r}.",
             do="For example sklearn.ensemble.ExtraTreesRegressor(min_samples_leaf=10).",
         )
-    return Model("value_model", model)
+    return Model("value_model", columns.of_user(model))
 
 
 def _can(model: Any, *methods: str) -> bool:
@@ -140,6 +148,14 @@ def inputs(log: Log, step: bool) -> Floats:
         return features
     number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
     return np.column_stack([features, number.astype(np.float64)])
+
+
+def columns_of(log: Log, step: bool) -> Inputs:
+    """What the columns of `inputs` are."""
+    labels = tuple(0 if own is None else len(own) for own in log.levels)
+    numbers = tuple(0 for _ in log.feature_names)
+    missing = bool(log.missing.any())
+    return Inputs(missing, (labels or numbers) + (0,) * step)
 
 
 def menu_of(log: Log) -> NDArray[np.bool_] | None:

@@ -12,7 +12,11 @@ What follows (values): extra trees on the returns.
 
 A missing number is replaced by the median of the training rows, and a column is added that says
 that it was missing. (Boosting could take it as it is, but fails on a column that is missing on
-all training rows.) Models that users bring get the features as they are.
+all training rows.) Models that users bring get numbers as they are.
+
+A category becomes a column of 0 and 1 for each of its labels, and one that says that it is missing,
+for the logistic regression and for models that users bring. Our trees take the codes of the labels
+(-1 where missing): they can cut any label out by two cuts.
 
 Actions: a model gives no probability to an action that its training rows do not have. Every
 probability is raised to at least `FLOOR`, actions that were not available get 0, and the row is
@@ -34,6 +38,7 @@ from dprl.evidence._cross_fit import Fit
 __all__ = [
     "FLOOR",
     "Floats",
+    "Inputs",
     "Model",
     "predicted",
     "probabilities",
@@ -68,21 +73,73 @@ class Model:
     most: int = MOST_ROWS
 
 
-def _prepared(missing: bool, *steps: Any) -> Any:
-    """A pipeline that fills in missing numbers where there are any, and standardises."""
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+@dataclass(frozen=True)
+class Inputs:
+    """What the columns are that a model gets.
 
-    fill = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-    return make_pipeline(*([fill] if missing else []), StandardScaler(), *steps)
+    Attributes:
+        missing: Whether some number is missing somewhere.
+        labels: For each column, how many labels it has where it is a category; 0 for a number.
+    """
+
+    missing: bool
+    labels: tuple[int, ...] = ()
+
+    def prepared(self, model: Any, *, expand: Any = None) -> Any:
+        """A pipeline: missing numbers filled in where there are any, standardised; then the model.
+
+        Args:
+            model: The last step.
+            expand: What numbers go through besides; categories become columns of 0 and 1 then, and
+                stay codes without it. Default None.
+        """
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import SimpleImputer
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        fill = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+        steps = [*([fill] if self.missing else []), StandardScaler(), *([expand] if expand else [])]
+        if not any(self.labels):
+            return make_pipeline(*steps, model)
+        codes = SimpleImputer(strategy="constant", fill_value=-1.0, keep_empty_features=True)
+        both = ColumnTransformer([
+            ("numbers", make_pipeline(*steps), self._places(False)),
+            ("labels", self._one_hot() if expand else codes, self._places(True)),
+        ])  # fmt: skip
+        return make_pipeline(both, model)
+
+    def of_user(self, model: Any) -> Any:
+        """A model that a user brings: categories become columns of 0 and 1 after the numbers."""
+        from sklearn.compose import ColumnTransformer
+        from sklearn.pipeline import make_pipeline
+
+        if not any(self.labels):
+            return model
+        both = ColumnTransformer([
+            ("numbers", "passthrough", self._places(False)),
+            ("labels", self._one_hot(), self._places(True)),
+        ], sparse_threshold=0.0)  # fmt: skip
+        return make_pipeline(both, model)
+
+    def _places(self, labels: bool) -> list[int]:
+        return [j for j, size in enumerate(self.labels) if bool(size) == labels]
+
+    def _one_hot(self) -> Any:
+        """A column for each label, and one for "missing"."""
+        from sklearn.preprocessing import OneHotEncoder
+
+        categories = [
+            np.append(np.arange(size, dtype=float), np.nan) for size in self.labels if size
+        ]
+        return OneHotEncoder(categories=categories, handle_unknown="ignore")
 
 
-def usual_behavior_models(missing: bool) -> list[Model]:
+def usual_behavior_models(inputs: Inputs) -> list[Model]:
     """The three models of what people do, by name.
 
     Args:
-        missing: Whether features have missing numbers.
+        inputs: What the columns are.
     """
     from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -90,14 +147,12 @@ def usual_behavior_models(missing: bool) -> list[Model]:
     from sklearn.preprocessing import SplineTransformer
 
     splines = SplineTransformer(4, degree=1, knots="quantile", include_bias=False)
-    logistic = _prepared(
-        missing,
-        FeatureUnion([("line", "passthrough"), ("splines", splines)]),
+    logistic = inputs.prepared(
         LogisticRegression(C=0.3, tol=1e-3, max_iter=200),
+        expand=FeatureUnion([("line", "passthrough"), ("splines", splines)]),
     )
-    trees = _prepared(missing, ExtraTreesClassifier(50, min_samples_leaf=LEAF, max_features=1 / 3))
-    boosting = _prepared(
-        missing,
+    trees = inputs.prepared(ExtraTreesClassifier(50, min_samples_leaf=LEAF, max_features=1 / 3))
+    boosting = inputs.prepared(
         HistGradientBoostingClassifier(
             max_iter=30, learning_rate=0.2, max_leaf_nodes=6, max_bins=63, early_stopping=False
         ),
@@ -109,16 +164,16 @@ def usual_behavior_models(missing: bool) -> list[Model]:
     ]
 
 
-def usual_value_model(missing: bool) -> Model:
+def usual_value_model(inputs: Inputs) -> Model:
     """The model of what follows: extra trees on the returns.
 
     Args:
-        missing: Whether features have missing numbers.
+        inputs: What the columns are.
     """
     from sklearn.ensemble import ExtraTreesRegressor
 
     trees = ExtraTreesRegressor(40, min_samples_leaf=LEAF, max_features=0.5)
-    return Model("value_model", _prepared(missing, trees), MOST_ROWS_TREES)
+    return Model("value_model", inputs.prepared(trees), MOST_ROWS_TREES)
 
 
 def _fresh(model: Any, seed: int) -> Any:

@@ -110,6 +110,7 @@ def fit_nuisances(
     value_model: Any = None,
     behavior_models: Sequence[tuple[str, Any]] | None = None,
     step: bool = True,
+    categories: bool = False,
     threads: int | None = None,
 ) -> Nuisances:
     """Values and probabilities of actions of usual practice, cross-fitted by group.
@@ -127,6 +128,9 @@ def fit_nuisances(
             of this package; classifiers have the methods of scikit-learn.
         step: Whether the number of the step (0 for the first of an episode) is a feature of the
             models, after those of the log. Default true.
+        categories: Whether features may be categories; false refuses them, for callers that would
+            take the codes of labels for numbers. Models of users get a column of 0 and 1 for each
+            label, and one for "missing", after the numbers. Default False.
         threads: How many fits run at a time; the answer does not depend on it. Default None: as
             many as there are cores.
 
@@ -152,7 +156,8 @@ def fit_nuisances(
         >>> fit_nuisances(log, 1.0, propensity=lottery).b[0].tolist()
         [0.5, 0.5]
     """
-    given_input.check_features(log)
+    check_flag("categories", categories)
+    given_input.check_features(log, categories)
     gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
     folds = check_whole("folds", folds, 2)
     check_flag("step", step)
@@ -162,12 +167,12 @@ def fit_nuisances(
             "propensity and behavior_models were both given.",
             do="Probabilities are either known (propensity) or estimated (behavior_models).",
         )
-    missing = bool(np.isnan(np.asarray(log.features)).any())
-    regressor = given_input.check_regressor(value_model, usual_value_model(missing))
+    columns = given_input.columns_of(log, step)
+    regressor = given_input.check_regressor(value_model, usual_value_model(columns), columns)
     models: list[Model] = []
     known_b = None
     if propensity is None:
-        models = given_input.check_models(behavior_models, usual_behavior_models(missing))
+        models = given_input.check_models(behavior_models, usual_behavior_models(columns), columns)
     else:
         known_b = given_input.check_propensity(log, propensity)
 

@@ -42,6 +42,7 @@ from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.logs._censoring import settle
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log, check_log
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
 from dprl.planning.policy_iteration import policy_iteration
@@ -234,5 +235,6 @@ class DPRLContinuous:
 
 def feature_ranges(log: Log) -> list[list[float]]:
     """The smallest and the largest value of each feature."""
-    x = log.features
-    return [] if x is None else np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()
+    x = plain_features(log)
+    ranges: list[list[float]] = np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()
+    return ranges

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice
 from dprl.errors import LabelWarning, LogError, MissingWarning
+from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._log_rules import LOG_RULES
@@ -58,8 +59,8 @@ def examine(
 
     Args:
         columns: The rows of the source.
-        missing: "error", or "drop-episodes" to leave out every episode with a missing value.
-            Default "error".
+        missing: "error" (features excepted: they may be missing), or "drop-episodes" to leave out
+            every episode with a missing value. Default "error".
         states: The state labels that may occur, in their order; any other is an error. Default
             None: all that occur.
         actions: The same for actions; of equally good actions the one named first wins. Default
@@ -82,7 +83,8 @@ def examine(
     log = None
     errors = {f.rule for f in findings if f.level == "error"}
     if errors == {"missing"}:
-        c, _ = _without_missing(c)  # check the other rows too, so that one report shows everything
+        # check the other rows too, so that one report shows everything
+        c, _ = _without_missing(c, features=False)
         errors = set() if c.n else errors
     if not errors:
         order = _order(c)
@@ -94,10 +96,13 @@ def examine(
     return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
 
 
-def _without_missing(c: Columns) -> tuple[Columns, list[Finding]]:
-    """The columns without episodes that have a missing value, and a finding about it."""
+def _without_missing(c: Columns, features: bool = True) -> tuple[Columns, list[Finding]]:
+    """The columns without episodes that have a missing value, and a finding about it.
+
+    A feature that is missing counts only with `features`.
+    """
     rows = np.zeros(c.n, bool)
-    where = missing_rows(c)
+    where = missing_rows(c, features)
     for missing_here in where.values():
         rows |= missing_here
     if not rows.any():
@@ -132,6 +137,9 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     ended = None
     if c.ended is not None:  # may be missing on all rows but the last
         ended = Coded(c.ended.codes[keep], c.ended.labels)
+    features, levels = rows_of(c.features), c.levels
+    if features is not None:
+        features, levels = only_used(features, levels)
     return replace(
         c,
         episode=required(c.episode),
@@ -141,7 +149,8 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
         available=coded(c.available),
         ended=ended,
         reward=c.reward[keep],
-        features=rows_of(c.features),
+        features=features,
+        levels=levels,
         time=rows_of(c.time),
         time_missing=rows_of(c.time_missing),
         offset=rows_of(c.offset),
@@ -188,6 +197,9 @@ def _log(
         rows = [[a in menu for a in action.labels] for menu in c.available.labels]
         menus = np.array(rows, bool).reshape(len(rows), len(action.labels))
     last = order[np.append(starts[1:], len(order)) - 1]
+    features = None if c.features is None else c.features[order] + 0.0  # -0.0 and 0.0 are one
+    if features is not None and np.isnan(features.sum()):
+        features[np.isnan(features)] = np.nan  # one kind of NaN, so that equal logs are equal
     return Log(
         starts=np.append(starts, len(order)),
         action=action.codes[order],
@@ -195,8 +207,9 @@ def _log(
         actions=action.labels,
         state=None if state is None else state.codes[order],
         states=() if state is None else state.labels,
-        features=None if c.features is None else c.features[order] + 0.0,
+        features=features,
         feature_names=c.feature_names,
+        levels=c.levels,
         episodes=c.episode.labels,
         group=None if c.group is None else c.group.codes[order][starts],  # type: ignore[arg-type]
         groups=() if c.group is None else c.group.labels,

@@ -64,6 +64,8 @@ class Columns:
         available: Coded (N,) whose labels are tuples of action labels; None without that column.
         ended: Coded (N,), labels as the source wrote them; None without that column.
         feature_names: The d names of the features; empty where states are labels.
+        levels: The sorted labels of each feature that is a category (its column of `features`
+            holds codes), None for numbers; () where all are numbers.
     """
 
     names: Mapping[str, Any]
@@ -79,6 +81,7 @@ class Columns:
     available: Coded | None = None
     ended: Coded | None = None
     feature_names: tuple[str, ...] = field(default=())
+    levels: tuple[tuple[str, ...] | None, ...] = field(default=())
 
     @property
     def n(self) -> int:

@@ -1,4 +1,4 @@
-"""States of numeric features, in whatever form they are passed."""
+"""Features of a log for those who need plain numbers; states in whatever form they are passed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,71 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import PolicyError
+from dprl.errors import LogError, PolicyError
+from dprl.logs._categories import TRUTH
+from dprl.logs.log import Log
 
-__all__ = ["columns_in", "features_of"]
+__all__ = ["columns_in", "features_of", "place_of", "plain_features", "refuse_categories"]
+
+
+def place_of(log: Log, row: int) -> str:
+    """Where a row of a log is, for messages: its episode, and its time or step."""
+    episode = int(np.searchsorted(log.starts, row, "right")) - 1
+    when = str(log.columns.get("time", "time")) if log.time is not None else "step"
+    return (
+        f"{log.columns.get('episode', 'episode')}={log.episodes[episode]}, {when}={log.clock(row)}"
+    )
+
+
+def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.float64]:
+    """The features (N, d) of a log, refused where one is missing or a category.
+
+    Distances, averages and most models need numbers: the code of a label is none, and NaN would
+    spread through every sum. Truth values are the numbers 0 and 1.
+
+    Args:
+        log: A log whose states are features.
+        names: The features that are needed, in order. Default None: all of the log.
+
+    Raises:
+        LogError: If states are labels, a feature is missing somewhere, or it is a category.
+    """
+    if log.features is None:
+        raise LogError(
+            f"this log's states are {log.n_states:,} labels, not numeric features.",
+            do="Read the features as states: state=['age', 'pressure'], or a pattern 'x_*'.",
+        )
+    places = (
+        list(range(len(log.feature_names))) if names is None
+        else columns_in(log.feature_names, names)
+    )  # fmt: skip
+    refuse_categories(log, places)
+    for j in places:
+        if log.missing[j]:
+            raise LogError(
+                f"feature {log.feature_names[j]!r} is missing on {log.missing[j]:,} of "
+                f"{log.n_steps:,} rows.",
+                place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
+                'Fill it first, leave such episodes out (missing="drop-episodes"), or use '
+                "dprl.Rules, which gives missing values a side of their own.",
+            )
+    if places == list(range(len(log.feature_names))):
+        return log.features
+    return np.ascontiguousarray(log.features[:, places])
+
+
+def refuse_categories(log: Log, places: Sequence[int] | None = None) -> None:
+    """Refuse a log in which one of these features (all by default) is a category."""
+    for j in (range(len(log.levels)) if places is None else places) if log.levels else ():
+        labels = log.levels[j]
+        if labels is not None and labels != TRUTH:
+            raise LogError(
+                f"feature {log.feature_names[j]!r} is a category of {len(labels):,} "
+                f"label{'s' * (len(labels) != 1)}, not a number.",
+                f"labels {', '.join(map(repr, labels[:4]))}",
+                "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
+                "dprl.Rules, which takes labels.",
+            )
 
 
 def columns_in(have: Sequence[str], names: Sequence[str]) -> list[int]:

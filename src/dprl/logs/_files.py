@@ -6,37 +6,39 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dprl._core.limits import said_if_short
 from dprl._core.zones import TEXT, Zoned, zone_of
 from dprl.errors import LogError, interruptible
+from dprl.logs._categories import (
+    check_declared,
+    not_numbers,
+    refuse_numbers,
+)
 from dprl.logs._columns import (
     MISSING_WORDS,
     Coded,
     Columns,
     encode,
-    numbers,
     recode,
     refuse_fractions,
     refuse_mixed,
     tidy_labels,
 )
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
-from dprl.logs._sources import Raw, choose, columns_of, no_column, one_column, quoted
+from dprl.logs._sources import Raw, choose, columns_of, quoted
 
-__all__ = ["Progress", "TableFile", "read_columns"]
+__all__ = ["Files", "Progress", "read_columns"]
 
 Progress: TypeAlias = Callable[[str, float], None]
 """A function that is called with the name of a stage and the share of it that is done, 0 to 1."""
 
 
-class _Files:
+class Files:
     """A DuckDB connection over files, with the requested columns in one table, unchanged."""
 
     def __init__(
@@ -168,6 +170,29 @@ class _Files:
                 )
         return self.fetch(f"CAST({c} AS DOUBLE)")
 
+    def feature(self, name: str, declared: bool) -> Any:
+        """A column of numbers, or of labels (`Coded`) where it is declared or holds none."""
+        c, kind = self.place[name], self.types[name]
+        if declared or kind == "BOOLEAN" or kind.startswith("ENUM"):
+            return self.labels(name)
+        if kind != "VARCHAR":
+            return self.number(name)
+        texts, numeric, empty = self.run(
+            f"SELECT count(nullif({c}, '')), count(TRY_CAST({c} AS DOUBLE)), "
+            f"count(*) FILTER ({c} = '') FROM raw"
+        ).fetchone()
+        if not texts or (numeric == texts and not empty):
+            return self.fetch(f"CAST(nullif({c}, '') AS DOUBLE)")
+        if numeric:
+            row, text = self.run(
+                f"SELECT rowid, {c} FROM raw WHERE {c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) "
+                "IS NULL ORDER BY rowid LIMIT 1"
+            ).fetchone()
+            raise not_numbers(name, text, f"row {row + 1:,}")
+        column = self.labels(name)
+        refuse_numbers(map(str, column.labels), name)
+        return column
+
     def time(self, name: str) -> Any:
         c, kind = self.place[name], self.types[name]
         if kind == "TIMESTAMP WITH TIME ZONE":
@@ -222,12 +247,17 @@ class _Files:
 
 
 def read_columns(
-    paths: Any, parts: Mapping[str, Any], progress: Progress | None, partitions: bool = False
+    paths: Any,
+    parts: Mapping[str, Any],
+    progress: Progress | None,
+    partitions: bool = False,
+    categorical: Collection[str] = (),
 ) -> Columns:
     """The columns of CSV or Parquet files; with `partitions`, also those their folders name."""
-    files = _Files(paths, progress, partitions=partitions)
+    files = Files(paths, progress, partitions=partitions)
     names = choose(parts, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
+    declared = check_declared(categorical, names["state"])
     files.every_file_has(role)
     files.load(role)
 
@@ -237,92 +267,11 @@ def read_columns(
             return files.menus(name)
         if part == "time":
             return files.time(name), None
-        if part == "reward" or isinstance(names[part], list):
+        if part == "reward":
             return files.number(name), None
+        if isinstance(names[part], list):
+            return files.feature(name, name in declared), None
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        return columns_of(names, get)
-
-
-def _meaning(word: str, kind: type) -> Any:
-    """The whole number or truth value that a word stands for; None if it stands for neither."""
-    if kind is bool:
-        return {"true": True, "false": False}.get(word.lower())
-    number = tidy_labels([word])[word]
-    return None if isinstance(number, str) else number
-
-
-class TableFile(_Files):
-    """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
-
-    def __init__(
-        self, paths: Any, progress: Progress | None = None, partitions: bool = False
-    ) -> None:
-        super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
-        self.every_file_has(self.types)
-        self.load(self.types)
-
-    def states(self, name: str, kind: type) -> list[Any]:
-        """A column of states as text, whole numbers or truth values; None where missing."""
-        name = one_column(name, list(self.types), "state")
-        if kind is str:
-            column = encode(self.fetch(f"CAST({self.place[name]} AS VARCHAR)"), name)
-        else:
-            column = self.labels(name)
-        labels: list[Any] = [*column.labels, None]
-        if kind is not str and column.labels and isinstance(column.labels[0], str):
-            meanings = [_meaning(label, kind) for label in column.labels]
-            wrong = np.flatnonzero(np.array([*(x is None for x in meanings), False])[column.codes])
-            if len(wrong):
-                what = "true or false" if kind is bool else "whole numbers"
-                raise LogError(
-                    f"{name!r} must hold {what}, as the policy's states do.",
-                    f"row {wrong[0] + 1:,}: {labels[column.codes[wrong[0]]]!r}",
-                    "Use the labels the policy was fitted on; a missing one is an empty cell.",
-                )
-            labels = [*meanings, None]
-        return [labels[code] for code in column.codes.tolist()]
-
-    def features(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """Numeric columns (N, d); a row with a missing feature is refused."""
-        for name in names:
-            if name not in self.types:
-                raise no_column(name, list(self.types), "state")
-        x = np.column_stack([numbers(self.number(name), name) for name in names])
-        gone = np.flatnonzero(np.isnan(x).any(axis=1))
-        if len(gone):
-            name = names[int(np.argmax(np.isnan(x[gone[0]])))]
-            raise LogError(
-                f"a feature is missing on {len(gone):,} of {len(x):,} rows, such as {name!r}.",
-                f"row {gone[0] + 1:,}",
-                "A distance needs every feature: fill it, or leave these rows out.",
-            )
-        return x
-
-    def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
-        """Write every column unchanged, and one more column called `name`."""
-        answers = np.empty(len(words), object)
-        answers[:] = words
-        self._write(answers, f", v AS {quoted(name)}", "", path, kind)
-
-    def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
-        """Write the rows where `chosen` (N,) is true, every column unchanged."""
-        self._write(chosen, "", "WHERE v", path, kind)
-
-    def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:
-        if kind not in (".csv", ".parquet"):
-            raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
-        self.con.register("beside", {"v": v})
-        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
-        style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
-        sql = (
-            f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
-            f"TO {quoted(str(path), chr(39))} ({style})"
-        )
-        try:
-            with interruptible(), said_if_short("writing the table", str(path)):
-                self.con.execute(sql)
-        except self.error as error:
-            reason = str(error).splitlines()[0][:200]
-            raise LogError("the table could not be written.", reason) from error
+        return columns_of(names, get, declared)

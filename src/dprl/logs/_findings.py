@@ -88,6 +88,12 @@ class CheckResult:
                 "states": log.n_states,
                 "features": len(log.feature_names),
                 "actions": log.n_actions,
+                "categories": {name: list(own) for name, own in log.categories.items()},
+                "missing": {
+                    name: int(n)
+                    for name, n in zip(log.feature_names, log.missing.tolist(), strict=True)
+                    if n
+                },
                 "digest": log.digest(),
             }
         )

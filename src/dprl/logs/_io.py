@@ -14,6 +14,7 @@ from dprl._core.limits import said_if_short
 from dprl._core.zones import written
 from dprl.errors import LogError, ParameterError
 from dprl.logs._assemble import Missing, build, examine
+from dprl.logs._categories import row_labels
 from dprl.logs._columns import MISSING_WORDS, tidy_labels
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
@@ -41,6 +42,7 @@ def read(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    categorical: Sequence[str] | None = None,
     partitions: bool = False,
     progress: Progress | None = None,
 ) -> Log:
@@ -50,8 +52,9 @@ def read(
         paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either. A path that
             exists is taken as that file, even if its name contains stars or brackets.
         episode: Column that holds the trajectory each row belongs to.
-        state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
-            whose columns together are the state.
+        state: Column of state labels; or a list of columns, or a pattern such as ``'x_*'``, whose
+            columns together are the state: features. Columns of text or truth values are
+            categories there.
         action: Column that holds action labels.
         reward: Column that holds the reward of the row's state and action, in any unit.
         time: Column that holds what orders the rows of an episode: numbers or dates. Default None:
@@ -62,14 +65,17 @@ def read(
             'a|b|c'. Default None: not recorded.
         ended: Column that holds how the episode ended, read from its last row: terminal (true) or
             cut (false). Default None: not recorded, treated as terminal.
-        missing: "error" refuses missing values, "drop-episodes" leaves out the episodes that have
-            one. Default "error".
+        missing: "error" refuses missing values, features excepted: a missing feature is kept as
+            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
+            included. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        categorical: Features whose values are labels though they look like numbers (codes of wards,
+            say). Default None: features of text or truth values are categories, others numbers.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
@@ -92,7 +98,7 @@ def read(
         Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
-    columns = read_columns(paths, parts, progress, partitions)
+    columns = read_columns(paths, parts, progress, partitions, categorical or ())
     with said_if_short("the log's rows"):
         return build(
             columns, missing=missing, states=states, actions=actions, reward_range=reward_range
@@ -114,14 +120,16 @@ def from_frame(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    categorical: Sequence[str] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
     Args:
         frame: The table.
         episode: Column that holds the trajectory each row belongs to.
-        state: Column of state labels; or a list of numeric columns, or a pattern such as ``'x_*'``,
-            whose columns together are the state.
+        state: Column of state labels; or a list of columns, or a pattern such as ``'x_*'``, whose
+            columns together are the state: features. Columns of text or truth values are
+            categories there.
         action: Column that holds action labels.
         reward: Column that holds the reward of the row's state and action, in any unit.
         time: Column that holds what orders the rows of an episode: numbers or dates. Default None:
@@ -132,14 +140,17 @@ def from_frame(
             'a|b|c'. Default None: not recorded.
         ended: Column that holds how the episode ended, read from its last row: terminal (true) or
             cut (false). Default None: not recorded, treated as terminal.
-        missing: "error" refuses missing values, "drop-episodes" leaves out the episodes that have
-            one. Default "error".
+        missing: "error" refuses missing values, features excepted: a missing feature is kept as
+            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
+            included. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        categorical: Features whose values are labels though they look like numbers (codes of wards,
+            say). Default None: features of text or truth values are categories, others numbers.
 
     Returns:
         The log.
@@ -157,7 +168,7 @@ def from_frame(
     """
     parts = by_role(locals())
     return build(
-        frame_columns(frame, parts),
+        frame_columns(frame, parts, categorical or ()),
         missing=missing,
         states=states,
         actions=actions,
@@ -180,12 +191,14 @@ def from_arrays(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    categorical: Sequence[str] | None = None,
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 
     Args:
         episode: (N,), the trajectory each row belongs to.
-        state: (N,) state labels; or numbers (N, d), one column per feature.
+        state: (N,) state labels; or features (N, d), one column each: numbers, or labels of a
+            category. NaN or None where a feature is missing.
         action: (N,), action labels.
         reward: (N,), the reward of the row's state and action, in any unit.
         time: (N,), what orders the rows of an episode: numbers or dates. Default None: the rows are
@@ -197,14 +210,17 @@ def from_arrays(
         ended: (N,), how the episode ended, read from its last row: terminal (true) or cut (false).
             Default None: not recorded, treated as terminal.
         feature_names: The d names of the features. Default None: x0, x1, ….
-        missing: "error" refuses missing values, "drop-episodes" leaves out the episodes that have
-            one. Default "error".
+        missing: "error" refuses missing values, features excepted: a missing feature is kept as
+            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
+            included. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        categorical: Features whose values are labels though they look like numbers (codes of wards,
+            say). Default None: features of text or truth values are categories, others numbers.
 
     Returns:
         The log.
@@ -225,7 +241,7 @@ def from_arrays(
     data = {part: values for part, values in given.items() if values is not None}
     names: dict[str, Any] = {part: part for part in data}
     if np.ndim(state) == 2:
-        table = np.asarray(state)
+        table = _table(state)
         named = list(feature_names or [f"x{j}" for j in range(table.shape[1])])
         if len(named) != table.shape[1]:
             raise LogError(f"{len(named)} feature names for {table.shape[1]} features.")
@@ -250,12 +266,22 @@ def from_arrays(
         return array, None
 
     return build(
-        columns_of(names, get),
+        columns_of(names, get, categorical or ()),
         missing=missing,
         states=states,
         actions=actions,
         reward_range=reward_range,
     )
+
+
+def _table(state: Any) -> Any:
+    """Features as a table (N, d): numbers stay numbers beside text, and masks are kept."""
+    if isinstance(state, np.ndarray):  # masked arrays too
+        return state
+    table = np.asarray(state)
+    if table.dtype.kind not in "USO":
+        return table
+    return np.array([[*row] for row in state], object)
 
 
 def check(source: Any, **options: Any) -> CheckResult:
@@ -291,13 +317,14 @@ def check(source: Any, **options: Any) -> CheckResult:
     rules_given = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)
     partitions = options.pop("partitions", False)
+    labelled = options.pop("categorical", None) or ()
     if isinstance(source, str | os.PathLike | list | tuple):
-        return examine(read_columns(source, options, progress, partitions), **rules_given)
+        return examine(read_columns(source, options, progress, partitions, labelled), **rules_given)
     if partitions:
         raise ParameterError(
             "partitions exist only for files, not for a dataframe.", do="Leave it out."
         )
-    return examine(frame_columns(source, options), **rules_given)
+    return examine(frame_columns(source, options, labelled), **rules_given)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------
@@ -422,7 +449,9 @@ def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
 def write(log: Log, path: str | os.PathLike[str]) -> None:
     """Write a log as Parquet or CSV, in the columns it was read from.
 
-    Times with a zone are written as text, with the zone they were recorded in.
+    Times with a zone are written as text, with the zone they were recorded in. Categories are
+    written as their labels: where these look like numbers, name the column in `categorical` when
+    reading.
 
     Args:
         log: The log.
@@ -449,6 +478,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     if kind == ".csv":
         for labels in (log.states, log.actions, log.episodes, log.groups):
             _survives_csv(labels)
+        for labels in log.categories.values():
+            _refuse_missing_words(labels)
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -463,7 +494,11 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     if log.time is not None and log.offset is not None:  # no type of either file keeps a zone
         data[_called(log, "time")] = written(log.time, log.offset)
     if log.features is not None:
-        data.update({n: log.features[:, j] for j, n in enumerate(log.feature_names)})
+        own = log.categories
+        data |= {
+            name: row_labels(own[name], column) if name in own else column
+            for name, column in zip(log.feature_names, log.features.T, strict=True)
+        }
     else:
         data[_called(log, "state")] = words(log.states, log.codes())
     data[_called(log, "action")] = words(log.actions, log.action)
@@ -484,12 +519,24 @@ def _survives_csv(labels: Sequence[Label]) -> None:
     """Refuse labels that would come back from a CSV file as other labels: CSV has no types."""
     words = [str(label) for label in labels]
     back = tidy_labels(words)
+    _refuse_missing_words(labels)
     for label, word in zip(labels, words, strict=True):
-        if word in MISSING_WORDS or type(back[word]) is not type(label):
-            raise LogError(
-                f"the label {label!r} would not come back from a CSV file as it is.",
-                do="Write a .parquet file: it keeps types.",
-            )
+        if type(back[word]) is not type(label):
+            raise _lost_in_csv(label)
+
+
+def _refuse_missing_words(labels: Sequence[Label]) -> None:
+    """Refuse labels that a CSV file takes for a missing value."""
+    for label in labels:
+        if str(label) in MISSING_WORDS:
+            raise _lost_in_csv(label)
+
+
+def _lost_in_csv(label: Label) -> LogError:
+    return LogError(
+        f"the label {label!r} would not come back from a CSV file as it is.",
+        do="Write a .parquet file: it keeps types.",
+    )
 
 
 def _called(log: Log, part: str) -> str:

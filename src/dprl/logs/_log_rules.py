@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
 from dprl.logs.log import UNKNOWN, Log
 
@@ -103,6 +104,44 @@ def availability_varies(log: Log) -> Finding | None:
     )
 
 
+def missing_features(log: Log) -> Finding | None:
+    """Features that are missing on some rows."""
+    counts = log.missing
+    touched = np.flatnonzero(counts)
+    if log.features is None or not len(touched):
+        return None
+    listed = [f"{log.feature_names[j]!r} on {counts[j]:,}" for j in touched[:5].tolist()]
+    more = f", {len(touched) - 5:,} more features on some" if len(touched) > 5 else ""
+    row = int(np.argmax(np.isnan(log.features[:, touched[0]])))
+    return Finding(
+        "warning",
+        "missing_features",
+        f"features are missing on some of {log.n_steps:,} rows: {', '.join(listed)}{more}.",
+        place_of(log, row),
+        "dprl.Rules gives missing values a side of their own; any other learner needs them filled "
+        '(or the episodes left out: missing="drop-episodes").',
+    )
+
+
+def categories(log: Log) -> Finding | None:
+    """Features that are categories."""
+    if not log.levels:
+        return None
+    listed = [
+        f"{name!r} ({len(own)} label{'s' * (len(own) != 1)})"
+        for name, own in log.categories.items()
+    ]
+    more = f", {len(listed) - 5:,} more" if len(listed) > 5 else ""
+    return Finding(
+        "note",
+        "categories",
+        f"{len(listed):,} of {len(log.levels):,} features "
+        f"{'is a category' if len(listed) == 1 else 'are categories'}: "
+        f"{', '.join(listed[:5])}{more}.",
+        do="dprl.Rules takes labels; learners over distances take truth values and numbers alone.",
+    )
+
+
 LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     cut_episodes,
     one_row_episodes,
@@ -110,4 +149,6 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     reward_range,
     ending_unsaid,
     availability_varies,
+    missing_features,
+    categories,
 )

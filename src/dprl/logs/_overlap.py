@@ -252,10 +252,21 @@ def _contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
         if log.state is not None:
             columns.append(_labels(log.states)[log.state[row]])
         elif log.features is not None:
-            columns += [_bits(log.features[row, i]) for i in range(log.features.shape[1])]
+            columns += [_feature(log, row, i) for i in range(log.features.shape[1])]
         for column in columns:
             content[long_enough] = _mixed(content[long_enough], column)
     return content
+
+
+def _feature(log: Log, row: NDArray[np.int64], i: int) -> Hashes:
+    """64 bits per row of feature i: a number by its bits, a label by its characters."""
+    assert log.features is not None
+    column, labels = log.features[row, i], log.levels[i] if log.levels else None
+    if labels is None:
+        return _bits(column)
+    gone = np.isnan(column)
+    codes = np.where(gone, len(labels), np.nan_to_num(column)).astype(np.int64)
+    return np.append(_labels(labels), _bits(np.array([np.nan])))[codes]
 
 
 def _labels(labels: Sequence[Label]) -> Hashes:

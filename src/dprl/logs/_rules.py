@@ -31,8 +31,8 @@ def _first(rows: NDArray[np.bool_]) -> int:
     return int(np.argmax(rows))
 
 
-def missing_rows(c: Columns) -> dict[str, NDArray[np.bool_]]:
-    """Column name → bool (N,), for every column with a missing value."""
+def missing_rows(c: Columns, features: bool = True) -> dict[str, NDArray[np.bool_]]:
+    """Column name → bool (N,), for every column with a missing value; features only if asked."""
     where_missing = {}
     for role in ROLES:
         part = role.name
@@ -42,7 +42,7 @@ def missing_rows(c: Columns) -> dict[str, NDArray[np.bool_]]:
     where_missing[str(c.names["reward"])] = np.isnan(c.reward)
     if c.time_missing is not None:
         where_missing[str(c.names["time"])] = c.time_missing
-    if c.features is not None:
+    if features and c.features is not None:
         for j, name in enumerate(c.feature_names):
             where_missing[name] = np.isnan(c.features[:, j])
     return {name: rows for name, rows in where_missing.items() if rows.any()}
@@ -70,8 +70,10 @@ def episode_missing(c: Columns) -> Finding | None:
 
 
 def missing(c: Columns) -> Finding | None:
-    """A value is missing in a column other than the episode."""
-    where_missing = {k: rows for k, rows in missing_rows(c).items() if k != c.names["episode"]}
+    """A value is missing in a column other than the episode and the features."""
+    where_missing = {
+        k: rows for k, rows in missing_rows(c, False).items() if k != c.names["episode"]
+    }
     if not where_missing:
         return None
     (name, first), *others = where_missing.items()
@@ -102,7 +104,7 @@ def not_finite(c: Columns) -> Finding | None:
                 "not_finite",
                 f"{name!r} is infinite on {rows.sum():,} of {c.n:,} rows.",
                 c.place(_first(rows)),
-                "Replace it by a number, or leave it empty and drop these episodes.",
+                "Replace it by a number, or leave it empty.",
             )
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import Zoned
 from dprl.errors import LogError
+from dprl.logs._categories import Levels, check_declared, feature_columns
 from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels, times
 
 __all__ = [
@@ -102,8 +103,14 @@ def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
     )
 
 
-def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
-    """Columns from a function that gives (values, where missing) for a column name."""
+def columns_of(
+    names: Mapping[str, Any], get: Callable[[str], Raw], categorical: Collection[str] = ()
+) -> Columns:
+    """Columns from a function that gives (values, where missing) for a column name.
+
+    `categorical` names the features whose values are labels, whatever they look like.
+    """
+    declared = check_declared(categorical, names["state"])
 
     def coded(part: str) -> Coded | None:
         if part not in names:
@@ -115,9 +122,10 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
 
     features, state = None, None
     feature_names: tuple[str, ...] = ()
+    levels: Levels = ()
     if isinstance(names["state"], list):
         feature_names = tuple(names["state"])
-        features = np.column_stack([numbers(*_named(get, n)) for n in feature_names])
+        features, levels = feature_columns(((n, *get(n)) for n in feature_names), declared)
     else:
         state = coded("state")
     reward = numbers(*_named(get, names["reward"]))
@@ -144,7 +152,7 @@ def columns_of(names: Mapping[str, Any], get: Callable[[str], Raw]) -> Columns:
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
         group=group, available=available, ended=ended,
-        feature_names=feature_names,
+        feature_names=feature_names, levels=levels,
     )  # fmt: skip
 
 
@@ -193,7 +201,9 @@ def _apart(moment: Any, wall: Any) -> Zoned:
 # -- dataframes ---------------------------------------------------------------------------------
 
 
-def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
+def frame_columns(
+    frame: Any, parts: Mapping[str, Any], categorical: Collection[str] = ()
+) -> Columns:
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         refuse_twins(frame.columns, "the table")
@@ -213,7 +223,7 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
                 return values.data, np.ma.getmaskarray(values)
             return values, None
 
-        return columns_of(names, from_relation)
+        return columns_of(names, from_relation, categorical)
     import narwhals as nw
 
     try:
@@ -231,6 +241,7 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
     if isinstance(table, nw.LazyFrame):
         table = table.collect()
     names = choose(parts, columns)
+    features = names["state"] if isinstance(names["state"], list) else []
 
     def from_frame(name: str) -> Raw:
         series = table.get_column(name)
@@ -245,8 +256,10 @@ def frame_columns(frame: Any, parts: Mapping[str, Any]) -> Columns:
             if gone.any() and series.dtype.is_integer():
                 series = series.fill_null(0)
             return series.to_numpy(), gone
+        if isinstance(series.dtype, nw.Categorical | nw.Enum) and name in features:
+            return encode(_objects(series), name, gone), None
         if isinstance(series.dtype, nw.Datetime | nw.Duration):
             return series.to_numpy(), gone
         return _objects(series), gone
 
-    return columns_of(names, from_frame)
+    return columns_of(names, from_frame, categorical)

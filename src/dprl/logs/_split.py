@@ -11,9 +11,10 @@ import numpy as np
 
 from dprl._core.disk import check_target, refuse_overwrite, replacing
 from dprl.errors import LabelWarning, LogError
-from dprl.logs._files import Progress, TableFile
+from dprl.logs._files import Progress
 from dprl.logs._label_rules import spelled_twice
 from dprl.logs._sources import choose
+from dprl.logs._table_file import TableFile
 from dprl.logs.log import deal
 
 __all__ = ["split_table"]

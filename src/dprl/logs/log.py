@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dprl._core.checks import Cut, check_number
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
+from dprl.logs._log_parts import canonical, canonical_features, validate
 
 __all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
 
@@ -67,8 +68,12 @@ class Log:
         actions: The action labels. Where two actions are equally good, the earlier label wins.
         state: int32 (N,), codes into `states`; None where states are features.
         states: The state labels; empty where states are features.
-        features: float64 (N, d), one row of numbers per step; None where states are labels.
+        features: float64 (N, d), one row of features per step, NaN where one is missing; None where
+            states are labels.
         feature_names: The d names of the features.
+        levels: For each feature None where it is a number, else its sorted labels: such a feature
+            is a category, and its column of `features` holds codes into them. () where all
+            features are numbers.
         episodes: The E episode labels, sorted. Default 0, 1, ….
         group: int32 (E,), codes into `groups`: the group each episode belongs to. By default every
             episode is its own group.
@@ -115,6 +120,7 @@ class Log:
     menus: NDArray[np.bool_] | None = None
     ended: NDArray[np.uint8] = field(default=None)  # type: ignore[arg-type]
     columns: Mapping[str, Any] = field(default_factory=dict)
+    levels: tuple[tuple[str, ...] | None, ...] = ()
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -142,7 +148,10 @@ class Log:
         if self.time is not None:
             put("time", _frozen(np.asarray(self.time)))
         put("columns", Facts(self.columns))
-        _validate(self)
+        levels = tuple(None if own is None else tuple(own) for own in self.levels)
+        numeric = self.features is None or all(own is None for own in levels)
+        put("levels", () if numeric else levels)
+        validate(self)
 
     @property
     def n_episodes(self) -> int:
@@ -174,12 +183,33 @@ class Log:
         """int64, the positions of the episodes that were cut (observation stopped early)."""
         return np.flatnonzero(self.ended == CUT)
 
+    @functools.cached_property
+    def missing(self) -> NDArray[np.int64]:
+        """int64 (d,), the number of rows on which each feature is missing."""
+        if self.features is None:
+            return np.zeros(0, np.int64)
+        if not np.isnan(self.features.sum()):
+            return np.zeros(self.features.shape[1], np.int64)
+        columns = (np.count_nonzero(np.isnan(column)) for column in self.features.T)
+        return np.fromiter(columns, np.int64, self.features.shape[1])
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """Name of every feature that is a category → its labels, in the order of their codes."""
+        own = zip(self.feature_names, self.levels, strict=True) if self.levels else ()
+        return {name: labels for name, labels in own if labels is not None}
+
     def __repr__(self) -> str:
         kind = (
             f"{self.n_states:,} states"
             if self.state is not None
             else f"{len(self.feature_names)} features"
         )
+        if self.levels:
+            n = len(self.categories)
+            kind += f" ({n} categor{'ies' if n != 1 else 'y'})"
+        if self.missing.any():
+            kind += f" · {int(self.missing.sum()):,} values missing"
         grouped = f" · {len(self.groups):,} groups" if self.groups != self.episodes else ""
         cut = len(self.cut_episodes)
         return (
@@ -378,28 +408,22 @@ class Log:
                 total.update(column.astype(column.dtype.newbyteorder("<"), copy=False).data)
 
         add("starts", self.starts, self.episodes)
-        add("group", *_canonical(self.group, self.groups))
+        add("group", *canonical(self.group, self.groups))
         add("ended", self.ended)
         if self.state is not None:
-            add("state", *_canonical(self.state, self.states))
-        add("features", self.features, self.feature_names)
-        add("action", *_canonical(self.action, self.actions))
+            add("state", *canonical(self.state, self.states))
+        features, used = self.features, list[Any]()
+        if features is not None and self.levels:
+            features, used = canonical_features(features, self.levels)
+        add("features", features, self.feature_names)
+        if used:
+            add("levels", None, used)
+        add("action", *canonical(self.action, self.actions))
         add("reward", self.reward)
         if self.available is not None and self.menus is not None:
             offers = [sorted(str(self.actions[a]) for a in np.flatnonzero(m)) for m in self.menus]
-            add("available", *_canonical(self.available, [tuple(x) for x in offers]))
+            add("available", *canonical(self.available, [tuple(x) for x in offers]))
         return total.hexdigest()
-
-
-def _canonical(
-    codes: NDArray[np.int32], labels: Sequence[Any]
-) -> tuple[NDArray[np.int32], list[Any]]:
-    """The same column coded by the sorted labels that occur: unused labels do not matter."""
-    used = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
-    order = sorted(used, key=lambda i: labels[i])
-    table = np.zeros(len(labels), np.int32)
-    table[order] = np.arange(len(order), dtype=np.int32)
-    return table[codes], [labels[i] for i in order]
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -407,53 +431,6 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.setflags(write=False)
     return view
-
-
-def _validate(log: Log) -> None:
-    """Refuse a log that contradicts itself, so that other code can trust every Log."""
-    n, starts = len(log.action), log.starts
-
-    def refuse(what: str) -> None:
-        raise LogError(f"a log cannot be made of these columns: {what}.")
-
-    if starts.ndim != 1 or not len(starts) or starts[0] != 0 or starts[-1] != n:
-        refuse("`starts` must run from 0 to the number of rows")
-    if np.any(np.diff(starts) < 1):
-        refuse("every episode needs at least one row")
-    if (log.state is None) == (log.features is None):
-        refuse("states are either labels or features")
-    if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
-        refuse("`offset` needs times that are dates")
-    for name in ("reward", "state", "features", "time", "offset", "available"):
-        column = getattr(log, name)
-        if column is not None and len(column) != n:
-            refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")
-    for name in ("episodes", "group", "ended"):
-        if len(getattr(log, name)) != len(starts) - 1:
-            refuse(f"'{name}' must have one entry per episode")
-    if log.features is not None and log.features.shape[1:] != (len(log.feature_names),):
-        refuse(f"{len(log.feature_names)} feature names for an array of {log.features.shape}")
-    if (log.available is None) != (log.menus is None):
-        refuse("`available` and `menus` come together")
-    sizes = [("action", len(log.actions)), ("group", len(log.groups))]
-    if log.state is not None:
-        sizes.append(("state", len(log.states)))
-    if log.menus is not None:
-        sizes.append(("available", len(log.menus)))
-        if log.menus.shape[1:] != (len(log.actions),):
-            refuse("`menus` needs one column per action")
-    for name, size in sizes:
-        column = getattr(log, name)
-        if len(column) and not 0 <= column.min() <= column.max() < size:
-            refuse(f"'{name}' has codes outside 0..{size - 1}")
-    for name in ("states", "actions", "episodes", "groups", "feature_names"):
-        labels = getattr(log, name)
-        if len(set(labels)) != len(labels):
-            refuse(f"'{name}' repeats a label")
-    if not np.isfinite(log.reward).all():
-        refuse("'reward' holds a value that is not finite")
-    if log.features is not None and not np.isfinite(log.features).all():
-        refuse("'features' hold a value that is not finite")
 
 
 def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:

@@ -21,18 +21,24 @@ Athey, Wager: *policytree*, 2020).
 tried with the best trees of the remaining depth below it, and the best is taken.
 
 Values that are missing (NaN) are on neither side of a cut; a cut may also divide missing | known.
+
+A category is cut into a set of labels and the others (`dprl.planning._label_bins`): it has several
+columns of codes, one for every order of its labels that is worth trying.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import in_parts
+from dprl.errors import ParameterError
+from dprl.logs._categories import Levels
+from dprl.planning._label_bins import LabelSet, label_columns
 from dprl.planning._tree_loops import best_roots, best_split
 
 __all__ = ["Bins", "Leaf", "Split", "TreeNode", "best_tree", "leaves"]
@@ -55,11 +61,12 @@ class Leaf:
 class Split:
     """A cut: steps with feature <= cut go to `low`, others to `high`; missing ones to neither.
 
-    A cut that is NaN divides missing (`low`) from known (`high`).
+    A cut that is NaN divides missing (`low`) from known (`high`). Of a category, the cut is a tuple
+    of codes of labels: steps with one of them go to `low`, those with another label to `high`.
     """
 
     feature: int
-    cut: float
+    cut: float | LabelSet
     low: TreeNode
     high: TreeNode
 
@@ -69,19 +76,57 @@ TreeNode: TypeAlias = Leaf | Split
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Features cut at quantiles.
+    """Features cut at quantiles, and categories cut into sets of labels.
 
     Attributes:
-        cuts: For each feature, float64, the increasing cuts; code j means cuts[j-1] < x <= cuts[j].
+        cuts: For each of F columns, float64, the increasing cuts; code j means
+            cuts[j-1] < x <= cuts[j]. Of a category, the number of each of its sets.
         codes: uint8 (N, F), the code of each value; len(cuts) + 1 where it is missing.
+        source: The feature of each column. Default (): column f is feature f.
+        sets: For each column of a category the labels on the low side of every cut, None for
+            numbers. Default (): all are numbers.
     """
 
     cuts: tuple[Floats, ...]
     codes: NDArray[np.uint8]
+    source: tuple[int, ...] = ()
+    sets: tuple[tuple[LabelSet, ...] | None, ...] = ()
 
     @classmethod
-    def of(cls, X: Floats, most: int = 16) -> Bins:
-        """At most `most` cuts for each feature of X (N, F), at quantiles of its known values."""
+    def of(
+        cls, X: Floats, most: int = 16, *, levels: Levels = (), psi: Floats | None = None
+    ) -> Bins:
+        """At most `most` cuts for each feature of X (N, d), at quantiles of its known values.
+
+        Args:
+            X: float64 (N, d), the features; NaN where one is missing.
+            most: The most cuts of a column. Default 16.
+            levels: For each feature the labels where it is a category (X holds codes), None where
+                it is a number. Default (): all are numbers.
+            psi: float64 (N, A), the scores that order the labels. Needed with categories.
+        """
+        numeric = [f for f in range(X.shape[1]) if not levels or levels[f] is None]
+        plain = cls._of_numbers(X if len(numeric) == X.shape[1] else X[:, numeric], most)
+        if len(numeric) == X.shape[1]:
+            return plain
+        if psi is None:
+            raise ParameterError("categories need scores that order their labels: psi.")
+        columns: list[tuple[int, Floats, NDArray[np.uint8], tuple[LabelSet, ...] | None]] = [
+            (f, plain.cuts[i], plain.codes[:, i], None) for i, f in enumerate(numeric)
+        ]
+        for f in sorted(set(range(X.shape[1])) - set(numeric)):
+            columns += [
+                (f, np.arange(len(sets), dtype=np.float64), codes, sets)
+                for sets, codes in label_columns(X[:, f], psi, most)
+            ]
+        columns.sort(key=lambda one: one[0])
+        return cls(
+            tuple(one[1] for one in columns), np.column_stack([one[2] for one in columns]),
+            tuple(one[0] for one in columns), tuple(one[3] for one in columns),
+        )  # fmt: skip
+
+    @classmethod
+    def _of_numbers(cls, X: Floats, most: int) -> Bins:
         cuts, codes = [], np.empty(X.shape, np.uint8)
         for f in range(X.shape[1]):
             x = X[:, f]
@@ -177,11 +222,18 @@ class _Search:
                 )
                 total = one + two
             if total > best * (1 + 1e-12):
-                best, tree = total, Split(f, self._cut(f, j), low, high)
+                best, tree = total, Split(self._feature(f), self._cut(f, j), low, high)
         return best, tree
 
-    def _cut(self, f: int, j: int) -> float:
-        """Where split j of feature f cuts; NaN for missing | known."""
+    def _feature(self, f: int) -> int:
+        """The feature of column f."""
+        return self.bins.source[f] if self.bins.source else f
+
+    def _cut(self, f: int, j: int) -> float | LabelSet:
+        """Where split j of column f cuts; NaN for missing | known."""
+        sets = self.bins.sets[f] if self.bins.sets else None
+        if sets is not None and 0 <= j < len(sets):
+            return sets[j]
         return float(self.bins.cuts[f][j]) if 0 <= j < len(self.bins.cuts[f]) else float("nan")
 
     def _parts(self, rows: Ints, f: int, j: int) -> tuple[Ints, Ints]:
@@ -196,7 +248,7 @@ class _Search:
         f, j, one, other = (int(v) for v in written)
         if f < 0 or one == other:
             return Leaf(one)
-        return Split(f, self._cut(f, j), Leaf(one), Leaf(other))
+        return Split(self._feature(f), self._cut(f, j), Leaf(one), Leaf(other))
 
     def _width(self) -> int:
         return int(self.sizes.max(initial=1)) + 2
@@ -252,12 +304,15 @@ class _Search:
         return value, children
 
 
-def leaves(
-    tree: TreeNode, path: tuple[tuple[int, float, bool], ...] = ()
-) -> list[tuple[tuple[tuple[int, float, bool], ...], int]]:
+Step: TypeAlias = tuple[int, Any, bool]
+"""A feature, a cut of it (a number, NaN, or codes of labels), whether on its low side."""
+
+
+def leaves(tree: TreeNode, path: tuple[Step, ...] = ()) -> list[tuple[tuple[Step, ...], int]]:
     """The leaves of a tree from the low side up: the cuts that lead there, and the action.
 
-    A cut is (feature, cut, whether on its low side); see `Split`.
+    A step of the way is (feature, cut, whether on its low side). The cut is a number: at most it,
+    or above it; NaN: missing, or known; or a tuple of codes of labels: one of them, or another.
     """
     if isinstance(tree, Leaf):
         return [(path, tree.action)]

@@ -66,12 +66,17 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     if ranges is None or log.features is None or not set(names) <= set(log.feature_names):
         return ()  # features that are missing are named wherever they are looked up
     used = np.flatnonzero(policy.space.weight)
-    x = log.features[:, [log.feature_names.index(names[j]) for j in used]]
+    x = np.asarray(policy.space.of_log(log)[0])[:, used]
     low, high = ranges[used].T
     radius = float(policy.parameters.get("radius") or 0.0)
     reach = radius * policy.space.scale[used] / np.sqrt(policy.space.weight[used])
     reach = reach + 1e-9 * np.maximum(np.abs(low), np.abs(high))
     inside = (low - reach <= x) & (x <= high + reach)
+    if policy.space.levels is not None:  # which has an answer where a feature is missing
+        inside |= np.isnan(x)
+        for at, j in enumerate(used.tolist()):  # a label is familiar or not; it has no range
+            if policy.space.levels and policy.space.levels[j] is not None:
+                inside[:, at] = ~np.isinf(x[:, at])
     familiar = inside.all(axis=1)
     share = float(familiar.mean())
     if share >= FEW:
@@ -80,6 +85,8 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     row = int(np.argmin(inside[:, worst]))
     name = names[used[worst]]
     place = f"{name} = {x[row, worst]:g}, in training {low[worst]:g} to {high[worst]:g}"
+    if np.isinf(x[row, worst]):
+        place = f"{name} has a label there that training did not have"
     near = f"within {radius:g} of the ranges" if radius else "inside the ranges"
     if share < TOO_FEW:
         raise LogError(

@@ -85,6 +85,8 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     features = list(policy.space.feature_names)
     if features:
         columns["state"] = features
+        levels = getattr(policy.space, "levels", None) or ()
+        columns["categorical"] = [n for n, own in zip(features, levels, strict=False) if own]
     columns |= {k: v for k, v in named.items() if v is not None}
     if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
         columns["state"] = columns["state"][0]

@@ -1,13 +1,16 @@
 """Rule: a region of features that people can read, and one suggestion for all states in it.
 
-A condition asks one feature: at most a number, above a number, missing, known. A missing feature
-(NaN) satisfies "missing" and nothing else. An infinite number is no measurement: it satisfies
-nothing. A rule holds in a state that satisfies all of its conditions.
+A condition asks one feature: at most a number, above a number, in some labels, not in them,
+missing, known. A missing feature (NaN) satisfies "missing" and nothing else. An infinite number is
+no measurement, and a label that the policy does not have is none of its labels: both satisfy
+nothing, not even "not in". A rule holds in a state that satisfies all of its conditions.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -16,20 +19,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
+from dprl.logs._categories import Levels
 from dprl.logs.log import Facts, Label
 from dprl.policies._rule_facts import checked_facts
 
-__all__ = ["KINDS", "Condition", "ConditionKind", "Rule", "number_words", "read_rules"]
+__all__ = [
+    "KINDS", "WITH_LABELS", "WITH_NUMBER", "Condition", "ConditionKind", "Rule", "label_words",
+    "number_words", "read_rules",
+]  # fmt: skip
 
-ConditionKind: TypeAlias = Literal["at most", "above", "missing", "known"]
+ConditionKind: TypeAlias = Literal["at most", "above", "missing", "known", "in", "not in"]
 KINDS: tuple[ConditionKind, ...] = get_args(ConditionKind)
 """What a condition may ask; their places are the codes of the compiled loop."""
 WITH_NUMBER = ("at most", "above")
+WITH_LABELS = ("in", "not in")
+PLAIN = re.compile(r"[^\W_][\w.+/-]*")
+"""Labels that are read without quotation marks."""
+OWN_WORDS = {"and", "or", "nor", "neither", "not", "is", "at", "above", "missing", "known"}
 
 
 def number_words(value: float) -> str:
     """A number as people write it, with all of its digits: read again, it is the same number."""
     return repr(float(value)).removesuffix(".0")
+
+
+def label_words(label: str) -> str:
+    """A label as sentences write it: in quotation marks unless it is one plain word."""
+    if PLAIN.fullmatch(label) and label.lower() not in OWN_WORDS:
+        return label
+    return json.dumps(label, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -38,17 +56,22 @@ class Condition:
 
     Attributes:
         feature: The name of the feature.
-        kind: "at most" or "above" a number, or "missing", or "known" (any finite number).
+        kind: "at most" or "above" a number, "in" or "not in" some labels, "missing", or "known"
+            (any finite number, or any label that the policy has).
         value: The number; NaN where the kind needs none.
+        labels: The labels; empty where the kind needs none. They are kept sorted.
 
     Example:
         >>> Condition("pressure", "at most", 62.0).words
         'pressure at most 62'
+        >>> Condition("ward", "in", labels=("ICU", "HDU")).words
+        'ward is HDU or ICU'
     """
 
     feature: str
     kind: ConditionKind
     value: float = math.nan
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.feature, str) or not self.feature:
@@ -61,34 +84,61 @@ class Condition:
         elif _is_number(self.value) and not math.isnan(self.value):
             raise _odd(f"{self.kind!r} takes no number", self)
         object.__setattr__(self, "value", value)
+        texts = isinstance(self.labels, list | tuple) and all(
+            isinstance(label, str) and label for label in self.labels
+        )
+        if not texts or bool(self.labels) != (self.kind in WITH_LABELS):
+            raise _odd("'in' and 'not in' have a list of labels, and nothing else has", self)
+        if len(set(self.labels)) < len(self.labels):
+            raise _odd("a condition names a label twice", self)
+        object.__setattr__(self, "labels", tuple(sorted(map(str, self.labels))))
 
     @property
     def words(self) -> str:
         """The condition as people say it."""
-        return f"{self.feature} {self.demand}"
+        return f"{self.feature} {'is ' * (self.kind in WITH_LABELS)}{self.demand}"
 
     @property
     def demand(self) -> str:
         """What is asked of the feature, without its name."""
+        names = [label_words(label) for label in self.labels]
+        if self.kind == "in":
+            return " or ".join(names)
+        if self.kind == "not in":
+            return f"not {names[0]}" if len(names) == 1 else f"neither {' nor '.join(names)}"
         number = f" {number_words(self.value)}" if self.kind in WITH_NUMBER else ""
         return f"{self.kind}{number}"
 
-    def holds(self, column: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def holds(
+        self, column: NDArray[np.float64], levels: Sequence[str] | None = None
+    ) -> NDArray[np.bool_]:
         """Which values satisfy it.
 
         Args:
-            column: float64 (k,), values of the feature; NaN where it is missing.
+            column: float64 (k,), values of the feature; NaN where it is missing. Of a category,
+                codes into `levels`.
+            levels: The labels of a category. Default None: the feature is a number.
 
         Returns:
             bool (k,), true where the condition is satisfied.
+
+        Raises:
+            PolicyError: It asks for a label of a number, or for a number of a category.
 
         Example:
             >>> Condition("pressure", "above", 62.0).holds(np.array([62.0, 63.0, np.nan])).tolist()
             [False, True, False]
         """
+        if self.kind in (WITH_NUMBER if levels is not None else WITH_LABELS):
+            raise _odd("numbers are asked of numbers, and labels of categories", self)
         if self.kind == "missing":
             return np.isnan(column)
         measured = np.isfinite(column)
+        if levels is not None and self.kind in WITH_LABELS:
+            wanted = np.array([(x in self.labels) == (self.kind == "in") for x in levels], bool)
+            inside = np.zeros(len(column), bool)
+            inside[measured] = wanted[column[measured].astype(np.int64)]
+            return inside
         if self.kind == "at most":
             return np.asarray(measured & (column <= self.value))
         return np.asarray(measured & (column > self.value)) if self.kind == "above" else measured
@@ -97,14 +147,16 @@ class Condition:
         """The condition as a policy file keeps it.
 
         Returns:
-            The feature, the kind, and the number where there is one.
+            The feature, the kind, and the number or the labels where there are some.
 
         Example:
             >>> Condition("pressure", "missing").to_dict()
             {'feature': 'pressure', 'kind': 'missing'}
         """
-        number = {"value": self.value} if self.kind in WITH_NUMBER else {}
-        return {"feature": self.feature, "kind": self.kind, **number}
+        asked: dict[str, Any] = {"value": self.value} if self.kind in WITH_NUMBER else {}
+        if self.kind in WITH_LABELS:
+            asked = {"labels": list(self.labels)}
+        return {"feature": self.feature, "kind": self.kind, **asked}
 
     @classmethod
     def from_dict(cls, given: Any) -> Condition:
@@ -123,14 +175,16 @@ class Condition:
             >>> Condition.from_dict({"feature": "age", "kind": "above", "value": 70}).words
             'age above 70'
         """
-        if not isinstance(given, Mapping) or not set(given) <= {"feature", "kind", "value"}:
-            raise _odd("a condition has a feature, a kind and a value", given)
+        names = {"feature", "kind", "value", "labels"}
+        if not isinstance(given, Mapping) or not set(given) <= names:
+            raise _odd("a condition has a feature, a kind and a value or labels", given)
         if ("value" in given) != (given.get("kind") in WITH_NUMBER):
             raise _odd("a number belongs to 'at most' and 'above', and to nothing else", given)
         return cls(
             cast(str, given.get("feature")),
             cast(ConditionKind, given.get("kind")),
             given.get("value", math.nan),
+            given.get("labels", ()),
         )
 
 
@@ -186,8 +240,8 @@ class Rule:
     def words(self) -> str:
         """Where the rule holds, in the fewest words: "pressure above 50 and at most 62"."""
         parts = [
-            f"{feature} {' and '.join(c.demand for c in demands)}"
-            for feature, demands in _demands(self.conditions).items()
+            " and ".join((demands[0].words, *(c.demand for c in demands[1:])))
+            for demands in _demands(self.conditions).values()
         ]
         return " and ".join(parts) or "everywhere"
 
@@ -197,14 +251,18 @@ class Rule:
         if not self.conditions:
             return "Everywhere"
         feature = self.conditions[0].feature
-        return f"If {feature} is{self.words[len(feature) :]}"
+        return f"If {feature} is {self.words[len(feature) + 1 :].removeprefix('is ')}"
 
-    def matches(self, x: NDArray[np.float64], feature_names: Sequence[str]) -> NDArray[np.bool_]:
+    def matches(
+        self, x: NDArray[np.float64], feature_names: Sequence[str], levels: Levels = ()
+    ) -> NDArray[np.bool_]:
         """Which states the rule holds in.
 
         Args:
-            x: float64 (k, d), the states.
+            x: float64 (k, d), the states; of categories, codes into their labels.
             feature_names: The names of the d features.
+            levels: The labels of each feature that is a category, None for numbers. Default (): all
+                are numbers.
 
         Returns:
             bool (k,), true where the rule holds.
@@ -216,7 +274,8 @@ class Rule:
         """
         inside, places = np.ones(len(x), bool), list(feature_names)
         for condition in self.conditions:
-            inside &= condition.holds(x[:, places.index(condition.feature)])
+            at = places.index(condition.feature)
+            inside &= condition.holds(x[:, at], levels[at] if levels else None)
         return inside
 
     def meets(self, other: Rule) -> bool:
@@ -301,11 +360,25 @@ def _demands(conditions: Iterable[Condition]) -> dict[str, tuple[Condition, ...]
         high = min((c for c in own if c.kind == "at most"), key=lambda c: c.value, default=None)
         if "missing" in kinds:
             result[feature] = (own[0],) if kinds == {"missing"} else ()
+        elif kinds & {*WITH_LABELS}:
+            result[feature] = _labels_demanded(feature, own)
         elif low is not None and high is not None and low.value >= high.value:
             result[feature] = ()
         else:
             result[feature] = tuple(c for c in (low, high) if c is not None) or (own[0],)
     return result
+
+
+def _labels_demanded(feature: str, own: Sequence[Condition]) -> tuple[Condition, ...]:
+    """The one condition that says what these say about labels; none where no label is left."""
+    if {c.kind for c in own} & {*WITH_NUMBER}:
+        return ()
+    refused = {label for c in own if c.kind == "not in" for label in c.labels}
+    wanted = [set(c.labels) for c in own if c.kind == "in"]
+    if not wanted:
+        return (Condition(feature, "not in", labels=tuple(refused)),)
+    left = set.intersection(*wanted) - refused
+    return (Condition(feature, "in", labels=tuple(left)),) if left else ()
 
 
 def _is_number(value: Any) -> bool:
@@ -324,7 +397,10 @@ def _finite(value: Any, given: Any) -> float:
 
 def _odd(what: str, given: Any) -> PolicyError:
     if isinstance(given, Condition):  # which cannot be shown by its own words yet
-        given = {"feature": given.feature, "kind": given.kind, "value": given.value}
+        given = {
+            "feature": given.feature, "kind": given.kind, "value": given.value,
+            "labels": given.labels,
+        }  # fmt: skip
     return PolicyError(
         f"this is no rule: {what}.", repr(given)[:200], "Fit the policy again, or mend its rules."
     )

@@ -4,16 +4,20 @@ Each says of every state what the policy says. That is delicate where a value is
 or exactly on a threshold: NULL compares with nothing, DuckDB puts NaN above every number, and a
 decimal literal is no double. So every condition asks for a finite number explicitly (a number
 between the smallest and the largest double), columns are read as doubles, and numbers are written
-with all of their digits. Names and labels are quoted, never pasted.
+with all of their digits. Names and labels are quoted, never pasted. A condition on a category lists
+the labels that satisfy it, "not in" and "known" too: a label that the policy does not have
+satisfies none.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from dprl.errors import PolicyError
+from dprl.logs._categories import TRUTH, TRUTH_WORDS
 from dprl.logs.log import Label
 from dprl.policies._rule import Condition, Rule
 
@@ -25,8 +29,38 @@ SEMANTICS = (
     "Rules are asked in their order; the first whose conditions all hold gives the answer; null, "
     "and no rule, stand for DEFER. A missing feature satisfies 'missing' and nothing else; an "
     "infinite number satisfies nothing. 'known' is any finite number, 'at most' is <=, 'above' is "
-    "greater than."
+    "greater than. Of a category, 'in' is one of the labels, 'not in' is another of its levels, "
+    "'known' is any of its levels; a label that is not among its levels satisfies nothing. The "
+    "levels false and true are also written 0 and 1, and with capitals."
 )
+
+Categories: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Every feature that is a category, and its labels."""
+
+
+def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
+    """The labels of a category that satisfy a condition."""
+    good = list(labels)
+    if condition.kind != "known":
+        good = [x for x in labels if (x in condition.labels) == (condition.kind == "in")]
+    if labels != TRUTH:
+        return good
+    return [word for word, code in TRUTH_WORDS.items() if TRUTH[int(code)] in good]
+
+
+LABEL = (
+    "",
+    "",
+    "def label(value):",
+    '    """A label as text; None where it is missing."""',
+    '    if value is None or value == "" or value != value:',
+    "        return None",
+    "    if isinstance(value, bool):",
+    '        return "true" if value else "false"',
+    "    whole = isinstance(value, float) and value.is_integer()",
+    "    return str(int(value) if whole else value)",
+)
+"""The part of a Python export that reads a category."""
 
 
 # -- SQL ---------------------------------------------------------------------------------------
@@ -38,6 +72,7 @@ def to_sql(
     table: str | Sequence[str],
     column: str,
     digest: str,
+    categories: Categories,
 ) -> str:
     """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
@@ -45,7 +80,9 @@ def to_sql(
     parts = [table] if isinstance(table, str) else list(table)
     source = ".".join(map(_identifier, parts)) or _identifier("")
     kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
-    lines = [f"    WHEN {_sql_rule(rule)} THEN {_sql_label(rule, kind)}" for rule in rules]
+    lines = [
+        f"    WHEN {_sql_rule(rule, categories)} THEN {_sql_label(rule, kind)}" for rule in rules
+    ]
     cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
     answer = cases if lines else f"CAST(NULL AS {kind})"
     return (
@@ -66,8 +103,25 @@ def _apart(names: Sequence[str]) -> None:
             )
 
 
-def _sql_rule(rule: Rule) -> str:
-    return " AND ".join(map(_sql_condition, rule.conditions)) or "TRUE"
+def _sql_rule(rule: Rule, categories: Categories) -> str:
+    tests = [
+        _sql_labels(c, categories[c.feature]) if c.feature in categories else _sql_condition(c)
+        for c in rule.conditions
+    ]
+    return " AND ".join(tests) or "TRUE"
+
+
+def _sql_labels(condition: Condition, labels: Sequence[str]) -> str:
+    name = f"CAST({_identifier(condition.feature)} AS VARCHAR)"
+    if labels == TRUTH:
+        name = f"lower({name})"
+    if condition.kind == "missing":
+        return f"({name} IS NULL OR {name} = '')"
+    return f"{name} IN ({', '.join(map(_sql_text, _accepted(condition, labels)))})"
+
+
+def _sql_text(text: str) -> str:
+    return "'" + _writable(text).replace("'", "''") + "'"
 
 
 def _sql_condition(condition: Condition) -> str:
@@ -92,7 +146,7 @@ def _sql_label(rule: Rule, kind: str) -> str:
         return f"CAST(NULL AS {kind})"
     if isinstance(rule.suggested, int):
         return str(rule.suggested)
-    return "'" + _writable(rule.suggested).replace("'", "''") + "'"
+    return _sql_text(rule.suggested)
 
 
 def _identifier(name: str) -> str:
@@ -116,7 +170,11 @@ def _writable(text: str) -> str:
 
 
 def to_json(
-    rules: Sequence[Rule], actions: Sequence[Label], feature_names: Sequence[str], digest: str
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    feature_names: Sequence[str],
+    digest: str,
+    categories: Categories,
 ) -> str:
     """The rules as JSON text."""
     content = {
@@ -125,6 +183,7 @@ def to_json(
         "policy": digest,
         "read_as": SEMANTICS,
         "features": list(feature_names),
+        "levels": {name: list(labels) for name, labels in categories.items()},
         "actions": list(actions),
         "rules": [
             {
@@ -142,7 +201,9 @@ def to_json(
 # -- Python ------------------------------------------------------------------------------------
 
 
-def to_python(rules: Sequence[Rule], actions: Sequence[Label], digest: str) -> str:
+def to_python(
+    rules: Sequence[Rule], actions: Sequence[Label], digest: str, categories: Categories
+) -> str:
     """The source of `suggest(row)`."""
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
     kind = "str" if isinstance(actions[0], str) else "int"
@@ -155,14 +216,23 @@ def to_python(rules: Sequence[Rule], actions: Sequence[Label], digest: str) -> s
         "def number(value):",
         '    """A number; NaN where it is missing."""',
         '    return float("nan") if value is None else float(value)',
+        *(LABEL if any(name in categories for name in asked) else ()),
         "",
         "",
         f"def suggest(row: dict) -> {kind} | None:",
-        '    """The suggestion for one state, a mapping from feature to number; None is DEFER."""',
+        '    """The suggestion for one state, a mapping from feature to value; None is DEFER."""',
     ]
-    lines += [f"    x{i} = number(row[{_literal(name)}])" for i, name in enumerate(asked)]
+    lines += [
+        f"    x{i} = {'label' if name in categories else 'number'}(row[{_literal(name)}])"
+        for i, name in enumerate(asked)
+    ]
     for rule in rules:
-        tests = [_python_condition(c, f"x{asked.index(c.feature)}") for c in rule.conditions]
+        tests = [
+            _python_labels(c, f"x{asked.index(c.feature)}", categories[c.feature])
+            if c.feature in categories
+            else _python_condition(c, f"x{asked.index(c.feature)}")
+            for c in rule.conditions
+        ]
         answer = "None" if rule.silent else _literal(rule.suggested)
         lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {answer}"]
     return "\n".join([*lines, "    return None", ""])
@@ -171,6 +241,13 @@ def to_python(rules: Sequence[Rule], actions: Sequence[Label], digest: str) -> s
 def _literal(label: Label) -> str:
     """A label or a name as a literal of Python, in ASCII."""
     return ascii(str(label)) if isinstance(label, str) else repr(int(label))
+
+
+def _python_labels(condition: Condition, x: str, labels: Sequence[str]) -> str:
+    if condition.kind == "missing":
+        return f"{x} is None"
+    small = f"{x} is not None and {x}.lower()" if labels == TRUTH else x
+    return f"{small} in ({', '.join(map(_literal, _accepted(condition, labels)))},)"
 
 
 def _python_condition(condition: Condition, x: str) -> str:

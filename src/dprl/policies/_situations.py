@@ -49,7 +49,7 @@ class Situation:
     words: str
     state: Label | None
     region: Region | None
-    typical: tuple[tuple[str, float], ...]
+    typical: tuple[tuple[str, float | str], ...]
     rows: Ints
     made: Ints
     purity: float
@@ -63,7 +63,7 @@ def at_states(
     here: Decisions,
     codes: Ints,
     words: Callable[[int, Ints], str],
-    typical: Callable[[int], tuple[tuple[str, float], ...]] = lambda s: (),
+    typical: Callable[[int], tuple[tuple[str, float | str], ...]] = lambda s: (),
 ) -> list[Situation]:
     """One situation per changed state, the surest first; codes (N,): the state of each step."""
     situations = []

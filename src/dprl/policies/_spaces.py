@@ -1,4 +1,4 @@
-"""What a state is to a policy: a label, or a row of numeric features.
+"""What a state is to a policy: a label, or a row of features.
 
 A space knows how what users hand over (a label, a column, a table, a mapping) and the steps of a
 log become states, whether a log fits, and how a state is said in words.
@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
-from dprl.logs._feature_input import columns_in, features_of
+from dprl.logs._categories import Levels
+from dprl.logs._feature_input import columns_in, features_of, plain_features
+from dprl.logs._label_codes import CodedFeatures, codes_for, mixed_features_of
 from dprl.logs.log import Label, Log
 
 if TYPE_CHECKING:
@@ -94,17 +96,20 @@ class LabelSpace:
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """States are numeric features.
+    """States are features: numbers, and for some policies categories and missing values.
 
     Attributes:
         feature_names: The d features a state needs, in order.
         scale: float64 (d,), what each feature is divided by.
         weight: float64 (d,), what each squared difference is multiplied by.
+        levels: For each feature the labels of a category, None for a number; () where all are
+            numbers. Default None: the same, and no feature may be missing.
     """
 
     feature_names: tuple[str, ...]
     scale: Floats = field(repr=False)
     weight: Floats = field(repr=False)
+    levels: Levels | None = None
     states: ClassVar[tuple[Label, ...]] = ()
 
     @functools.cached_property
@@ -121,6 +126,8 @@ class FeatureSpace:
 
     def read(self, states: Any) -> tuple[Floats, bool]:
         """The features (k, d) of what was handed over, and whether it was a single state."""
+        if self.levels:
+            return mixed_features_of(states, self.feature_names, self.levels)
         return features_of(states, self.feature_names)
 
     def coordinates(self, x: Floats) -> Floats:
@@ -135,21 +142,64 @@ class FeatureSpace:
 
     def from_median(self, among: Floats, x: Floats) -> Floats:
         """float64 (k,): squared distances of x (k, d) from the median of `among` (j, d)."""
+        if self.levels is not None:
+            return self._mixed_from_median(among, x)
         middle = np.median(self.coordinates(among), axis=0)
         return np.asarray(((self.coordinates(x) - middle) ** 2).sum(axis=1))
+
+    def _mixed_from_median(self, among: Floats, x: Floats) -> Floats:
+        """As `from_median`; another label than the most frequent, or a missing number, counts 1."""
+        total = np.zeros(len(x))
+        for j in self.used:
+            there, here = np.asarray(among)[:, j], np.asarray(x)[:, j]
+            present = there[np.isfinite(there)]
+            if not len(present):
+                continue
+            if self.levels and self.levels[j] is not None:
+                middle = float(np.bincount(present.astype(np.int64)).argmax())
+                total += here != middle
+            else:
+                squares = ((here - np.median(present)) / self.scale[j]) ** 2
+                total += np.where(np.isfinite(squares), squares, 1.0)
+        return total
 
     def of_log(self, log: Log) -> tuple[Floats, Ints]:
         """The features (N, d) at the steps of a log, and the number of each step."""
         if log.features is None:
             raise _another("features", "labels")
+        if self.levels is None:
+            x = np.ascontiguousarray(plain_features(log, self.feature_names))
+            return x, np.arange(log.n_steps)
         columns = columns_in(log.feature_names, self.feature_names)
-        x = np.ascontiguousarray(np.asarray(log.features)[:, columns])
+        x = np.ascontiguousarray(log.features[:, columns])
+        if self.levels or log.levels:
+            for j, (name, source) in enumerate(zip(self.feature_names, columns, strict=True)):
+                own = self.levels[j] if self.levels else None
+                theirs = log.levels[source] if log.levels else None
+                x[:, j] = codes_for(name, own, theirs, x[:, j])
+            x = x.view(CodedFeatures)
         return x, np.arange(log.n_steps)
 
     def words(self, state: Floats) -> str:
         """One state (d,) as explanations name it."""
-        named = zip(self.feature_names, state, strict=True)
-        return ", ".join(f"{name} = {value:g}" for name, value in named)
+        return ", ".join(
+            f"{name} = {value if isinstance(value, str) else f'{value:g}'}"
+            for name, value in self.shown(state, range(len(self.feature_names)))
+        )
+
+    def shown(self, state: Floats, places: Iterable[int]) -> tuple[tuple[str, float | str], ...]:
+        """Name and value of some features of one state (d,); labels and "missing" as words."""
+        return tuple((self.feature_names[j], self._shown(float(state[j]), j)) for j in places)
+
+    def _shown(self, value: float, j: int) -> float | str:
+        if self.levels is None:
+            return value
+        if np.isnan(value):
+            return "missing"
+        labels = self.levels[j] if self.levels else None
+        if labels is None:
+            return value
+        return labels[int(value)] if np.isfinite(value) else "a label never seen"
 
 
 @dataclass(frozen=True)
@@ -167,7 +217,7 @@ class OpenSpace:
         """The states of a log, and which of them each step is in, int64 (N,)."""
         if log.state is not None:
             return list(log.states), log.codes().astype(np.int64)
-        return np.ascontiguousarray(np.asarray(log.features)), np.arange(log.n_steps)
+        return np.ascontiguousarray(plain_features(log)), np.arange(log.n_steps)
 
     def words(self, state: Any) -> str:
         """A state as explanations name it."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table
 from dprl.errors import PolicyError
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.policies._decisions import Decisions, Terms
 from dprl.policies._explain import Explanation, apart, explain_at
@@ -361,7 +362,7 @@ class CellPolicy(Tabled):
             >>> len(policy.situations(log))
             2
         """
-        x = np.asarray(log.features)
+        x = plain_features(log)
         centres, names, used = self.space.features(self.z), self.feature_names, self.space.used
 
         def centre(s: int) -> tuple[tuple[str, float], ...]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dprl._core.table import Table
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import allowed, best_choice
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Label, Log
 from dprl.policies._base import Stored
 from dprl.policies._decisions import Decisions, Kind, Terms, pi_of, unit_of
@@ -534,7 +535,7 @@ class NeighborPolicy(Stored):
             >>> len(policy.situations(log))
             1
         """
-        x = np.asarray(log.features)
+        x = plain_features(log)
         return in_regions(self.at(x), self.space, x)
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> NeighborPolicy:

@@ -1,21 +1,23 @@
-"""RulePolicy: an ordered list of rules over numeric features; the first that holds speaks.
+"""RulePolicy: an ordered list of rules over features; the first that holds speaks.
 
 Where no rule holds the policy says DEFER. A rule is a region that people can read: each feature at
-most or above a number, missing, or known (`dprl.policies._rule`).
+most or above a number, one of some labels, missing, or known (`dprl.policies._rule`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs._categories import Levels
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log
 from dprl.policies import _rule_export as export
@@ -24,7 +26,7 @@ from dprl.policies._base import Stored
 from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
-from dprl.policies._rule import Rule, read_rules
+from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
 from dprl.policies._rule_facts import labels_in
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
@@ -41,7 +43,8 @@ class RulePolicy(Stored):
     """A deferring policy made of rules; immutable.
 
     Rules are asked in their order, and the first that holds gives the answer. A missing feature
-    (NaN) satisfies a condition "missing" and no other; an infinite one satisfies none.
+    (NaN) satisfies a condition "missing" and no other; an infinite one satisfies none, and neither
+    does a label that training did not have.
 
     Attributes:
         states: Empty: states are features here.
@@ -51,6 +54,8 @@ class RulePolicy(Stored):
         feature_names: The d features a state needs, in order.
         rules: The rules in their order, each with its conditions, its suggestion and what is on
             record about it. What `Rule.to_dict` gives is taken too, and made into a rule.
+        levels: For each feature its labels where it is a category, None where it is a number.
+            Default (): all features are numbers.
         certificate: Always None: what is known of a rule is on record with the rule.
 
     Example:
@@ -74,6 +79,7 @@ class RulePolicy(Stored):
 
     feature_names: tuple[str, ...]
     rules: tuple[Rule, ...]
+    levels: Levels = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,10 +91,13 @@ class RulePolicy(Stored):
             self._refuse("its states are features, and it has labels")
         if self.certificate is not None:
             self._refuse("a certificate is about labels or cells")
+        object.__setattr__(self, "levels", self._checked_levels())
         for rule in self.rules:
             strange = [c.feature for c in rule.conditions if c.feature not in names]
             if strange:
                 self._refuse(f"a rule asks for {strange[0]!r}, which is no feature of it")
+            for condition in rule.conditions:
+                self._check_kind(condition)
             unknown = [a for a in (rule.suggested, *labels_in(rule.facts)) if a not in self.actions]
             if unknown:
                 self._refuse(f"a rule speaks of {unknown[0]!r}, which is no action of it")
@@ -97,9 +106,75 @@ class RulePolicy(Stored):
         if twice:
             self._refuse(f"two rules are about the same states: {twice[0]}")
 
+    def _checked_levels(self) -> Levels:
+        """The labels of the categories, () where there are none; refused if they are no labels."""
+        given = self.levels
+        if not isinstance(given, list | tuple) or len(given) not in (0, len(self.feature_names)):
+            self._refuse("its levels are not one entry per feature")
+        for own in given:
+            texts = isinstance(own, list | tuple) and all(isinstance(x, str) for x in own)
+            if own is not None and (not texts or not own or list(own) != sorted(set(own))):
+                self._refuse("the labels of a category are not sorted text, each once")
+        levels = tuple(None if own is None else tuple(own) for own in given)
+        return levels if any(own is not None for own in levels) else ()
+
+    def _check_kind(self, condition: Condition) -> None:
+        """Refuse a condition that asks a category for a number, or a number for a label."""
+        own = self.levels_of(condition.feature)
+        if condition.kind in WITH_NUMBER and own is not None:
+            self._refuse(f"a rule asks for a number of {condition.feature!r}, a category")
+        if condition.kind in WITH_LABELS:
+            strange = [x for x in condition.labels if own is None or x not in own]
+            if strange:
+                self._refuse(f"a rule asks for {strange[0]!r}, no label of {condition.feature!r}")
+            if condition.kind == "not in" and own is not None and set(own) <= set(condition.labels):
+                self._refuse(f"no label of {condition.feature!r} satisfies a rule")
+
+    def levels_of(self, feature: str) -> tuple[str, ...] | None:
+        """The labels of a feature that is a category.
+
+        Args:
+            feature: The name of the feature.
+
+        Returns:
+            Its labels, sorted; None where it is a number.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("ward",), levels=(("HDU", "ICU"),),
+            ...     rules=({
+            ...         "conditions": [{"feature": "ward", "kind": "in", "labels": ["ICU"]}],
+            ...         "suggested": "fluids",
+            ...     },),
+            ... )
+            >>> policy.levels_of("ward"), policy.act([["ICU"], ["HDU"], ["another"]])
+            (('HDU', 'ICU'), ['fluids', DEFER, DEFER])
+        """
+        return self.levels[self.feature_names.index(feature)] if self.levels else None
+
+    @property
+    def _categories(self) -> dict[str, tuple[str, ...]]:
+        """Every feature that is a category, and its labels."""
+        own = zip(self.feature_names, self.levels, strict=True) if self.levels else ()
+        return {name: labels for name, labels in own if labels is not None}
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words, arrays = super()._parts()
+        if not self.levels:
+            del words["levels"]
         return {**words, "rules": to_json_value([r.to_dict() for r in self.rules])}, arrays
+
+    @classmethod
+    def _from_parts(
+        cls,
+        path: str | os.PathLike[str],
+        kind: str,
+        words: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:
+        return super()._from_parts(path, kind, {"levels": [], **words}, arrays)
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -114,7 +189,7 @@ class RulePolicy(Stored):
             scale = np.where(np.isfinite(width) & (width > 0), width, 1.0)
         except (TypeError, ValueError):
             pass  # the ranges of the training log are not on record
-        return FeatureSpace(self.feature_names, scale, weight)
+        return FeatureSpace(self.feature_names, scale, weight, self.levels)
 
     @functools.cached_property
     def terms(self) -> Terms:
@@ -143,7 +218,7 @@ class RulePolicy(Stored):
     def _flat(self) -> FlatRules:
         from dprl.policies._rule_match import FlatRules
 
-        return FlatRules.of(self.rules, self.feature_names)
+        return FlatRules.of(self.rules, self.feature_names, self.levels)
 
     @functools.cached_property
     def _answers(self) -> list[Any]:
@@ -159,16 +234,16 @@ class RulePolicy(Stored):
         """The first rule that holds in each state.
 
         Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number. A feature that is missing is NaN or None.
+            states: (k, d) values in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d values or a mapping from name to
+                value. A category is a label, all else numbers; what is missing is NaN or None.
 
         Returns:
             int64 (k,), the number of the rule, from 0; -1 where none holds.
 
         Raises:
             ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, or a state is not numbers.
+            PolicyError: A feature is not named, or a value is no number or label.
 
         Example:
             >>> import dprl
@@ -206,9 +281,9 @@ class RulePolicy(Stored):
         """What it answers at these states, and what is on record about the rules that hold there.
 
         Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number. A feature that is missing is NaN or None.
+            states: (k, d) values in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d values or a mapping from name to
+                value. A category is a label, all else numbers; what is missing is NaN or None.
 
         Returns:
             The k decisions, with counts of groups by action; where only shares are on record, they
@@ -216,7 +291,7 @@ class RulePolicy(Stored):
 
         Raises:
             ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, or a state is not numbers.
+            PolicyError: A feature is not named, or a value is no number or label.
 
         Example:
             >>> import dprl
@@ -239,16 +314,16 @@ class RulePolicy(Stored):
         """The action for each state, or DEFER.
 
         Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number. A feature that is missing is NaN or None.
+            states: (k, d) values in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d values or a mapping from name to
+                value. A category is a label, all else numbers; what is missing is NaN or None.
 
         Returns:
             A list of k action labels or DEFER; for a single state, a single answer.
 
         Raises:
             ParameterError: The states have another number of features.
-            PolicyError: A feature is not named, or a state is not numbers.
+            PolicyError: A feature is not named, or a value is no number or label.
 
         Example:
             >>> import dprl
@@ -274,9 +349,9 @@ class RulePolicy(Stored):
         """The probability π(a|s): 1 at the chosen action, the behaviour's where it defers.
 
         Args:
-            states: (k, d) numbers in the order and the units of `feature_names`, or a table with
-                these columns; or one state, as a sequence of d numbers or a mapping from name to
-                number. A feature that is missing is NaN or None.
+            states: (k, d) values in the order and the units of `feature_names`, or a table with
+                these columns; or one state, as a sequence of d values or a mapping from name to
+                value. A category is a label, all else numbers; what is missing is NaN or None.
             behavior: float64 (k, A), the probabilities of usual practice at these states, used
                 where the policy defers. Default None: NaN where no rule holds; the share of groups
                 where a rule holds that may not speak.
@@ -309,7 +384,7 @@ class RulePolicy(Stored):
         """Why the policy answers as it does at one state.
 
         Args:
-            state: One state, as a sequence of d numbers or a mapping from name to number.
+            state: One state, as a sequence of d values or a mapping from name to value.
             cases: Has no effect, because this policy keeps no episode labels. Default False.
 
         Returns:
@@ -458,14 +533,12 @@ class RulePolicy(Stored):
             )
         return situations
 
-    def _typical(self, x: NDArray[np.float64]) -> tuple[tuple[str, float], ...]:
+    def _typical(self, x: NDArray[np.float64]) -> tuple[tuple[str, float | str], ...]:
         """The features that rules name, in the step nearest to the median of states x (k, d)."""
         if not len(x):
             return ()
-        used = self.space.used
-        z = x[:, used] / self.space.scale[used]
-        nearest = x[np.nan_to_num((z - np.nanmedian(z, axis=0)) ** 2).sum(axis=1).argmin()]
-        return tuple((self.feature_names[j], float(nearest[j])) for j in used)
+        nearest = x[self.space.from_median(x, x).argmin()]
+        return self.space.shown(np.asarray(nearest), self.space.used)
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> RulePolicy:
         """The policy with these of its changes alone; elsewhere it defers.
@@ -550,8 +623,8 @@ class RulePolicy(Stored):
             column: The name of the new column; NULL there stands for DEFER. Default "suggested".
 
         Returns:
-            A SELECT of all columns and the new one. Features are columns of the same names; NULL
-            and NaN stand for a missing feature.
+            A SELECT of all columns and the new one. Features are columns of the same names, and
+            categories are text; NULL, NaN and '' stand for a missing feature.
 
         Raises:
             PolicyError: A name cannot be written in SQL, or the new column is called like a
@@ -571,14 +644,17 @@ class RulePolicy(Stored):
             >>> print(policy.to_sql("visits").splitlines()[-1])
             FROM "visits"
         """
-        return export.to_sql(self.rules, self.actions, table, column, self.digest())
+        return export.to_sql(
+            self.rules, self.actions, table, column, self.digest(), self._categories
+        )
 
     def to_json_rules(self) -> str:
         """The policy as JSON that people and other programs can read.
 
         Returns:
-            JSON text: the features, the actions, how to read the rules, and the rules in their
-            order, each with its conditions, its suggestion (null: DEFER), its words and its facts.
+            JSON text: the features, the labels of categories, the actions, how to read the rules,
+            and the rules in their order, each with its conditions, its suggestion (null: DEFER),
+            its words and its facts.
 
         Example:
             >>> import dprl
@@ -595,15 +671,17 @@ class RulePolicy(Stored):
             >>> json.loads(policy.to_json_rules())["rules"][0]["then"]
             'fluids'
         """
-        return export.to_json(self.rules, self.actions, self.feature_names, self.digest())
+        return export.to_json(
+            self.rules, self.actions, self.feature_names, self.digest(), self._categories
+        )
 
     def to_python(self) -> str:
         """The policy as Python source that needs nothing but Python.
 
         Returns:
             The source of a function `suggest(row)`: it takes a mapping from the name of a feature
-            to its number (NaN or None where it is missing) and returns an action, or None for
-            DEFER.
+            to its number or label (NaN or None where it is missing) and returns an action, or None
+            for DEFER.
 
         Example:
             >>> import dprl
@@ -621,7 +699,7 @@ class RulePolicy(Stored):
             >>> names["suggest"]({"pressure": 60})
             'fluids'
         """
-        return export.to_python(self.rules, self.actions, self.digest())
+        return export.to_python(self.rules, self.actions, self.digest(), self._categories)
 
     def draw(self, axis: Any = None) -> Any:
         """Draw the rules: one band each with its words, and what it brought with its interval.

@@ -45,8 +45,10 @@ def known(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def number(value: float | None, sign: bool = False) -> str:
-    """A number as tables show it; – if it is missing."""
+def number(value: float | str | None, sign: bool = False) -> str:
+    """A number as tables show it; – if it is missing. Text (a label) is shown as it is."""
+    if isinstance(value, str):
+        return value
     if value is None or known(value) is None:
         return "–"
     text = Table({"": [value]}).cells()[0][0]

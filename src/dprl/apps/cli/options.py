@@ -63,6 +63,14 @@ Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
+Categorical = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Feature whose values are labels though they look like numbers; repeat it for "
+        "several. Text is a category without it.",
+        negative="",
+    ),
+]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -113,6 +121,7 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
     partitions: Partitions = False
+    categorical: Categorical = None
 
     def options(self, features: bool = False) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
@@ -132,6 +141,7 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
     partitions: Partitions = False
+    categorical: Categorical = None
 
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:
@@ -181,7 +191,7 @@ def settings(app: App) -> Dict | None:
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}
-            tables[name] = {k: v for k, v in merged.items() if k not in NAMES}
+            tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, "categorical")}
         elif name == "act" and name in tables:
             tables[name].pop("state", None)
     return Dict(tables, source=SETTINGS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dprl._core.disk import replacing
 from dprl.errors import LogError
-from dprl.logs._files import TableFile
+from dprl.logs._table_file import TableFile
 from dprl.policies._decisions import DEFER
 from dprl.policies._protocol import Policy
 
@@ -85,6 +85,13 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
                 f"a state of this policy is {len(names)} features, not {column!r}.",
                 do="Leave --state out: the table's columns are found by the features' names.",
             )
+        levels = getattr(policy.space, "levels", None)
+        if levels is not None:  # which has an answer where a feature is missing
+            columns = table.mixed_features(names, levels)
+            rows = [
+                dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)
+            ]
+            return Answered(table, rows, policy.act(columns), 0, "")
         x = table.features(names)
         rows = [dict(zip(names, row, strict=True)) for row in x.tolist()]
         return Answered(table, rows, policy.act(x), 0, "")

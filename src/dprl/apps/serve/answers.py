@@ -59,6 +59,11 @@ class Answers:
     cases: bool = False
 
     def __post_init__(self) -> None:
+        if getattr(self.policy.space, "levels", None):
+            raise PolicyError(
+                "this policy asks for labels of categories, which the service does not take.",
+                do="Use policy.to_sql(), policy.to_python() or dprl act.",
+            )
         if self.features:
             ranges: Any = self.policy.provenance.get("ranges")
             good = isinstance(ranges, list) and len(ranges) == len(self.features)

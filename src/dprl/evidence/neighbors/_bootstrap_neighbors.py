@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import FittedMetric
 from dprl.evidence.neighbors.samples import Points
-from dprl.logs._feature_input import columns_in
+from dprl.logs._feature_input import columns_in, plain_features
 from dprl.logs.log import Log
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def near(metric: FittedMetric, radius: float, *, first: bool) -> Near:
         log: Log, features: NDArray[np.float64], own: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         take = columns_in(log.feature_names, metric.names)  # the log may have more, in any order
-        x = np.asarray(log.features)[:, take]
-        points = Points.of(replace(log, features=x, feature_names=metric.names), metric, 1.0)
+        x = plain_features(log, metric.names)
+        plain = replace(log, features=x, feature_names=metric.names, levels=())
+        points = Points.of(plain, metric, 1.0)
         engine = Engine.build(points, log.n_actions)
         z = metric.transform(features[:, take])
         places, rows = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

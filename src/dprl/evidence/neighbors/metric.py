@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Facts, Log
 
 __all__ = ["LARGEST", "FittedMetric", "Metric"]
@@ -116,7 +117,7 @@ class Metric:
                 f"this log's states are {log.n_states} labels, not numeric features.",
                 do="Distances need features: pass state=['name', ...] or 'x_*' when reading.",
             )
-        names, x = log.feature_names, log.features
+        names, x = log.feature_names, plain_features(log)
         weight = np.ones(len(names))
         for name, value in (self.weights or {}).items():
             if name not in names:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import LogError
 from dprl.evidence.neighbors.metric import LARGEST, FittedMetric
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 
@@ -107,7 +108,7 @@ class Points:
                 f"{', '.join(log.feature_names[:4])} and not {', '.join(metric.names[:4])}",
             )
         return cls(
-            metric.transform(log.features), log.action, returns(log, gamma),
+            metric.transform(plain_features(log)), log.action, returns(log, gamma),
             np.repeat(log.group, log.lengths), float(gamma), log.actions,
         )  # fmt: skip
 

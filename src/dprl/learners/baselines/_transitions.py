@@ -13,6 +13,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.logs._censoring import settle
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log, check_log
 from dprl.policies._base import provenance_of
 
@@ -93,7 +94,7 @@ def described(
     learner: Any, settings: dict[str, Any], log: Log, data: Transitions, **facts: Any
 ) -> dict[str, Any]:
     """The fields that every `FeaturePolicy` has, for a policy fitted to this log."""
-    x = np.asarray(log.features)
+    x = plain_features(log)
     return {
         "states": (),
         "actions": log.actions,

@@ -25,6 +25,7 @@ from dprl._core.checks import check_whole
 from dprl.errors import LogError
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.policies.neighbors import NeighborPolicy
 
@@ -75,7 +76,7 @@ def _states(log: Log) -> NDArray[np.float64]:
     """The features of a log, (N, d); refuses a log of labels."""
     if log.features is None:
         raise LogError("a radius needs states of features.")
-    return log.features
+    return plain_features(log)
 
 
 def never_speaks(policy: NeighborPolicy) -> bool:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table
 from dprl.errors import LogError
+from dprl.logs._feature_input import plain_features
 from dprl.logs._files import Progress
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
@@ -102,7 +103,7 @@ def agreement(voting: Log, asking: Log, *, k: int, gamma: float, seed: int = 0) 
     """
     from scipy.spatial import cKDTree
 
-    voters, askers = np.asarray(voting.features), np.asarray(asking.features)
+    voters, askers = plain_features(voting), plain_features(asking)
     G, asked = returns(voting, gamma), returns(asking, gamma)
     rng = np.random.default_rng(seed)
     some = np.sort(rng.choice(len(askers), min(ASKED, len(askers)), replace=False))

@@ -1,0 +1,170 @@
+"""Columns of features: numbers stay numbers, and text becomes categories.
+
+A category is a feature whose values are labels ("ward" with "ICU" and "HDU"). The matrix of
+features holds the place of the label among the sorted labels, as a float, and NaN where it is
+missing.
+
+A column of text is a category only if none of its values looks like a number: one "high" in a
+column of numbers, or decimal commas, are mistakes and not labels. Where numbers are labels (codes
+of wards), the column is declared with `categorical`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import LogError
+from dprl.logs._columns import NUMBER, Coded, encode, numbers
+
+__all__ = [
+    "MOST_LEVELS", "TRUTH", "TRUTH_WORDS", "Levels", "as_category", "check_declared",
+    "feature_columns", "label_text", "not_numbers", "only_used", "refuse_numbers", "row_labels",
+]  # fmt: skip
+
+Floats: TypeAlias = NDArray[np.float64]
+Levels: TypeAlias = tuple[tuple[str, ...] | None, ...]
+"""For each feature its sorted labels, or None where it is a number; () where all are numbers."""
+
+MOST_LEVELS = 1_000
+"""The most labels a category may have: a column with more is an identifier or free text."""
+TRUTH = ("false", "true")
+"""The labels of a column of truth values; their codes are the numbers 0 and 1."""
+TRUTH_WORDS = {"false": 0.0, "0": 0.0, "0.0": 0.0, "true": 1.0, "1": 1.0, "1.0": 1.0}
+"""How truth values are written, in small letters, and their codes."""
+COMMA = re.compile(r"[<>=~≤≥]*\s*[+-]?[0-9]+([.,][0-9]+)?")
+"""A number with a decimal comma, or with a sign of comparison in front of it."""
+
+
+def label_text(label: Any) -> str:
+    """A label as categories write it: text as it is, whole numbers in digits, true or false."""
+    if isinstance(label, bool | np.bool_):
+        return TRUTH[bool(label)]
+    return str(label)
+
+
+def check_declared(categorical: Collection[str], names: Any) -> frozenset[str]:
+    """The features declared as categories; refused where one is no feature."""
+    if isinstance(categorical, str):
+        categorical = [categorical]
+    features = names if isinstance(names, list) else []
+    strange = [name for name in categorical if name not in features]
+    if strange:
+        raise LogError(
+            f"{strange[0]!r} was declared a category and is no feature of this log.",
+            f"the features are {', '.join(map(repr, features[:12]))}" if features else "",
+            "Name it among the states too (state=[...]); a single column of labels needs no "
+            "categorical=.",
+        )
+    return frozenset(categorical)
+
+
+def as_category(column: Coded, name: str) -> tuple[Floats, tuple[str, ...]]:
+    """Codes as floats, NaN where missing, into sorted labels of text."""
+    texts = [label_text(label) for label in column.labels]
+    if all(text.lower() in TRUTH for text in texts):
+        texts = [text.lower() for text in texts]  # files write True, TRUE and true
+    levels = tuple(sorted(set(texts)))
+    if levels and set(levels) <= set(TRUTH):
+        levels = TRUTH
+    if len(levels) > MOST_LEVELS:
+        raise LogError(
+            f"the feature {name!r} holds {len(levels):,} different labels; a category has at most "
+            f"{MOST_LEVELS:,}.",
+            ", ".join(map(repr, levels[:4])),
+            "Leave it out, or put its labels into fewer groups.",
+        )
+    place = {text: code for code, text in enumerate(levels)}
+    table = np.array([*(place[text] for text in texts), np.nan], np.float64)
+    return table[column.codes], levels
+
+
+def refuse_numbers(labels: Iterable[str], name: str, where: str = "") -> None:
+    """Refuse labels of a feature if one looks like a number: it may be a mistake in a number."""
+    for label in labels:
+        if NUMBER.fullmatch(label.strip()) or COMMA.fullmatch(label.strip()):
+            raise not_numbers(name, label, where)
+
+
+def not_numbers(name: str, text: str, where: str) -> LogError:
+    """The error that a feature holds text where there should be numbers."""
+    return LogError(
+        f"{name!r} must be numbers; it holds {text[:40]!r}.",
+        where,
+        "Convert it to numbers (1.5, not 1,5; a missing value is an empty cell); where its values "
+        f"are labels, say so: categorical=[{name!r}] (--categorical).",
+    )
+
+
+def feature_columns(
+    columns: Iterable[tuple[str, Any, NDArray[np.bool_] | None]], declared: Collection[str]
+) -> tuple[Floats, Levels]:
+    """The matrix of features (N, d) and their levels.
+
+    Args:
+        columns: Name, values and where they are missing, of each feature. Values that are `Coded`
+            are labels.
+        declared: The features whose values are labels, whatever they look like.
+    """
+    matrix: list[Floats] = []
+    levels: list[tuple[str, ...] | None] = []
+    for name, values, gone in columns:
+        coded = values if isinstance(values, Coded) else None
+        if coded is None and (name in declared or _holds_labels(values, gone)):
+            coded = encode(values, name, gone)
+            if name not in declared:
+                refuse_numbers((x for x in coded.labels if isinstance(x, str)), name)
+        if coded is None:
+            matrix.append(numbers(values, name, gone))
+            levels.append(None)
+        else:
+            codes, own = as_category(coded, name)
+            matrix.append(codes)
+            levels.append(own)
+    if len({len(column) for column in matrix}) > 1:
+        raise LogError("the features have different numbers of rows.")
+    return np.column_stack(matrix), tuple(levels) if any(levels) else ()
+
+
+def _holds_labels(values: Any, gone: NDArray[np.bool_] | None) -> bool:
+    """Whether a column is text alone, or truth values alone."""
+    array = np.asarray(values)
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "bUT"
+    if array.ndim != 1:
+        return False
+    hidden = np.zeros(len(array), bool) if gone is None else gone
+    seen = False
+    for value, missing in zip(array.tolist(), hidden.tolist(), strict=True):
+        if missing or value is None or value != value:
+            continue
+        if not isinstance(value, str | bool | np.bool_):
+            return False
+        seen = True
+    return seen
+
+
+def only_used(features: Floats, levels: Levels) -> tuple[Floats, Levels]:
+    """Features and levels without the labels that no row has; truth values stay as they are."""
+    if not levels:
+        return features, levels
+    matrix, fewer = features.copy(), list(levels)
+    for j, own in enumerate(levels):
+        if own is None or own == TRUTH:
+            continue
+        known_codes = features[:, j][~np.isnan(features[:, j])].astype(np.int64)
+        used = np.unique(known_codes)
+        matrix[~np.isnan(features[:, j]), j] = np.searchsorted(used, known_codes)
+        fewer[j] = tuple(own[code] for code in used)
+    return matrix, tuple(fewer)
+
+
+def row_labels(labels: Sequence[str], column: Floats) -> NDArray[Any]:
+    """The labels (N,) of a column of codes; None where it is missing."""
+    table = np.array([*labels, None], object)
+    gone = np.isnan(column)
+    return np.asarray(table[np.where(gone, len(labels), np.nan_to_num(column)).astype(np.int64)])

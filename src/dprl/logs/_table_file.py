@@ -1,0 +1,117 @@
+"""TableFile: a whole CSV or Parquet table that is answered row by row and written again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.limits import said_if_short
+from dprl.errors import LogError, interruptible
+from dprl.logs._categories import Levels, label_text
+from dprl.logs._columns import encode, numbers, tidy_labels
+from dprl.logs._files import Files, Progress
+from dprl.logs._sources import no_column, one_column, quoted
+
+__all__ = ["TableFile"]
+
+
+def _meaning(word: str, kind: type) -> Any:
+    """The whole number or truth value that a word stands for; None if it stands for neither."""
+    if kind is bool:
+        return {"true": True, "false": False}.get(word.lower())
+    number = tidy_labels([word])[word]
+    return None if isinstance(number, str) else number
+
+
+class TableFile(Files):
+    """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
+
+    def __init__(
+        self, paths: Any, progress: Progress | None = None, partitions: bool = False
+    ) -> None:
+        super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
+        self.every_file_has(self.types)
+        self.load(self.types)
+
+    def states(self, name: str, kind: type) -> list[Any]:
+        """A column of states as text, whole numbers or truth values; None where missing."""
+        name = one_column(name, list(self.types), "state")
+        if kind is str:
+            column = encode(self.fetch(f"CAST({self.place[name]} AS VARCHAR)"), name)
+        else:
+            column = self.labels(name)
+        labels: list[Any] = [*column.labels, None]
+        if kind is not str and column.labels and isinstance(column.labels[0], str):
+            meanings = [_meaning(label, kind) for label in column.labels]
+            wrong = np.flatnonzero(np.array([*(x is None for x in meanings), False])[column.codes])
+            if len(wrong):
+                what = "true or false" if kind is bool else "whole numbers"
+                raise LogError(
+                    f"{name!r} must hold {what}, as the policy's states do.",
+                    f"row {wrong[0] + 1:,}: {labels[column.codes[wrong[0]]]!r}",
+                    "Use the labels the policy was fitted on; a missing one is an empty cell.",
+                )
+            labels = [*meanings, None]
+        return [labels[code] for code in column.codes.tolist()]
+
+    def features(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Numeric columns (N, d); a row with a missing feature is refused."""
+        for name in names:
+            if name not in self.types:
+                raise no_column(name, list(self.types), "state")
+        x = np.column_stack([numbers(self.number(name), name) for name in names])
+        gone = np.flatnonzero(np.isnan(x).any(axis=1))
+        if len(gone):
+            name = names[int(np.argmax(np.isnan(x[gone[0]])))]
+            raise LogError(
+                f"a feature is missing on {len(gone):,} of {len(x):,} rows, such as {name!r}.",
+                f"row {gone[0] + 1:,}",
+                "A distance needs every feature: fill it, or leave these rows out.",
+            )
+        return x
+
+    def mixed_features(self, names: Sequence[str], levels: Levels) -> dict[str, list[Any]]:
+        """Feature → its numbers, or the labels of a category; None where one is missing."""
+        columns: dict[str, list[Any]] = {}
+        for j, name in enumerate(names):
+            if name not in self.types:
+                raise no_column(name, list(self.types), "state")
+            if levels and levels[j] is not None:
+                coded = self.labels(name)
+                texts = [*map(label_text, coded.labels), None]
+                columns[name] = [texts[code] for code in coded.codes.tolist()]
+            else:
+                x = numbers(self.number(name), name)
+                columns[name] = [None if value != value else value for value in x.tolist()]
+        return columns
+
+    def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
+        """Write every column unchanged, and one more column called `name`."""
+        answers = np.empty(len(words), object)
+        answers[:] = words
+        self._write(answers, f", v AS {quoted(name)}", "", path, kind)
+
+    def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
+        """Write the rows where `chosen` (N,) is true, every column unchanged."""
+        self._write(chosen, "", "WHERE v", path, kind)
+
+    def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:
+        if kind not in (".csv", ".parquet"):
+            raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
+        self.con.register("beside", {"v": v})
+        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
+        style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
+        sql = (
+            f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
+            f"TO {quoted(str(path), chr(39))} ({style})"
+        )
+        try:
+            with interruptible(), said_if_short("writing the table", str(path)):
+                self.con.execute(sql)
+        except self.error as error:
+            reason = str(error).splitlines()[0][:200]
+            raise LogError("the table could not be written.", reason) from error

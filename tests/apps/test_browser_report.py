@@ -200,8 +200,8 @@ def test_in_a_notebook_nothing_else_is_restyled(page, reports):  # noqa: F811
 
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("name", KINDS)
-def test_no_label_is_cut_off(browser, reports, name, width):  # noqa: F811
-    page = opened(browser, reports / f"{name}.html", width)
+def test_no_label_is_cut_off(page, reports, name, width):  # noqa: F811
+    opened(page, reports(name), width)
     cut = page.evaluate(
         """() => {
           const out = (e, frame) => {

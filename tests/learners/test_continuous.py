@@ -68,15 +68,19 @@ def within(d, radius):
     return d[0] * d[0] + d[1] * d[1] <= radius * radius
 
 
-def slow_worth(log, gamma, radius, n_min, contrast, first):
-    """Planned worth of every training point, straight from the definition."""
+def slow_worth(log, gamma, radius, n_min, contrast, first, surprise=None, lam=1.0):
+    """Planned worth of every training point, straight from the definition.
+
+    With credit, `surprise` takes the place of rewards, and one a step later counts γλ.
+    """
+    gain, decay = log.reward if surprise is None else surprise, gamma * lam
     x, a = log.features, log.action
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
     N, A = len(x), log.n_actions
     G = np.zeros(N)
     for i in reversed(range(N)):
         last = i + 1 == N or episode[i + 1] != episode[i]
-        G[i] = log.reward[i] + (0 if last else gamma * G[i + 1])
+        G[i] = gain[i] + (0 if last else decay * G[i + 1])
     used, ok = {}, np.zeros((N, A), bool)
     for i in range(N):
         near = [
@@ -104,10 +108,11 @@ def slow_worth(log, gamma, radius, n_min, contrast, first):
     points = set(np.flatnonzero(ok.any(axis=1)).tolist())
     ahead = {}
     for i in range(N):
-        reward, discount, j = log.reward[i], gamma, i + 1
+        reward, discount, weight, j = gain[i], gamma, decay, i + 1
         while j < N and episode[j] == episode[i] and j not in points:
-            reward += discount * log.reward[j]
+            reward += weight * gain[j]
             discount *= gamma
+            weight *= decay
             j += 1
         inside = j < N and episode[j] == episode[i]
         ahead[i] = (reward, discount if inside else 0.0, j if inside else None)
@@ -350,6 +355,13 @@ def test_states_that_are_none(policy, states, error, message):
         ({"cut": "forget"}, "cut must be"),
         ({"plan": "yes"}, "plan must be true or false"),
         ({"n_min": 0}, "n_min must be"),
+        ({"lam": 1.5}, r"lam must be a number in \[0, 1\]"),
+        ({"lam": -0.1}, "lam must be"),
+        ({"lam": float("nan")}, "lam must be"),
+        ({"lam": True}, "lam must be"),
+        ({"lam": "high"}, "lam must be"),
+        ({"lam": 1, "folds": 1}, "folds must be"),
+        ({"lam": 1, "seed": -1}, "seed must be"),
     ],
 )
 def test_settings(settings, message):

@@ -182,6 +182,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     notes = [*strange, *(str(w.message) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
+    if policy.terms.credit is not None:
+        notes += policy.stated
     left_out = log.n_episodes - settled.n_episodes
     if left_out and policy.parameters.get("cut") == "drop":
         notes.append(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -152,6 +152,12 @@ def gate(
                 "cells of features are made from the data: there is no in-sample certificate.",
                 do="Use mode='swap-split'.",
             )
+        if learner.lam is not None:
+            split_note += (
+                f" The certificate compares whole returns: the credit of the proposal (λ = "
+                f"{learner.lam:g}) is not used."
+            )
+            learner = replace(learner, lam=None)
         return gate_cells(learner, log, asked, _sides(log, split, seed), split_note)
     settled = settle(log, learner.gamma, learner.cut).gathered()
     available = availability(log)

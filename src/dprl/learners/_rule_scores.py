@@ -12,6 +12,7 @@ Its mean over a region is what doing a there brings over doing otherwise; the me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -96,7 +97,8 @@ class Scores:
         features, names = np.asarray(self.log.features), self.log.feature_names
         at = np.ones(len(self.rows), bool)
         for c in conditions:
-            at &= c.holds(features[self.rows, names.index(c.feature)])
+            f = names.index(c.feature)
+            at &= c.holds(features[self.rows, f], self.log.levels[f] if self.log.levels else None)
         return self.at(np.flatnonzero(at))
 
     def groups_with(self, a: int) -> tuple[int, int]:
@@ -113,7 +115,7 @@ class Scores:
         return np.asarray((1 - self.b[:, a]) * self.psi[:, a])
 
     def balance(self, a: int) -> tuple[str, float]:
-        """The feature that differs most between takers of a and others, and by how much.
+        """What differs most between takers of a and others, and by how much.
 
         The difference of their means, weighted by 1 / b̂ of what they did, in standard deviations of
         the feature at all these steps.
@@ -121,9 +123,8 @@ class Scores:
         took = self.took == a
         b = np.clip(self.b[:, a], OVERLAP, 1 - OVERLAP)
         weight = np.where(took, 1 / b, 1 / (1 - b))
-        worst, name, X = 0.0, "", self.X
-        for f, feature in enumerate(self.log.feature_names):
-            x = X[:, f]
+        worst, name = 0.0, ""
+        for feature, x in self._columns():
             measured = ~np.isnan(x)
             sides = [measured & took, measured & ~took]
             spread = float(x[measured].std()) if measured.any() else 0.0
@@ -133,6 +134,19 @@ class Scores:
             if abs(one - other) / spread > worst:
                 worst, name = abs(one - other) / spread, feature
         return name, worst
+
+    def _columns(self) -> Iterator[tuple[str, Floats]]:
+        """Columns to compare: numbers; a label of a category is one of 0 and 1, as is missing."""
+        X, categories = self.X, self.log.categories
+        for f, feature in enumerate(self.log.feature_names):
+            gone = np.isnan(X[:, f])
+            if gone.any():
+                yield f"{feature} missing", gone.astype(np.float64)
+            if feature not in categories:
+                yield feature, X[:, f]
+                continue
+            for code, label in enumerate(categories[feature]):
+                yield f"{feature} {label}", np.where(gone, np.nan, X[:, f] == code)
 
     def overlap(self, a: int) -> float:
         """The share of these steps at which a and its alternatives are likely enough to compare."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dprl._core.max_t import cluster_parts
 from dprl.learners._rule_scores import Proposal, Scores
-from dprl.logs.log import deal
+from dprl.logs.log import Log, deal
 from dprl.planning.policy_tree import Bins, best_tree, leaves
 from dprl.policies._rule import Condition
 
@@ -66,13 +66,14 @@ def propose(scores: Scores, search: Search) -> list[Proposal]:
     if not len(group):
         return []
     kappa = np.array([KAPPA * _design(psi[:, a], group) for a in range(psi.shape[1])])
+    bins = Bins.of(scores.X, search.cuts, levels=scores.log.levels, psi=psi)
     tree = best_tree(
-        Bins.of(scores.X, search.cuts), psi, scores.took, depth=search.depth, kappa=kappa,
-        least=search.n_min, margin=search.margin,
+        bins, psi, scores.took, depth=search.depth, kappa=kappa, least=search.n_min,
+        margin=search.margin,
     )  # fmt: skip
     proposed = []
     for path, _ in leaves(tree):
-        conditions = tuple(_condition(scores.log.feature_names, *cut) for cut in path)
+        conditions = tuple(_condition(scores.log, *cut) for cut in path)
         action = _best(scores.inside(conditions), search)
         if action >= 0:
             proposed.append((conditions, action))
@@ -164,7 +165,11 @@ def _parts(scores: Scores, groups: Ints, seed: int) -> list[NDArray[np.bool_]]:
     return parts
 
 
-def _condition(names: Sequence[str], feature: int, cut: float, low: bool) -> Condition:
+def _condition(log: Log, feature: int, cut: float | tuple[int, ...], low: bool) -> Condition:
+    names = log.feature_names
+    if isinstance(cut, tuple):
+        labels = tuple(log.categories[names[feature]][code] for code in cut)
+        return Condition(names[feature], "in" if low else "not in", labels=labels)
     if np.isnan(cut):
         return Condition(names[feature], "missing" if low else "known")
     return Condition(names[feature], "at most" if low else "above", cut)

@@ -9,7 +9,21 @@ Departures from the paper: the test is n(s,a) >= n_min for some action (its `<=`
 neighbours have exactly the same action, so the action needs no weight of 10,000; training points
 leave out their own trajectory (otherwise a point would count as evidence for itself); `contrast`,
 as for labels; `plan=True` plans over many decisions (see `dprl.planning._neighbor_semi_mdp`), which
-the paper does not do.
+the paper does not do; `lam` compares credit in place of returns.
+
+**Credit** (`lam`, see `dprl.evidence.credit`). A return carries the luck of everything until the
+end of the episode, and neighbours differ in how well they were to begin with. With a model of the
+value of usual practice, fitted on other groups, each step counts with its credit e_t(λ) in place
+of G_t, in the rule and in the choice alike:
+
+    Q̂(s,a) = mean of e over neighbours that took a        V̂(s) = mean of e over all neighbours
+
+e_t is centred at what was to be expected in the neighbour's *own* state, so the means of different
+actions can be compared though their neighbours are not in the same places; nothing is added back
+for the state asked about, since it would be the same for every action. These values are advantages
+over usual practice, near 0 where all is as usual, and not returns; differences are in the unit of
+returns. λ = 1 assumes no more than returns do. λ < 1 has less noise, and assumes that the model is
+right and that the features tell all that matters for what comes next.
 """
 
 from __future__ import annotations
@@ -31,12 +45,18 @@ from dprl._core.checks import (
     check_gamma,
     check_grid,
     check_n_min,
+    check_number,
     check_radius,
+    check_seed,
     check_visits,
+    check_whole,
     wrong,
 )
 from dprl._core.limits import need_for_neighbors
 from dprl._core.renamed import renamed
+from dprl.errors import ParameterError
+from dprl.evidence._usual_values import usual_values
+from dprl.evidence.credit import credit
 from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.metric import Metric
@@ -71,6 +91,12 @@ class DPRLContinuous:
         plan: Whether to plan over many decisions. Default True; False takes the best single one.
         cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
             "terminal", with a CutWarning.
+        lam: λ of the credit that is compared in place of returns, in [0, 1]: 1 takes the value of
+            usual practice off each return and assumes no more than returns do; below 1 a model of
+            that value is trusted, and the features must tell all that matters for what comes next.
+            Default None: plain returns, as in the paper.
+        folds: With `lam`, folds of groups of the model, at least 2. Default 4.
+        seed: With `lam`, seed of the folds and of the model. Default 0.
 
     Raises:
         ParameterError: If a setting is outside its range.
@@ -92,6 +118,9 @@ class DPRLContinuous:
     contrast: bool = True
     plan: bool = True
     cut: Cut | None = None
+    lam: float | None = None
+    folds: int = 4
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
@@ -103,18 +132,26 @@ class DPRLContinuous:
             raise wrong("metric", "a dprl.Metric", self.metric)
         check_flag("contrast", self.contrast)
         check_flag("plan", self.plan)
+        if self.lam is not None:
+            check_number("lam", self.lam, "[0, 1]")
+        check_whole("folds", self.folds, 2)
+        check_seed(self.seed)
 
-    def fit(self, log: Log) -> NeighborPolicy:
+    def fit(self, log: Log, *, value_model: Any = None) -> NeighborPolicy:
         """The policy that a log supports.
 
         Args:
             log: The training log; its states are features.
+            value_model: With `lam`, a scikit-learn regressor of returns to use instead of ours. Its
+                inputs are the features and the number of the step. Default None.
 
         Returns:
             The policy: it acts where there is enough evidence nearby, and defers elsewhere.
 
         Raises:
-            LogError: If the log is empty or has labels as states.
+            LogError: If the log is empty, has labels as states, or (with `lam`) fewer groups than
+                folds.
+            ParameterError: If `value_model` comes without `lam`, or cannot be fitted.
 
         Example:
             >>> import dprl
@@ -124,9 +161,11 @@ class DPRLContinuous:
             >>> policy.feature_names
             ('x', 'y')
         """
-        return next(self.fit_each(log, [{}]))
+        return next(self.fit_each(log, [{}], value_model=value_model))
 
-    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[NeighborPolicy]:
+    def fit_each(
+        self, log: Log, settings: Sequence[Mapping[str, Any]], *, value_model: Any = None
+    ) -> Iterator[NeighborPolicy]:
         """The policy of each setting of n_min and radius, over one set of points.
 
         Counts around a place are kept in memory while settings of one radius follow each other.
@@ -134,12 +173,13 @@ class DPRLContinuous:
         Args:
             log: The training log; its states are features.
             settings: Settings to try; each is a mapping that may set "n_min" and "radius".
+            value_model: With `lam`, a regressor as in `fit`. Default None.
 
         Yields:
             The policy of each setting, in their order.
 
         Raises:
-            ParameterError: If a setting sets anything else.
+            ParameterError: If a setting sets anything else, or as in `fit`.
 
         Example:
             >>> import dprl
@@ -154,17 +194,32 @@ class DPRLContinuous:
             replace(self, **setting) for setting in check_grid(settings, ("n_min", "radius"))
         ]
         check_log(log)
+        if value_model is not None and self.lam is None:
+            raise ParameterError(
+                "value_model is a model for credit, and lam is not given.",
+                f"a {type(value_model).__name__}",
+                "Say lam=1 (or less) to compare credit, or leave value_model out.",
+            )
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):
-            yield from self._fit_each(log, list(some))
+            yield from self._fit_each(log, list(some), value_model)
 
-    def _fit_each(self, log: Log, learners: Sequence[DPRLContinuous]) -> Iterator[NeighborPolicy]:
+    def _fit_each(
+        self, log: Log, learners: Sequence[DPRLContinuous], value_model: Any
+    ) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
         tails = near(metric, learners[0].radius, first=self.visits == "first")
         settled = settle(log, self.gamma, self.cut, tails).gathered()
         used = int((metric.weight > 0).sum())
         need_for_neighbors(settled.n_steps, used, log.n_actions, self.plan)
         points = Points.of(settled, metric, self.gamma)
+        surprise, notes = None, metric.notes
+        if self.lam is not None:
+            V, more = usual_values(
+                settled, self.gamma, folds=self.folds, seed=self.seed, value_model=value_model
+            )
+            points = replace(points, G=credit(settled, self.gamma, self.lam, V))
+            surprise, notes = credit(settled, self.gamma, 0.0, V), (*notes, *more)
         menu, menus = settled.available, settled.menus
         if menu is None or menus is None:  # everything was always on offer
             menu, menus = np.zeros(len(points), np.int32), np.ones((1, log.n_actions), bool)
@@ -173,7 +228,7 @@ class DPRLContinuous:
             actions=log.actions,
             parameters=self.settings(),
             provenance=provenance_of(
-                log, settled, notes=list(metric.notes), ranges=feature_ranges(settled)
+                log, settled, notes=list(notes), ranges=feature_ranges(settled)
             ),
             feature_names=log.feature_names,
             episodes=settled.groups,
@@ -197,17 +252,24 @@ class DPRLContinuous:
             for learner in learners:
                 policy = replace(base, parameters=learner.settings(), engines=engines)
                 if self.plan:
-                    worth = learner._planned(settled, policy, points)
+                    worth = learner._planned(settled, policy, points, surprise)
                     policy = replace(policy, worth=worth, engines=engines)
                 yield policy
         finally:
             for engine in remembering:
                 engine.forget()
 
-    def _planned(self, log: Log, policy: NeighborPolicy, points: Points) -> NDArray[np.float64]:
-        """float64 (N,): the value of each training point in a plan over many decisions."""
+    def _planned(
+        self, log: Log, policy: NeighborPolicy, points: Points, surprise: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        """float64 (N,): the value of each training point in a plan over many decisions.
+
+        surprise: float64 (N,), with credit the surprise of each step; None where returns count.
+        """
         evidence, pairs = policy.allowed_at(points.z, points.episode)
-        ahead = segments(log, self.gamma, np.flatnonzero(pairs.any(axis=1)))
+        lam = 1.0 if self.lam is None else float(self.lam)
+        at = np.flatnonzero(pairs.any(axis=1))
+        ahead = segments(log, self.gamma, at, surprise, lam)
         if (ahead.next < 0).all():  # no decision leads to another: there is nothing to plan
             return ahead.planned(np.zeros(len(ahead.points)))
         semi = elevate_neighbors(
@@ -230,6 +292,10 @@ class DPRLContinuous:
         settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings |= {"radius": float(self.radius), "gamma": float(self.gamma)}
+        if self.lam is None:  # what a policy of plain returns says of itself is as it always was
+            settings = {k: v for k, v in settings.items() if k not in ("lam", "folds", "seed")}
+        else:
+            settings["lam"] = float(self.lam)
         return {"learner": type(self).__name__, **settings}
 
 

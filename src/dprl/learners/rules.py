@@ -249,6 +249,7 @@ class _Work:
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),
+            levels=self.log.levels,
         )  # fmt: skip
 
     def _nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
@@ -261,7 +262,7 @@ class _Work:
             log = log.take(np.flatnonzero(episodes))
         return fit_nuisances(
             log, self.learner.gamma, folds=self.learner.folds, seed=self.learner.seed,
-            propensity=propensity, **self.brought,
+            propensity=propensity, categories=True, **self.brought,
         )  # fmt: skip
 
     def _division(self, everyone: Nuisances, i: int) -> _Division:
@@ -321,11 +322,14 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     return [*notes, *nuisances.notes]
 
 
-def _ranges(log: Log) -> list[list[float]]:
-    """[smallest, largest] value of each feature."""
-    assert log.features is not None
-    ends = (np.nanmin(log.features, axis=0), np.nanmax(log.features, axis=0))
-    return [[float(low), float(high)] for low, high in zip(*ends, strict=True)]
+def _ranges(log: Log) -> list[list[float | None]]:
+    """[smallest, largest] value of each feature; None where it is missing everywhere."""
+    ranges: list[list[float | None]] = []
+    for column in np.asarray(log.features).T:
+        measured = column[~np.isnan(column)]
+        ends = (measured.min(), measured.max()) if len(measured) else (None, None)
+        ranges.append([None if end is None else float(end) for end in ends])
+    return ranges
 
 
 def _rows_in(log: Log, settled: Log) -> NDArray[np.int64]:

@@ -15,6 +15,23 @@ actions and defers elsewhere keeps the guarantee of one step, so the planner may
 
 Planned values reach a new state in the same way: a neighbour then counts with
 Rseg_j + disc_j v(next_j) in place of its return.
+
+**With credit** (`dprl.evidence.credit`) everything is told relative to V, the value of usual
+practice, fitted on other groups: u = v - V is what the plan adds to usual practice. The rewards on
+the way become surprises δ_t = r_t + γ V(s_{t+1}) - V(s_t), with V = 0 at END, and
+
+    Rseg_j = ∑_{i < k} (γλ)^i δ_{j+i}        disc_j = γ^k        q = R̃ + D u
+
+* λ = 1: the sum telescopes to (the rewards on the way) + γ^k V(next) - V(j), so q is the plan of
+  returns less V: rewards are shaped by a potential (Ng, Harada, Russell, ICML 1999), which changes
+  no optimal plan, whatever V is. What changes is the noise: neighbours differ in their states, and
+  each is compared with what was to be expected in its own. With V = 0 it is the plan above.
+* λ < 1: after the first step people go on as usual until the next decision point. If V is right and
+  the features tell all that matters, a surprise on this way is 0 on average, whatever happened
+  before, and "no decision point so far" is settled before the step is taken; so counting less of it
+  moves no mean and saves its variance. If V is wrong, the plan is wrong by what is left out.
+* The plan's own part, γ^k u(next), is *not* weighed by λ^k: it is not 0 on average, it is what
+  planning is for. With λ = 0 a neighbour counts with δ_j + γ^k u(next_j).
 """
 
 from __future__ import annotations
@@ -44,7 +61,7 @@ class Segments:
 
     Attributes:
         points: int64 (P,), rows that are decision points, ascending.
-        reward: float64 (N,), the discounted rewards on the way.
+        reward: float64 (N,), the discounted rewards (with credit: surprises) on the way.
         discount: float64 (N,), γ^k; 0 at END.
         next: int32 (N,), the number of the decision point it leads to, -1 for END.
     """
@@ -64,18 +81,21 @@ class Segments:
 def _look_back(
     starts: NDArray[np.int64],
     reward: NDArray[np.float64],
-    gamma: float,
+    decay: float,
     power: NDArray[np.float64],
     number: NDArray[np.int32],
     total: NDArray[np.float64],
     discount: NDArray[np.float64],
     ahead: NDArray[np.int32],
 ) -> None:  # pragma: no cover - compiled
-    """Fill total, discount and ahead (N,); number (N,) is that of the decision point, or -1."""
+    """Fill total, discount and ahead (N,); number (N,) is that of the decision point, or -1.
+
+    decay: what a reward one step later counts, γλ; power: γ^0, γ^1, ….
+    """
     for e in range(len(starts) - 1):
         end, at, so_far = np.int32(-1), starts[e + 1], 0.0
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
-            so_far = reward[t] + gamma * so_far
+            so_far = reward[t] + decay * so_far
             total[t] = so_far
             ahead[t] = end
             discount[t] = power[at - t] if end >= 0 else 0.0
@@ -83,14 +103,30 @@ def _look_back(
                 end, at, so_far = number[t], t, 0.0
 
 
-def segments(log: Log, gamma: float, points: NDArray[np.int64]) -> Segments:
-    """The segments of a log without cut episodes; its decision points are the rows `points`."""
+def segments(
+    log: Log,
+    gamma: float,
+    points: NDArray[np.int64],
+    surprise: NDArray[np.float64] | None = None,
+    lam: float = 1.0,
+) -> Segments:
+    """The segments of a log without cut episodes.
+
+    Args:
+        log: The log, with N rows.
+        gamma: Discount in (0, 1].
+        points: int64 (P,), rows that are decision points, ascending.
+        surprise: float64 (N,), the surprise δ of each row, to plan with credit. Default None: the
+            rewards of the log.
+        lam: λ of the credit, in [0, 1]. Default 1.
+    """
     N = log.n_steps
     number = np.full(N, -1, np.int32)
     number[points] = np.arange(len(points))
     total, discount, ahead = np.empty(N), np.empty(N), np.empty(N, np.int32)
     power = powers(gamma, int(log.lengths.max(initial=0)))
-    _look_back(log.starts, log.reward, gamma, power, number, total, discount, ahead)
+    reward = log.reward if surprise is None else surprise
+    _look_back(log.starts, reward, gamma * lam, power, number, total, discount, ahead)
     return Segments(points, total, discount, ahead)
 
 

@@ -90,6 +90,7 @@ class Terms:
         elsewhere: The same about many states.
         sure: What a suggestion had to be surely better in ("the model of the log", say); '' where
             counts alone decided.
+        credit: λ where it compares credit in place of returns; None where it compares returns.
     """
 
     counted: str = "episodes"
@@ -100,6 +101,12 @@ class Terms:
     unseen: str = "This state was never seen in the training log."
     elsewhere: str = "This state was never seen in the training log."
     sure: str = ""
+    credit: float | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What is compared, in one word: "return" or "credit"."""
+        return "return" if self.credit is None else "credit"
 
     @classmethod
     def of(
@@ -107,7 +114,7 @@ class Terms:
         parameters: Mapping[str, Any],
         provenance: Mapping[str, Any],
         certificate: Certificate | None = None,
-        **words: str,
+        **words: Any,
     ) -> Self:
         """The terms of a policy with these parameters, this provenance and this certificate."""
         n_min = parameters.get("n_min")

@@ -14,6 +14,7 @@ from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
+from dprl.policies._credit_words import credit_note
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
 
@@ -147,7 +148,8 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     below = bool((short > _rounding(here, rows)[:, 0]).any())
     if here.estimates is not None:
         return f"{sure_note(here)}\n{LOOK}"
-    return f"{NOTE}\n{BELOW}" if below else NOTE
+    credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
+    return "\n".join([*credited, NOTE, *([BELOW] if below else [])])
 
 
 NONE = Table({})
@@ -256,12 +258,9 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             "planned": here.planned[s, seen].tolist(),
             "verdict": [_verdict(here, s, a) for a in seen],
         },
-        caption=f"{total:,} {here.terms.counted} came here; usual practice brings {here.V[s]:.3f}",
-        note=sure_note(here)
-        if here.estimates is not None
-        else BELOW.replace("value_usual", "usual practice")
-        if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any()
-        else "",
+        caption=f"{total:,} {here.terms.counted} came here; usual practice brings {here.V[s]:.3f}"
+        + ("" if here.terms.credit is None else " in credit"),
+        note=_note_of_one(here, s, seen),
         identifiers=frozenset({"action"}),
     )
     return Explanation(
@@ -275,6 +274,16 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
     )
 
 
+def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
+    """What must be known to read the table of the actions `seen` in state number `s`."""
+    if here.estimates is not None:
+        return sure_note(here)
+    lines = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
+    if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any():
+        lines.append(BELOW)
+    return "\n".join(lines).replace("value_usual", "usual practice")
+
+
 def reason(here: Decisions, s: int) -> str:
     """Why the policy answers as it does in its state number `s`, in one sentence."""
     chosen, kind = int(here.choice[s]), Kind(here.kind[s]).word
@@ -283,11 +292,12 @@ def reason(here: Decisions, s: int) -> str:
     if chosen < 0:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
     unit, others = here.terms.counted, here.m[s].sum() - here.m[s]
+    in_credit = "" if here.terms.credit is None else f" in credit (λ = {here.terms.credit:g})"
     did = (
         sure_words(here, s, chosen)
         if here.estimates is not None
         else f"{here.actions[chosen]} was taken in {here.n[s, chosen]:,} {unit} that came here and "
-        f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against usual practice "
+        f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against usual practice{in_credit} "
         f"({others[chosen]:,} did otherwise)"
     )
     if kind == "confirmation":

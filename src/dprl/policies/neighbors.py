@@ -21,6 +21,7 @@ from dprl.evidence.decision_points import allowed, best_choice
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Label, Log
 from dprl.policies._base import Stored
+from dprl.policies._credit_words import credit_stated
 from dprl.policies._decisions import Decisions, Kind, Terms, pi_of, unit_of
 from dprl.policies._explain import Explanation, apart, change_rows, change_words, explain_at
 from dprl.policies._regions import Region, read_layers
@@ -57,7 +58,8 @@ class NeighborPolicy(Stored):
         weight: float64 (d,), what each squared difference is multiplied by.
         z: float64 (N, d'), the training points in coordinates where distance is Euclidean.
         action: int32 (N,), what was done there.
-        G: float64 (N,), the return that followed.
+        G: float64 (N,), the return that followed; the credit e(λ) where the parameters name a λ
+            ("lam"): how much better things went than usual practice foretold.
         worth: float64 (N,), what the point counts for a plan; G where the learner did not plan.
         episode: int64 (N,), whose point it is.
         menu: int32 (N,), what was on offer there: a row of `menus`.
@@ -129,6 +131,10 @@ class NeighborPolicy(Stored):
         ok = ok and 0 <= ask["radius"] < math.inf and 0 < ask["gamma"] <= 1
         if not ok or ask["visits"] not in ("first", "all") or type(ask["contrast"]) is not bool:
             self._refuse(f"its settings are {ask}")
+        lam = self.parameters.get("lam")
+        number = isinstance(lam, int | float) and not isinstance(lam, bool)
+        if lam is not None and not (number and 0 <= lam <= 1):
+            self._refuse(f"its λ is {lam!r}, not a number from 0 to 1")
         _ = self.layers  # a region that is none is refused now
         if engines is not None and not engines.over(self.z):
             self._refuse("its engines are over other points")
@@ -162,8 +168,20 @@ class NeighborPolicy(Stored):
         """On which terms it decides."""
         nothing = f"Nothing in the training log lies within {self.parameters['radius']:g}"
         return Terms.of(
-            self.parameters, self.provenance, unseen=f"{nothing} of it.", elsewhere=f"{nothing}."
-        )
+            self.parameters, self.provenance, unseen=f"{nothing} of it.", elsewhere=f"{nothing}.",
+            credit=self.lam,
+        )  # fmt: skip
+
+    @property
+    def lam(self) -> float | None:
+        """λ of the credit that it compares in place of returns; None where it compares returns."""
+        lam = self.parameters.get("lam")
+        return None if lam is None else float(lam)
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """With credit, what its values are and what they assume; nothing where returns count."""
+        return () if self.lam is None else credit_stated(self.lam)
 
     def bootstrap_neighbors(self) -> Near | None:
         """What counts near a place, for returns that were cut short (see `dprl.logs._censoring`).
@@ -438,7 +456,7 @@ class NeighborPolicy(Stored):
                 unit: [self.episodes[self.episode[r]] for r in rows],
                 "distance": np.sqrt(((self.z[rows] - z) ** 2).sum(axis=1)).tolist(),
                 "action": [self.actions[self.action[r]] for r in rows],
-                "return": self.G[rows].tolist(),
+                self.terms.outcome: self.G[rows].tolist(),
             },
             f"The most similar {unit}s",
             identifiers=frozenset({unit, "action"}),
@@ -566,7 +584,7 @@ class NeighborPolicy(Stored):
         """Which states of single people it answers from."""
         return (
             f"{len(self.z):,} training points: states of single people as they were measured, with "
-            "what was done and the return"
+            f"what was done and the {self.terms.outcome}"
         )
 
     def unnamed(self) -> dict[str, Any]:
@@ -616,7 +634,8 @@ class NeighborPolicy(Stored):
         changed = int((self.training.kind == Kind.CHANGE).sum())
         return pages.snippet(
             "policy",
-            text=str(self),
+            text=in_a_line(self.summary(), "point"),
+            stated=self.stated,
             steps=steps_of(self.summary()),
             changes=changes,
             certificate=self.certificate,
@@ -632,7 +651,7 @@ class NeighborPolicy(Stored):
         return rows
 
     def __str__(self) -> str:
-        return in_a_line(self.summary(), "point")
+        return "\n".join((in_a_line(self.summary(), "point"), *self.stated))
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

@@ -72,7 +72,9 @@ def fit(
             **policy.summary(), "policy": str(out), "digest": policy.digest(),
         }  # fmt: skip
         if confident:
-            facts |= {"gain": policy.gain, "stated": policy.stated}
+            facts["gain"] = policy.gain
+        if policy.stated:
+            facts["stated"] = policy.stated
         show({**facts, "warnings": cautions, "changed": changes.to_dicts()}, as_json=True)
         return 0
     caution(cautions)

@@ -17,7 +17,7 @@ from dprl.errors import ParameterError
 __all__ = ["LearnerOptions"]
 
 OWN = {
-    "dprl": ("contrast", "plan", "visits", "scale", "weight", "radius"),
+    "dprl": ("contrast", "plan", "visits", "scale", "weight", "radius", "lam"),
     "confident": ("risk", "keep", "evidence", "veto", "splits", "check", "seed"),
 }
 """Learner → the options that only this one has."""
@@ -99,6 +99,14 @@ class LearnerOptions:
         list[str] | None,
         Parameter(help="dprl, features: NAME=WEIGHT, repeatable.", negative=""),
     ] = None
+    lam: Annotated[
+        float | None,
+        Parameter(
+            help="dprl, features: λ of credit in place of returns, from 0 to 1. 1 assumes no more "
+            "than returns do; below 1 a model of values is trusted, and features must tell all "
+            "that matters for what comes next. By default returns."
+        ),
+    ] = None
     cut: Annotated[
         Literal["drop", "bootstrap", "terminal"] | None,
         Parameter(help="How to treat cut episodes; by default as ended, with a warning."),
@@ -134,11 +142,17 @@ class LearnerOptions:
         if radius is not None:
             weights = numbers(self.weight or [], "a weight is written NAME=WEIGHT")
             metric = dprl.Metric(scale=self.scale or "std", weights=weights)
-            return dprl.DPRLContinuous(radius=radius, metric=metric, **shared)
+            return dprl.DPRLContinuous(radius=radius, metric=metric, lam=self.lam, **shared)
         if self.weight or (self.scale or "std") != "std":
             raise ParameterError(
                 "--weight and --scale are for features.",
                 do="Name a --radius too, or leave them out.",
+            )
+        if self.lam is not None:
+            raise ParameterError(
+                "--lam is for features: the learner dprl compares returns where states are labels.",
+                f"--lam {self.lam:g}",
+                "Name a --radius too, or leave it out.",
             )
         return dprl.DPRLDiscrete(**shared)
 

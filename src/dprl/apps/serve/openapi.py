@@ -31,7 +31,7 @@ def _answer(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _row(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about one action in one state."""
-    if not policy.stated:
+    if not policy.terms.sure:
         return {"type": "object"}
     where = policy.terms.sure
     meant = {

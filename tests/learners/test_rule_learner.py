@@ -133,6 +133,26 @@ def test_the_whole_is_near_the_truth():
     assert 0.3 < whole["changed"] < 0.7
 
 
+def test_one_change_an_episode_is_counted_once():
+    """The drug helps once: its first use brings 1, later ones nothing; the sum counts them all."""
+    rng = np.random.default_rng(0)
+    n, steps = 2_000, 5
+    drug = rng.random((n, steps)) < 0.3
+    reward = rng.normal(0, 0.1, (n, steps))
+    reward[:, -1] += drug.any(axis=1)
+    log = dprl.from_arrays(
+        episode=np.repeat(np.arange(n), steps), state=rng.normal(size=(n * steps, 1)),
+        action=np.where(drug, "drug", "wait").ravel(), reward=reward.ravel(),
+    )  # fmt: skip
+    known = np.full((n * steps, 2), [0.3, 0.7])
+    policy = dprl.Rules(gamma=1.0, lam=1.0, splits=1).fit(log, propensity=known, **LINEAR)
+    whole = policy.provenance["rules"]["whole"]
+    assert {r.suggested for r in policy.rules} == {"drug"}
+    truth = 0.7**5  # those who would never have got it, if it is given at the first step
+    assert whole["low"] < truth < whole["high"]
+    assert whole["sum"] > 3 * truth
+
+
 def test_probabilities_follow_the_rows_when_groups_are_gathered():
     """Episodes of a group need not be next to each other; their probabilities go with them."""
     log, b = ward(6, n=400)

@@ -30,8 +30,9 @@ class Claims:
         tested: All proposals as rules, with what is on record about them; most per decision first.
         issued: Those that passed, in the same order.
         worth: Sum over issued rules of the lower end times the steps where the rule holds.
-        whole: What following the issued rules together brings an episode over usual practice, one
-            change at a time: gain, low, high, and the share of steps that would change.
+        whole: What the issued rules bring an episode over usual practice: gain, low and high where
+            only the first suggestion of an episode is followed; "sum", what all would bring if each
+            were the only one; and "changed", the share of steps that would change.
     """
 
     tested: list[Rule]
@@ -88,12 +89,13 @@ def certify(
 def _whole(
     other: Scores, proposals: Sequence[Proposal], gamma: float, level: float
 ) -> dict[str, float]:
-    gain, parts = whole_gain(other, proposals, gamma)
+    gain, parts = whole_gain(other, proposals, gamma, once=True)
     changed = sum(int((here.took != a).sum()) for here, a in
                   ((other.inside(conditions), a) for conditions, a in proposals))  # fmt: skip
     ends = _ends(gain, float(np.sqrt((parts**2).sum())), len(np.unique(other.group)), level)
     steps = max(len(other.rows), 1)
-    return {"gain": gain, "low": ends[0], "high": ends[1], "changed": changed / steps}
+    total = whole_gain(other, proposals, gamma)[0]
+    return {"gain": gain, "low": ends[0], "high": ends[1], "sum": total, "changed": changed / steps}
 
 
 def _facts(

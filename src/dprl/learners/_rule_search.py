@@ -81,7 +81,7 @@ def propose(scores: Scores, search: Search) -> list[Proposal]:
 
 
 def whole_gain(
-    scores: Scores, proposals: Sequence[Proposal], gamma: float = 1.0
+    scores: Scores, proposals: Sequence[Proposal], gamma: float = 1.0, once: bool = False
 ) -> tuple[float, Floats]:
     """What following proposals brings an episode over usual practice, one change at a time.
 
@@ -89,17 +89,27 @@ def whole_gain(
         scores: The steps to judge on.
         proposals: Regions that do not overlap, with their actions.
         gamma: Discount per step from the beginning of the episode. Default 1.
+        once: Whether to follow only the first suggestion that an episode comes to, and usual
+            practice from then on. That is a policy, and this is its gain. Otherwise (default) the
+            gains of all steps are added up as if each were the only one: several changes that do
+            the same good are counted several times.
 
     Returns:
         The mean over episodes, and float64 (G,), what each group adds to its error.
     """
     log = scores.log
     number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
-    gains = np.zeros(log.n_steps)
+    gains, places = np.zeros(log.n_steps), []
     for conditions, a in proposals:
         here = scores.inside(conditions)
         gains[here.rows] = here.gains(a) * gamma ** number[here.rows]
+        places.append(here.rows)
     episode = np.repeat(np.arange(log.n_episodes), log.lengths)
+    if once:
+        spoken = np.sort(np.concatenate([np.zeros(0, np.int64), *places]))
+        later = np.ones(log.n_steps, bool)
+        later[spoken[np.unique(episode[spoken], return_index=True)[1]]] = False
+        gains[later] = 0.0
     present = np.unique(episode[scores.rows])
     totals = np.bincount(episode, weights=gains, minlength=log.n_episodes)[present]
     group = log.group[present].astype(np.int64)

@@ -314,10 +314,12 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     if claims.issued:
         w = claims.whole
         notes.append(
-            f"Followed one change at a time, these rules together brought {w['gain']:+.3g} an "
-            f"episode over usual practice ({w['low']:+.3g} to {w['high']:+.3g}, large-sample), by "
-            f"changing {100 * w['changed']:.0f} % of the decisions. Followed together they change "
-            "which states are met: check the whole policy on a log that was not used here."
+            "Where only the first suggestion of an episode is followed, they bring "
+            f"{w['gain']:+.3g} an episode over usual practice ({w['low']:+.3g} to "
+            f"{w['high']:+.3g}, large-sample). All of them would change "
+            f"{100 * w['changed']:.0f} % of the decisions; if each brought what it brings alone, "
+            f"that would be {w['sum']:+.3g}, but followed together they change which states are "
+            "met. Check the whole policy on a log that was not used here."
         )
     return [*notes, *nuisances.notes]
 

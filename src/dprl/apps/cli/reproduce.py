@@ -44,7 +44,11 @@ def reproduce(
         "out"
     ),
     tables: Annotated[
-        Path | None, Parameter(help="For hypotension: a folder of MIMIC tables.")
+        Path | None,
+        Parameter(help="For hypotension, and more for rules: a folder of MIMIC tables."),
+    ] = None,
+    trials: Annotated[
+        Path | None, Parameter(help="More for rules: the International Stroke Trial (Parquet).")
     ] = None,
     games: Annotated[
         list[str] | None,
@@ -92,8 +96,8 @@ def reproduce(
     for name in [*(name for name in wanted if name not in apart), *apart]:
         with unless_missing(name), progress() as tell:
             chosen[name] = paper.experiment(
-                name, tables=tables, games=games or (), experts=experts, quick=quick, seed=seed,
-                folder=_folder(out, name, quick), progress=tell,
+                name, tables=tables, trials=trials, games=games or (), experts=experts,
+                quick=quick, seed=seed, folder=_folder(out, name, quick), progress=tell,
             )  # fmt: skip
     results: list[Result] = []
     for name, one in chosen.items():

@@ -62,6 +62,10 @@ EXPERIMENTS = {
     "contrasts": Entry("contrasts", "How often the interval beside a suggestion holds the truth."),
     "random-mdps": Entry("random_mdps", "Who improves on an expert in problems nobody chose."),
     "confident": Entry("confident", "How often the confident learner's bound holds."),
+    "rules": Entry(
+        "rules", "How often rules are false, what they bring, and where they fail.",
+        maker="on_data", options=("tables", "trials"),
+    ),
     "hypotension": Entry(
         "hypotension", "What changes in intensive care, and whether for the better.",
         needs="--tables", maker="on_tables", options=("tables", "folder", "progress"),

@@ -104,7 +104,10 @@ def test_settings_are_chosen_inside_the_half(policy):
         d for d in policy.provenance["rules"]["divisions"]
         if d["seed"] == policy.provenance["rules"]["division"]
     )  # fmt: skip
-    assert chosen["depth"] == 1  # one cut of pressure is the truth
+    low = [t["gain"] - t["se"] for t in tried]
+    stages = {"lam": range(4), "depth": range(4, 6), "n_min": range(6, 9)}
+    for name, places in stages.items():  # each stage takes the largest lower end
+        assert tried[max(places, key=low.__getitem__)][name] == chosen[name]
     fixed = dprl.Rules(gamma=1.0, lam=0.5, splits=1).fit(ward(0)[0], **QUICK)
     assert {t["lam"] for t in fixed.provenance["rules"]["tried"]} == {0.5}
 

@@ -234,6 +234,44 @@ def test_own_models_may_be_brought():
     assert "mine" in str(policy.provenance["rules"]["models"])
 
 
+def test_doses_are_ordered():
+    """Actions that are numbers: the record says how often more and less was given."""
+    rng = np.random.default_rng(0)
+    dose = rng.choice([0, 5, 10], 1_500, p=[0.5, 0.3, 0.2])
+    log = dprl.from_arrays(
+        episode=range(1_500), state=rng.normal(size=(1_500, 1)), action=dose,
+        reward=-np.abs(dose - 5) / 5 + rng.normal(size=1_500),
+    )  # fmt: skip
+    policy = dprl.Rules(gamma=1.0, splits=1).fit(log, **QUICK)
+    assert {rule.suggested for rule in policy.rules} == {5}
+    facts = policy.rules[0].facts
+    assert facts["raises"] == pytest.approx(0.5, abs=0.1)
+    assert facts["lowers"] == pytest.approx(0.2, abs=0.1)
+    assert "more than was given at" in policy.explain([0.0]).reason
+    assert "raises" not in dprl.Rules(gamma=1.0, splits=1).fit(ward(0)[0], **QUICK).rules[0].facts
+
+
+def test_categories_and_gaps_are_sides_of_their_own():
+    """The drug helps in one ward, and where lactate was not measured."""
+    rng = np.random.default_rng(1)
+    n = 2_000
+    ward_of = rng.choice(["east", "north", "south"], n)
+    lactate = np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n))
+    drug = rng.random(n) < np.where(ward_of == "east", 0.6, 0.4)
+    helps = (ward_of == "north") | np.isnan(lactate)
+    log = dprl.from_arrays(
+        episode=range(n),
+        state=np.array([[w, None if np.isnan(v) else v] for w, v in zip(ward_of, lactate, strict=True)], object),
+        action=np.where(drug, "drug", "wait"), reward=np.where(helps, 1.0, -1.0) * drug + rng.normal(size=n),
+        feature_names=["ward", "lactate"],
+    )  # fmt: skip
+    policy = dprl.Rules(gamma=1.0, splits=1).fit(log)
+    asked = {"ward": ["north", "south", "east", "east"], "lactate": [0.1, np.nan, 0.2, np.nan]}
+    assert policy.act(asked) == ["drug", "drug", "wait", "drug"]
+    assert policy.act({"ward": "west", "lactate": 0.1}) is dprl.DEFER  # a ward nobody has seen
+    assert {c.kind for r in policy.rules for c in r.conditions} >= {"in", "missing"}
+
+
 def test_labels_are_refused():
     with pytest.raises(dprl.LogError) as error:
         dprl.Rules(gamma=1.0).fit(dprl.envs.care_pathway().sample(50, seed=0))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dprl._core.max_t import MaxT, max_t
 from dprl.learners._rule_scores import Proposal, Scores, first_actions, shares
@@ -124,7 +125,20 @@ def _facts(
         "share_usual": shares(here.log, rows),
         "overlap": here.overlap(a),
         "balance": [feature, difference],
+        **_doses(here, rows, a),
     }
+
+
+def _doses(here: Scores, rows: NDArray[np.int64], a: int) -> dict[str, float]:
+    """Where actions are numbers (doses): the shares of steps that gave less, and that gave more."""
+    doses = here.log.actions
+    if any(isinstance(dose, str | bool) for dose in doses) or not len(rows):
+        return {}
+    given = np.array(doses, np.float64)[here.log.action[rows]]
+    suggested = float(doses[a])
+    return {
+        "raises": float((given < suggested).mean()), "lowers": float((given > suggested).mean()),
+    }  # fmt: skip
 
 
 def _ends(mean: float, se: float, groups: int, level: float) -> tuple[float, float]:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 COUNTS = ("steps", "groups", "groups_took", "groups_proposed")
-SHARES = ("p", "overlap", "share", "changed")
+SHARES = ("p", "overlap", "share", "changed", "raises", "lowers")
 NUMBERS = ("advantage", "se", "low", "high", "gain")
 PAIRED = ("share_usual", "groups_by_action")
 
@@ -123,6 +123,11 @@ def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
         parts.append(f"{groups:,} {unit} of the half that certified came here{did}")
     if proposed is not None:
         parts.append(f"{proposed:,} {unit} of the half that proposed came here")
+    raises, lowers = facts.get("raises"), facts.get("lowers")
+    if raises is not None and lowers is not None:
+        parts.append(
+            f"more than was given at {100 * raises:.0f} % of steps, less at {100 * lowers:.0f} %"
+        )  # noqa: E501
     if facts.get("overlap") is not None:
         parts.append(
             f"it was likely enough to be judged at {100 * facts['overlap']:.0f} % of steps"

@@ -31,6 +31,7 @@ import numpy as np
 from dprl.errors import ParameterError
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.rules import Rules
 from dprl.logs._files import Progress
 from dprl.logs.log import Log
 from dprl.studies.atari import collecting, encoding, playing
@@ -300,6 +301,8 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
                     for options in asked]  # fmt: skip
     elif name == "BC":
         policies = [ForestBC(trees=setting["trees"], seed=seed).fit(log)]
+    elif name == "Rules":
+        policies = [Rules(gamma=GAMMA, cut="terminal", delta=DELTA, seed=seed).fit(log)]
     else:
         policies = [None]
     return list(zip(grid, policies, strict=True))
@@ -311,6 +314,8 @@ def _player(name: str, policy: Any, judge: Judge) -> Player:
         network: QNetwork = getattr(judge.mixture, name)
         return lambda seen, u: network.actions(seen)
     choice = getattr(policy, "choice", None)
+    if getattr(policy, "rules", None) == ():
+        return silent  # no rule was certified
     if policy is None or (choice is not None and (np.asarray(choice) < 0).all()):
         return silent  # nothing was issued in any cell: it is the behaviour
     near = getattr(policy, "near", policy)

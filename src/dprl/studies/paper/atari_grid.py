@@ -16,6 +16,7 @@ COUNTS = ("count only", "count only by game")
 
 LEARNERS = (
     "behaviour", "expert", "medium", *DPRL, *COUNTS, "SPIBB", "PQI", "CQL", "BC",
+    "Rules",
 )  # fmt: skip
 
 

@@ -184,17 +184,16 @@ def test_a_rare_flag_is_no_imbalance():
 
 def test_the_contrast_is_near_the_truth():
     log, b = ward(3, n=3_000)
-    policy = dprl.Rules(gamma=1.0, depth=1).fit(log, propensity=b, **LINEAR)
+    policy = dprl.Rules(gamma=1.0, depth=1, splits=1).fit(log, propensity=b, **LINEAR)
     above = [r for r in policy.rules if r.suggested == "drug"]
     assert len(above) == 1
     assert above[0].facts["low"] < 1.0 < above[0].facts["high"]
 
 
-def test_same_seed_same_bytes_another_seed_another_half(policy):
-    log, one = ward(0)[0], dprl.Rules(gamma=1.0)
-    assert one.fit(log).digest() == policy.digest()
-    first, again = (dataclasses.replace(one, splits=1, seed=s).fit(log, **QUICK) for s in (0, 1))
-    assert first.digest() != again.digest()
+def test_same_seed_same_bytes_another_seed_another_half():
+    log, one = ward(0, n=200)[0], dprl.Rules(gamma=1.0, splits=1)
+    first, again, other = (dataclasses.replace(one, seed=s).fit(log) for s in (0, 0, 1))
+    assert first.digest() == again.digest() != other.digest()
 
 
 def test_it_goes_through_a_file(policy, tmp_path):

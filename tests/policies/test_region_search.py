@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprl.errors import PolicyError
@@ -107,7 +107,7 @@ def test_the_work_does_not_grow_with_the_log(monkeypatch):
         fitted.append((len(took), psi.shape[1], settings["depth"]))
         return best_tree(bins, psi, took, **settings)
 
-    monkeypatch.setattr("dprl.policies._region_search.best_tree", counting)
+    monkeypatch.setattr("dprl.planning.policy_tree.best_tree", counting)
     rng = np.random.default_rng(2)
     x = rng.normal(size=(30_000, 10))
     made = [("a", k) if k < 40 else None for k in rng.integers(0, 60, 30_000).tolist()]
@@ -117,6 +117,7 @@ def test_the_work_does_not_grow_with_the_log(monkeypatch):
     assert max(kinds for _, kinds, _ in fitted) <= REGIONS
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 50))
 def test_the_order_of_the_steps_leaves_no_trace(seed):
     x = cloud(seed)

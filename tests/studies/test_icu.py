@@ -670,10 +670,12 @@ def test_a_log_has_29_features_16_actions_and_patients_as_groups(many):
     assert not level[begins].any()
 
 
-def test_reading_the_stays_as_a_log_is_refused(many):
+def test_stays_read_as_a_log_have_gaps_that_distances_cannot_have(many):
+    log = dprl.read(many[1] / "stays.parquet", episode="stay_id", group="subject_id", time="hour",
+                    state=["map", "lactate"], action="vasopressor", reward="reward")  # fmt: skip
+    assert log.missing.any()
     with pytest.raises(LogError, match="missing"):
-        dprl.read(many[1] / "stays.parquet", episode="stay_id", group="subject_id", time="hour",
-                  state=["map", "lactate"], action="vasopressor", reward="reward")  # fmt: skip
+        dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=0.9, cut="terminal").fit(log)
 
 
 def test_splits_can_be_written_and_fitted(many, tmp_path, monkeypatch, capsys):

@@ -202,6 +202,7 @@ def test_the_best_treatment_is_best_where_treatment_is_free():
     assert best - 1 < constant.value < best - 0.1
 
 
+@pytest.mark.slow
 def test_values_where_treatment_costs():
     """The numbers that the documentation quotes: 2,000 stays of seed 0."""
     shared = {"gamma": GAMMA, "costs": icu.Costs()}
@@ -215,6 +216,7 @@ def test_values_where_treatment_costs():
     assert constant.value == true_value(constant.policy, **shared)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_treatment_for_all_comes_a_quarter_of_the_way(seed):
     shared = {"gamma": GAMMA, "stays": 1000, "seed": seed, "costs": icu.Costs()}
@@ -238,6 +240,7 @@ def test_one_feature_is_not_enough_and_two_are():
     assert (two - usual) / (frugal - usual) > 0.9
 
 
+@pytest.mark.slow
 def test_the_search_for_one_feature_finds_what_one_feature_can_do():
     """Septic patients have liver values charted, dry ones do not: the kind is one feature."""
     shared = {"gamma": GAMMA, "stays": 300, "costs": icu.Costs()}

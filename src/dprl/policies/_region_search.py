@@ -38,7 +38,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.logs.log import Label
-from dprl.planning.policy_tree import Bins, best_tree, leaves
 from dprl.policies._regions import Range, Region
 
 __all__ = ["REGIONS", "TRUE", "Group", "group", "ranges_of"]
@@ -208,6 +207,8 @@ class _Search:
             return [[]]
         features, made = list(edges), self.made[rows]
         codes = [np.searchsorted(edges[j], self.x[rows, j], "right") for j in features]
+        from dprl.planning.policy_tree import Bins, best_tree, leaves  # needs a compiler
+
         tree = best_tree(
             Bins(tuple(edges.values()), np.stack(codes, axis=1).astype(np.uint8)),
             made[:, None] == np.arange(self.kinds), made, depth=depth,

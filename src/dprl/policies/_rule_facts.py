@@ -127,7 +127,7 @@ def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
     if raises is not None and lowers is not None:
         parts.append(
             f"more than was given at {100 * raises:.0f} % of steps, less at {100 * lowers:.0f} %"
-        )  # noqa: E501
+        )
     if facts.get("overlap") is not None:
         parts.append(
             f"it was likely enough to be judged at {100 * facts['overlap']:.0f} % of steps"

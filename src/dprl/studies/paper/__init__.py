@@ -143,7 +143,9 @@ def experiment(name: str, **options: Any) -> Experiment:
     listed = entry(name)
     module = importlib.import_module(f"{__name__}.{listed.module}")
     made: Experiment = (
-        getattr(module, listed.maker)(**{key: options[key] for key in listed.options})
+        getattr(module, listed.maker)(
+            **{key: options[key] for key in listed.options if key in options}
+        )
         if listed.maker
         else module.EXPERIMENT
     )

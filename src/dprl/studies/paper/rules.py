@@ -288,18 +288,19 @@ def figure(rows: Rows) -> Any:
     return canvas
 
 
-def on_data(tables: Path | None, trials: Path | None) -> Experiment:
+def on_data(tables: Path | None = None, trials: Path | None = None) -> Experiment:
     """The experiment, with the parts that need data of the user.
 
     Args:
-        tables: A folder of intensive-care tables in the layout of MIMIC; None: without them.
-        trials: The file of the International Stroke Trial (Parquet); None: without it.
+        tables: A folder of intensive-care tables in the layout of MIMIC. Default None: without
+            them.
+        trials: The file of the International Stroke Trial (Parquet). Default None: without it.
 
     Returns:
         The experiment.
 
     Example:
-        >>> on_data(None, None).question
+        >>> on_data().question
         'Are rules true, and what do they bring?'
     """
     return Experiment(

@@ -42,7 +42,7 @@ from dprl._core.checks import (
     check_seed,
     check_whole,
 )
-from dprl.errors import LogError
+from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_input import check_propensity
 from dprl.evidence.nuisances import Nuisances, fit_nuisances
 from dprl.learners._rule_claims import Claims, certify
@@ -127,6 +127,12 @@ class Rules:
         check_whole("cuts", self.cuts, 1, 32)
         check_whole("folds", self.folds, 2)
         check_cut(self.cut)
+        if self.cut == "bootstrap":
+            raise ParameterError(
+                "rules take 'drop' or 'terminal' for cut episodes; got 'bootstrap'.",
+                "cut (--cut)",
+                "Values of usual practice at features are not used to finish episodes.",
+            )
         check_seed(self.seed)
 
     def fit(

@@ -325,6 +325,73 @@ def test_evaluation_of_labels_and_gaps_is_refused_without_advice_that_was_follow
     assert "dprl.Rules" not in str(refused.value)
 
 
+def test_known_probabilities_come_from_a_column(run, tmp_path):
+    trial = write_rows(tmp_path / "trial.csv", 0, p=0.5)
+    flags = [*own(trial), "--propensity", "p"]
+    code, out, err = run("fit", *flags, *QUICK)
+    assert (code, err) == (0, "")
+    assert "Randomised: the probabilities of actions are known on all 240 rows" in out
+    assert "known on 100 % of rows" in out
+    log = dprl.read(trial, state=FEATURES, propensity="p", **COLUMNS)
+    policy = dprl.Rules(gamma=1.0, **SETTINGS).fit(log)
+    assert dprl.load("policy.dprl").digest() == policy.digest()
+    assert policy.stated[0] in out
+    code, out, _ = run("check", *flags)
+    assert (code, "'p' is known on 240 of 240 rows" in out) == (0, True)
+    wrong = write_rows(tmp_path / "wrong.csv", 0, p=1.5)
+    for command in (["check", *own(wrong)], ["fit", *own(wrong), *QUICK, "--out", "no.dprl"]):
+        code, out, err = run(*command, "--propensity", "p")
+        assert (code, "'p' is not above 0 and at most 1 on 240 of 240 rows" in out + err) == (
+            1,
+            True,
+        )
+    assert not (tmp_path / "no.dprl").exists()
+
+
+def test_another_learner_says_that_it_does_not_use_them(run, visits):
+    path, columns = visits
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([f"{lines[0]},p", *(f"{line},0.5" for line in lines[1:])]) + "\n")
+    fit = ["fit", path, *options(columns), "--n-min", 20, "--gamma", 1, "--propensity", "p"]
+    code, _, err = run(*fit)
+    assert (code, err) == (
+        0,
+        "warning: the learner dprl does not use the probabilities in 'p'; rules do.\n",
+    )
+    code, out, _ = run(*fit, "--json")
+    assert len(json.loads(out)["warnings"]) == 1
+
+
+def test_a_log_for_a_policy_needs_no_probabilities(run, tmp_path):
+    """A policy learned with them is judged on files with or without them."""
+    rng = np.random.default_rng(0)
+    for name, n in (("train", 300), ("test", 120)):
+        drug, x = rng.random(n) < 0.5, rng.normal(size=n)
+        score = np.where(x > 0, 2.0, -2.0) * drug + rng.normal(size=n)
+        table = list(zip([f"{name}{i}" for i in range(n)], x, np.where(drug, "give", "wait"), score,
+                         [0.5] * n, strict=True))  # fmt: skip
+        for end, width in (("", 5), ("-bare", 4)):
+            with (tmp_path / f"{name}{end}.csv").open("w", newline="") as stream:
+                writer = csv.writer(stream)
+                writer.writerow(["patient", "x", "drug", "score", "p"][:width])
+                writer.writerows(row[:width] for row in table)
+    flags = [*options(COLUMNS), "--state", "x", "--propensity", "p", *QUICK]
+    assert run("fit", "train.csv", *flags)[0] == 0
+    judged = []
+    for name in ("test.csv", "test-bare.csv"):
+        code, out, err = run(
+            "evaluate", "policy.dprl", name, "--no-values", "--draws", 50, "--json"
+        )
+        assert (code, err) == (0, "")
+        judged.append(json.loads(out)["estimates"])
+    assert judged[0] == judged[1]
+    for name in ("train.csv", "train-bare.csv"):
+        code, _, err = run("evaluate", "policy.dprl", name, "--no-values")
+        assert (code, "the log the policy was learned from" in err) == (1, True)
+    code, _, err = run("evaluate", "policy.dprl", "test-bare.csv", "--propensity", "q")
+    assert (code, "no column 'q' for propensity" in err) == (1, True)
+
+
 def test_a_gate_says_that_rules_are_certified_already(run, made, tmp_path):
     path, _ = made
     code, out, err = run(

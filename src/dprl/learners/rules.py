@@ -149,7 +149,8 @@ class Rules:
         Args:
             log: The training log; its states are features.
             propensity: float64 (N, A), the probabilities with which actions were taken at every row
-                of the log, where they are known. Default None: estimated.
+                of the log, where they are known. Default None: what the log itself knows of them
+                (`Log.propensity`), and the rest is estimated.
             behavior_models: (name, scikit-learn classifier) pairs to use instead of ours. Default
                 None.
             value_model: A scikit-learn regressor of returns to use instead of ours. Default None.
@@ -251,7 +252,7 @@ class _Work:
             parameters=learner.settings(),
             provenance=provenance_of(
                 log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
-                rules=facts,
+                rules=facts, probabilities=everyone.source,
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),

@@ -74,6 +74,11 @@ def fit(
         tell("fitting (the first run compiles for some seconds)", 0.0)
         policy = learner.fit(data, progress=tell) if slow else learner.fit(data)
         policy.save(out)
+    if data.propensity is not None and not rules:
+        cautions.append(
+            f"the learner {learning.learner} does not use the probabilities in "
+            f"{log.propensity!r}; rules do."
+        )
     changes = policy.changes()
     if json:
         facts: dict[str, Any] = {

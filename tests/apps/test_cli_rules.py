@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 
@@ -390,6 +391,28 @@ def test_a_log_for_a_policy_needs_no_probabilities(run, tmp_path):
         assert (code, "the log the policy was learned from" in err) == (1, True)
     code, _, err = run("evaluate", "policy.dprl", "test-bare.csv", "--propensity", "q")
     assert (code, "no column 'q' for propensity" in err) == (1, True)
+
+
+def test_a_report_of_rules_says_what_is_stated_and_why_nothing_is_estimated(run, made, tmp_path):
+    path, policy = made
+    fresh = write_rows(tmp_path / "fresh.csv", 1, 60)
+    code, out, err = run("report", path.with_name("policy.dprl"), fresh, "--out", "r.html")
+    assert (code, err) == (0, "")
+    reason = "feature 'ward' is a category of 2 labels, not a number."
+    assert f"The whole policy is not estimated: {reason}" in out
+    page = html.unescape((tmp_path / "r.html").read_text())
+    assert page.count(f"<strong>The whole policy is not estimated:</strong> {reason}") == 2
+    assert "no held-out check" not in page
+    for sentence in policy.stated:
+        assert f'<p class="notice">{sentence}</p>' in page
+    assert "has not been through the gate" not in page
+    assert "keeps only what a log proves" not in page
+    assert "groups_by_action" not in page
+    code, out, _ = run("report", path.with_name("policy.dprl"), fresh, "--out", "r.html", "--json")
+    facts = json.loads(out)
+    assert (facts["unjudged"], facts["evaluation"]) == (reason, None)
+    code, out, _ = run("report", path.with_name("policy.dprl"), path, "--out", "r.html")
+    assert (code, "No held-out check" in out, "not estimated" in out) == (0, True, False)
 
 
 def test_a_gate_says_that_rules_are_certified_already(run, made, tmp_path):

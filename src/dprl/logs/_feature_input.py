@@ -14,6 +14,7 @@ from dprl.logs.log import Log
 
 __all__ = [
     "EVALUATED", "columns_in", "features_of", "place_of", "plain_features", "refuse_categories",
+    "without_numbers",
 ]  # fmt: skip
 
 EVALUATED = (
@@ -88,6 +89,21 @@ def refuse_categories(log: Log, places: Sequence[int] | None = None, do: str | N
                 or "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
                 "dprl.Rules, which takes labels.",
             )
+
+
+def without_numbers(log: Log) -> str:
+    """Why the features of a log are not plain numbers, in a sentence; '' where they are, or labels.
+
+    Args:
+        log: A log.
+    """
+    if log.features is None:
+        return ""
+    try:
+        plain_features(log)
+    except LogError as error:
+        return error.what
+    return ""
 
 
 def columns_in(have: Sequence[str], names: Sequence[str]) -> list[int]:

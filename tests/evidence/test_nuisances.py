@@ -158,7 +158,8 @@ def test_in_the_null_world_the_logistic_model_gets_the_weight():
     assert loss["stack"] < loss["shares alone"] - 0.3
     assert table["stack"]["misplaced"] < 0.03
     assert np.sqrt(((fitted.b - b) ** 2).mean()) < 0.04
-    assert fitted.notes == ()
+    assert len(fitted.notes) == 1
+    assert "estimated from the features" in fitted.notes[0]
 
 
 def test_where_trees_are_the_truth_they_get_the_weight():

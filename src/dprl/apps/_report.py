@@ -34,6 +34,7 @@ from dprl.apps._changes import Described, describe_changes
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
+from dprl.logs._feature_input import without_numbers
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies.certificate import down
@@ -79,6 +80,8 @@ class Report:
         evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
         scattered: Number of the log's decisions that the policy changes, but that lie in no region
             simple enough to tell; they are counted by change, not described.
+        unjudged: Why the whole policy is not estimated on a log it has not seen, in words (a
+            feature is a category, or missing somewhere); '' where it is.
     """
 
     path: Path
@@ -91,6 +94,7 @@ class Report:
     seen: str
     evaluation: Evaluation | None
     scattered: int = 0
+    unjudged: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
@@ -117,6 +121,8 @@ class Report:
         lines = [f"{summary} → {self.path} ({self.bytes / 1000:.0f} kB)"]
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
+        if self.unjudged:
+            lines.append(f"The whole policy is not estimated: {self.unjudged}")
         return "\n".join(lines)
 
 
@@ -185,7 +191,8 @@ def report(
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
     judged, notes = None, list(described.notes)
-    if not described.seen:
+    unjudged = "" if described.seen else without_numbers(log)
+    if not described.seen and not unjudged:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             judged = evaluate(policy, log, values=values, draws=draws, seed=seed, progress=progress)
@@ -193,13 +200,14 @@ def report(
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
-        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed), described, cases
-    )
+        _facts(described, judged, unjudged, list(dict.fromkeys(notes)), title, day, seed),
+        described, cases,
+    )  # fmt: skip
     with replacing(target) as part:
         part.write_bytes(text)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered,
+        described.not_done, described.seen, judged, described.uncovered, unjudged,
     )  # fmt: skip
 
 
@@ -256,6 +264,7 @@ def verdict(check: Check) -> str:
 def _facts(
     described: Described,
     judged: Evaluation | None,
+    unjudged: str,
     notes: list[str],
     title: str,
     day: datetime.date,
@@ -276,6 +285,7 @@ def _facts(
         "described": described,
         "certificate": policy.certificate,
         "evaluation": judged,
+        "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,
         "notes": notes,
@@ -313,6 +323,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
+        "rules",
     }  # fmt: skip
     rows = [
         ("Policy", policy.digest()),

@@ -293,6 +293,14 @@ def _learner(proposal: Any) -> Learner:
             "For a certificate fit DPRLDiscrete (--learner dprl) and gate that; judge this policy "
             "with dprl.evaluate.",
         )
+    if name == "Rules" or type(proposal).__name__ == "Rules":
+        raise ParameterError(
+            "a gate proves what decision points show; rules were certified when they were learned, "
+            "by groups that did not propose them (policy.stated).",
+            f"a {type(proposal).__name__}",
+            "For the certificate of a gate fit DPRLContinuous (--learner dprl --radius R) and gate "
+            "that; judge this policy with dprl.evaluate.",
+        )
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",

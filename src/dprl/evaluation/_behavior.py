@@ -30,7 +30,7 @@ from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
 from dprl.learners.baselines._forests import JOBS
 from dprl.learners.baselines._forests import Behavior as Forest
-from dprl.logs._feature_input import plain_features
+from dprl.logs._feature_input import EVALUATED, plain_features
 from dprl.logs.log import Log, check_log
 
 __all__ = ["Behavior", "folds_of"]
@@ -287,7 +287,7 @@ def _by_trees(log: Log, fold: Ints, K: int, trees: int, seed: int) -> Floats:
     """π̂_b (N, A) at every step, from trees grown on the other folds."""
     from sklearn.ensemble import ExtraTreesClassifier
 
-    x = plain_features(log)
+    x = plain_features(log, do=EVALUATED)
     centre = x.mean(axis=0)
     pi = np.empty((log.n_steps, log.n_actions))
     for k in range(K):

@@ -31,7 +31,7 @@ from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines._transitions import Transitions
 from dprl.learners.baselines.fitted import FittedQ, fitted_q
-from dprl.logs._feature_input import plain_features
+from dprl.logs._feature_input import EVALUATED, plain_features
 from dprl.logs.log import Log
 
 __all__ = ["Values", "evaluate_q"]
@@ -176,6 +176,7 @@ def forests(
 ) -> Values:
     """Values at every step, learned from the episodes `use` (E,)."""
     A, rows = len(decisions.actions), np.repeat(use, log.lengths)
+    x = plain_features(log, do=EVALUATED)
     part = log.take(np.flatnonzero(use))
     metric = Metric(scale="none").fit(log)
     points = Points.of(part, metric, gamma)
@@ -191,7 +192,7 @@ def forests(
 
     backups = max(BACKUPS, int(log.lengths.max()))
     fitted: FittedQ = fitted_q(data, mine > 0, value, iterations=backups, trees=trees, seed=seed)
-    z, step = metric.transform(plain_features(log)), np.arange(log.n_steps)
+    z, step = metric.transform(x), np.arange(log.n_steps)
     asked = pi > 0
     asked[step, log.action] = True
     Q = fitted.values(z, asked)

@@ -141,21 +141,22 @@ def check_propensity(log: Log, propensity: Any) -> Floats:
     return b
 
 
-def inputs(log: Log, step: bool) -> Floats:
-    """The features of the models (N, d), with the number of the step as the last one if wanted."""
-    features = np.asarray(log.features)
-    if not step:
-        return features
-    number = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
-    return np.column_stack([features, number.astype(np.float64)])
+def inputs(log: Log, step: bool, marks: NDArray[np.bool_] | None = None) -> Floats:
+    """The features of the models (N, d), then the number of the step if wanted, then `marks`."""
+    parts = [np.asarray(log.features)]
+    if step:
+        parts.append(np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths))
+    if marks is not None:
+        parts.append(marks)
+    return parts[0] if len(parts) == 1 else np.column_stack(parts).astype(np.float64)
 
 
-def columns_of(log: Log, step: bool) -> Inputs:
-    """What the columns of `inputs` are."""
+def columns_of(log: Log, step: bool, marked: bool = False) -> Inputs:
+    """What the columns of `inputs` are; `marked`: whether marks are the last of them."""
     labels = tuple(0 if own is None else len(own) for own in log.levels)
     numbers = tuple(0 for _ in log.feature_names)
     missing = bool(log.missing.any())
-    return Inputs(missing, (labels or numbers) + (0,) * step)
+    return Inputs(missing, (labels or numbers) + (0,) * (step + marked))
 
 
 def menu_of(log: Log) -> NDArray[np.bool_] | None:

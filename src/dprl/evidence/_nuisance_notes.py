@@ -60,17 +60,18 @@ def _taken(log: Log, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.bincount(log.action[rows], minlength=log.n_actions) > 0
 
 
-def quality_notes(log: Log, losses: Table, b: Floats) -> list[str]:
+def quality_notes(log: Log, losses: Table, b: Floats, *, given: bool = False) -> list[str]:
     """About the probabilities: do features tell anything, are they calibrated, is there a choice.
 
     Args:
         log: The log.
         losses: The table of `Nuisances`; the last line is the shares alone, the one before it b.
         b: float64 (N, A), the probabilities.
+        given: Whether they are known: then features need not tell them. Default False.
     """
     notes = []
     loss, alone = losses["log-loss"][-2:]
-    if alone - loss < BARELY:
+    if alone - loss < BARELY and not given:
         notes.append(
             f"The features hardly tell which action is taken: the held-out log-loss is {loss:.3f} "
             f"with them and {alone:.3f} without. Either actions were nearly random, or what "
@@ -81,6 +82,7 @@ def quality_notes(log: Log, losses: Table, b: Floats) -> list[str]:
         notes.append(
             f"The probabilities of actions are badly calibrated: {wrong:.1%} of the probability is "
             "in the wrong place. Comparisons of actions lean on them."
+            + (" Known ones must be of the action that was taken, not of one action." * given)
         )
     possible = b >= OVERLAP
     settled = float((possible.sum(axis=1) < 2).mean())

@@ -14,7 +14,8 @@ see all rows. Whoever must not look at some groups at all passes a log without t
 is every comparison, for λ = 1 too; a forest alone, smooth and biased to the middle, made actions
 that do nothing look better in a fifth to a third of simulated logs. So several kinds of models are
 fitted and mixed by held-out log-loss (`dprl.evidence._stack`); the losses are part of the answer.
-Where actions were assigned by a rule or a lottery, pass the `propensity`: nothing is better.
+Where actions were assigned by a rule or a lottery, pass the `propensity`, or read it with the log
+(`dprl.evidence._known_probabilities`): nothing is better.
 
 V may be wrong: with λ = 1 it only costs precision. V is fitted to the returns G, so it is the value
 of usual practice as logged.
@@ -52,6 +53,7 @@ from dprl._core.table import Table
 from dprl.errors import ParameterError
 from dprl.evidence import _nuisance_input as given_input
 from dprl.evidence._cross_fit import Fit, in_threads, plan_fits
+from dprl.evidence._known_probabilities import Known, Source, source_note
 from dprl.evidence._nuisance_models import (
     Floats,
     Model,
@@ -75,10 +77,12 @@ class Nuisances:
     Attributes:
         V: float64 (N,), value of usual practice at each row, in the unit of the rewards.
         b: float64 (N, A), probability of each action at each row; rows add up to 1.
-        losses: One line per model, then the mixture ("stack", or "given") and the shares of actions
+        losses: One line per model, then the mixture ("stack", or "given"), where the log knows
+            probabilities what is used ("known on 40 % of rows"), and the shares of actions
             whatever the features ("shares alone"): weight in the mixture, held-out log-loss in
             nats per row, and misplaced probability (0 perfect, 1 all wrong).
         notes: What a reader should know of these numbers, in sentences.
+        source: Whether probabilities are "known" at every row, "estimated", or "mixed".
 
     Example:
         >>> import numpy as np
@@ -98,6 +102,7 @@ class Nuisances:
     b: Floats
     losses: Table
     notes: tuple[str, ...]
+    source: Source = "estimated"
 
 
 def fit_nuisances(
@@ -122,7 +127,8 @@ def fit_nuisances(
         folds: Number of folds, at least 2 and at most G. Default 4.
         seed: Seed of folds and models; it decides everything. Default 0.
         propensity: float64 (N, A), the probabilities of the actions where they are known; used as
-            they are. Default None: they are estimated.
+            they are, whatever the log says. Default None: what the log knows (`Log.propensity`) is
+            used, and the rest is estimated.
         value_model: A regressor with the methods of scikit-learn, instead of extra trees.
         behavior_models: (name, classifier) of each model of what people do, instead of the three
             of this package; classifiers have the methods of scikit-learn.
@@ -167,17 +173,22 @@ def fit_nuisances(
             "propensity and behavior_models were both given.",
             do="Probabilities are either known (propensity) or estimated (behavior_models).",
         )
-    columns = given_input.columns_of(log, step)
+    menu = given_input.menu_of(log)
+    logged = Known.of(log, menu) if propensity is None else None
+    marks = None if logged is None or logged.at.all() else logged.at
+    columns = given_input.columns_of(log, step, marks is not None)
     regressor = given_input.check_regressor(value_model, usual_value_model(columns), columns)
     models: list[Model] = []
     known_b = None
-    if propensity is None:
+    if propensity is None and (
+        logged is None or logged.source == "mixed" or behavior_models is not None
+    ):
         models = given_input.check_models(behavior_models, usual_behavior_models(columns), columns)
-    else:
+    elif propensity is not None:
         known_b = given_input.check_propensity(log, propensity)
 
     group = np.repeat(log.group, log.lengths).astype(np.int64)
-    x = given_input.inputs(log, step)
+    x = given_input.inputs(log, step, marks)
     G = returns(log, gamma)
     fits = plan_fits(group, groups, folds, seed)
     answers = in_threads(
@@ -194,14 +205,19 @@ def fit_nuisances(
     V, *by_model = (
         _gathered(fits, answers[i : i + len(fits)]) for i in range(0, len(answers), len(fits))
     )
-    menu = given_input.menu_of(log)
     held_out = [floored(b, menu) for b in by_model]
     shares = floored(_shares(log, fits), menu)
-    b, losses = _weighed(log, models, held_out, known_b, shares)
+    b, losses = _weighed(log, models, held_out, known_b, shares, logged)
     for array in (V, b):
         array.setflags(write=False)
-    notes = fit_notes(log, fits, [regressor, *models]) + quality_notes(log, losses, b)
-    return Nuisances(V, b, losses, tuple(notes))
+    source: Source = "known" if known_b is not None else "estimated"
+    source = source if logged is None else logged.source
+    notes = [
+        source_note(source, logged, log),
+        *fit_notes(log, fits, [regressor, *models]),
+        *quality_notes(log, losses, b, given=source == "known"),
+    ]
+    return Nuisances(V, b, losses, tuple(notes), source)
 
 
 def _gathered(fits: list[Fit], answers: list[Floats]) -> Floats:
@@ -221,20 +237,27 @@ def _shares(log: Log, fits: list[Fit]) -> Floats:
 
 
 def _weighed(
-    log: Log, models: list[Model], held_out: list[Floats], known_b: Floats | None, shares: Floats
+    log: Log, models: list[Model], held_out: list[Floats], known_b: Floats | None, shares: Floats,
+    logged: Known | None,
 ) -> tuple[Floats, Table]:  # fmt: skip
     """The probabilities (N, A), mixed from the models or as given, and how well each does."""
     weights = np.zeros(len(models))
-    b = np.zeros_like(shares) if known_b is None else known_b
-    if known_b is None:
+    b = shares if known_b is None else known_b
+    if models:
         taken = np.column_stack([p[np.arange(len(p)), log.action] for p in held_out])
-        weights = stack_weights(taken)
+        asked = np.ones(len(taken), bool) if logged is None else ~logged.settled
+        weights = stack_weights(taken[asked] if asked.any() else taken)
+        b = np.zeros_like(shares)
         for weight, p in zip(weights, held_out, strict=True):
             b += weight * p
     lines: list[tuple[str, Floats, float]] = [
         (m.name, p, float(w)) for m, p, w in zip(models, held_out, weights, strict=True)
     ]
-    lines.append(("stack" if known_b is None else "given", b, 1.0))
+    if models or known_b is not None:
+        lines.append(("stack" if known_b is None else "given", b, 1.0))
+    if logged is not None:
+        b = logged.used_in(b, log)
+        lines.append((logged.words, b, 1.0))
     lines.append(("shares alone", shares, 0.0))
     table = Table(
         {

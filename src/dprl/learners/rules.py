@@ -42,7 +42,7 @@ from dprl._core.checks import (
     check_seed,
     check_whole,
 )
-from dprl.errors import LogError
+from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_input import check_propensity
 from dprl.evidence.nuisances import Nuisances, fit_nuisances
 from dprl.learners._rule_claims import Claims, certify
@@ -132,6 +132,12 @@ class Rules:
         check_whole("cuts", self.cuts, 1, 32)
         check_whole("folds", self.folds, 2)
         check_cut(self.cut)
+        if self.cut == "bootstrap":
+            raise ParameterError(
+                "rules take 'drop' or 'terminal' for cut episodes; got 'bootstrap'.",
+                "cut (--cut)",
+                "Values of usual practice at features are not used to finish episodes.",
+            )
         check_seed(self.seed)
 
     def fit(
@@ -148,7 +154,8 @@ class Rules:
         Args:
             log: The training log; its states are features.
             propensity: float64 (N, A), the probabilities with which actions were taken at every row
-                of the log, where they are known. Default None: estimated.
+                of the log, where they are known. Default None: what the log itself knows of them
+                (`Log.propensity`), and the rest is estimated.
             behavior_models: (name, scikit-learn classifier) pairs to use instead of ours. Default
                 None.
             value_model: A scikit-learn regressor of returns to use instead of ours. Default None.
@@ -250,7 +257,7 @@ class _Work:
             parameters=learner.settings(),
             provenance=provenance_of(
                 log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
-                rules=facts,
+                rules=facts, probabilities=everyone.source,
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),

@@ -154,6 +154,7 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
         time=rows_of(c.time),
         time_missing=rows_of(c.time_missing),
         offset=rows_of(c.offset),
+        propensity=rows_of(c.propensity),
     )
 
 
@@ -200,6 +201,9 @@ def _log(
     features = None if c.features is None else c.features[order] + 0.0  # -0.0 and 0.0 are one
     if features is not None and np.isnan(features.sum()):
         features[np.isnan(features)] = np.nan  # one kind of NaN, so that equal logs are equal
+    propensity = None if c.propensity is None else c.propensity[order]
+    if propensity is not None:
+        propensity[np.isnan(propensity)] = np.nan
     return Log(
         starts=np.append(starts, len(order)),
         action=action.codes[order],
@@ -219,4 +223,5 @@ def _log(
         menus=menus,
         ended=ending(c)[last],
         columns=c.names,
+        propensity=propensity,
     )

@@ -119,6 +119,7 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
         time=shortened(log.time),
         offset=shortened(log.offset),
         available=shortened(log.available),
+        propensity=shortened(log.propensity),
     )
     return short, at
 

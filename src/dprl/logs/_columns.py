@@ -63,6 +63,7 @@ class Columns:
         group: Coded (N,), the group of each row; None without a group column.
         available: Coded (N,) whose labels are tuples of action labels; None without that column.
         ended: Coded (N,), labels as the source wrote them; None without that column.
+        propensity: float64 (N,), NaN where unknown; None without that column.
         feature_names: The d names of the features; empty where states are labels.
         levels: The sorted labels of each feature that is a category (its column of `features`
             holds codes), None for numbers; () where all are numbers.
@@ -80,6 +81,7 @@ class Columns:
     group: Coded | None = None
     available: Coded | None = None
     ended: Coded | None = None
+    propensity: NDArray[np.float64] | None = None
     feature_names: tuple[str, ...] = field(default=())
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
 

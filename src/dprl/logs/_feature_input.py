@@ -12,7 +12,18 @@ from dprl.errors import LogError, PolicyError
 from dprl.logs._categories import TRUTH
 from dprl.logs.log import Log
 
-__all__ = ["columns_in", "features_of", "place_of", "plain_features", "refuse_categories"]
+__all__ = [
+    "EVALUATED", "columns_in", "features_of", "place_of", "plain_features", "refuse_categories",
+    "without_numbers",
+]  # fmt: skip
+
+EVALUATED = (
+    "Evaluation models usual practice from numbers alone. Learn and evaluate on numbers (a column "
+    "of 0 and 1 per label, gaps filled), or in Python say what usual practice is: behavior=..., "
+    "values=False. What rules show on the half that certified them is in policy.changes() (dprl "
+    "changes)."
+)
+"""What to do where a log with categories or gaps is to be evaluated."""
 
 
 def place_of(log: Log, row: int) -> str:
@@ -24,7 +35,9 @@ def place_of(log: Log, row: int) -> str:
     )
 
 
-def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.float64]:
+def plain_features(
+    log: Log, names: Sequence[str] | None = None, *, do: str | None = None
+) -> NDArray[np.float64]:
     """The features (N, d) of a log, refused where one is missing or a category.
 
     Distances, averages and most models need numbers: the code of a label is none, and NaN would
@@ -33,6 +46,7 @@ def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.f
     Args:
         log: A log whose states are features.
         names: The features that are needed, in order. Default None: all of the log.
+        do: What to do about it, for the message. Default None: mend the log, or use dprl.Rules.
 
     Raises:
         LogError: If states are labels, a feature is missing somewhere, or it is a category.
@@ -46,14 +60,15 @@ def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.f
         list(range(len(log.feature_names))) if names is None
         else columns_in(log.feature_names, names)
     )  # fmt: skip
-    refuse_categories(log, places)
+    refuse_categories(log, places, do)
     for j in places:
         if log.missing[j]:
             raise LogError(
                 f"feature {log.feature_names[j]!r} is missing on {log.missing[j]:,} of "
                 f"{log.n_steps:,} rows.",
                 place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
-                'Fill it first, leave such episodes out (missing="drop-episodes"), or use '
+                do
+                or 'Fill it first, leave such episodes out (missing="drop-episodes"), or use '
                 "dprl.Rules, which gives missing values a side of their own.",
             )
     if places == list(range(len(log.feature_names))):
@@ -61,7 +76,7 @@ def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.f
     return np.ascontiguousarray(log.features[:, places])
 
 
-def refuse_categories(log: Log, places: Sequence[int] | None = None) -> None:
+def refuse_categories(log: Log, places: Sequence[int] | None = None, do: str | None = None) -> None:
     """Refuse a log in which one of these features (all by default) is a category."""
     for j in (range(len(log.levels)) if places is None else places) if log.levels else ():
         labels = log.levels[j]
@@ -70,9 +85,25 @@ def refuse_categories(log: Log, places: Sequence[int] | None = None) -> None:
                 f"feature {log.feature_names[j]!r} is a category of {len(labels):,} "
                 f"label{'s' * (len(labels) != 1)}, not a number.",
                 f"labels {', '.join(map(repr, labels[:4]))}",
-                "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
+                do
+                or "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
                 "dprl.Rules, which takes labels.",
             )
+
+
+def without_numbers(log: Log) -> str:
+    """Why the features of a log are not plain numbers, in a sentence; '' where they are, or labels.
+
+    Args:
+        log: A log.
+    """
+    if log.features is None:
+        return ""
+    try:
+        plain_features(log)
+    except LogError as error:
+        return error.what
+    return ""
 
 
 def columns_in(have: Sequence[str], names: Sequence[str]) -> list[int]:

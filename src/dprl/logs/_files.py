@@ -267,7 +267,7 @@ def read_columns(
             return files.menus(name)
         if part == "time":
             return files.time(name), None
-        if part == "reward":
+        if part in ("reward", "propensity"):
             return files.number(name), None
         if isinstance(names[part], list):
             return files.feature(name, name in declared), None

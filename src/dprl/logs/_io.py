@@ -38,6 +38,7 @@ def read(
     group: str | None = None,
     available: str | None = None,
     ended: str | None = None,
+    propensity: str | None = None,
     missing: Missing = "error",
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
@@ -65,6 +66,9 @@ def read(
             'a|b|c'. Default None: not recorded.
         ended: Column that holds how the episode ended, read from its last row: terminal (true) or
             cut (false). Default None: not recorded, treated as terminal.
+        propensity: Column that holds the chance with which the action taken was taken, above 0 and
+            at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
+            uses it. Default None: not recorded.
         missing: "error" refuses missing values, features excepted: a missing feature is kept as
             NaN. "drop-episodes" leaves out the episodes that have a missing value, features
             included. Default "error".
@@ -116,6 +120,7 @@ def from_frame(
     group: str | None = None,
     available: str | None = None,
     ended: str | None = None,
+    propensity: str | None = None,
     missing: Missing = "error",
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
@@ -140,6 +145,9 @@ def from_frame(
             'a|b|c'. Default None: not recorded.
         ended: Column that holds how the episode ended, read from its last row: terminal (true) or
             cut (false). Default None: not recorded, treated as terminal.
+        propensity: Column that holds the chance with which the action taken was taken, above 0 and
+            at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
+            uses it. Default None: not recorded.
         missing: "error" refuses missing values, features excepted: a missing feature is kept as
             NaN. "drop-episodes" leaves out the episodes that have a missing value, features
             included. Default "error".
@@ -186,6 +194,7 @@ def from_arrays(
     group: Any = None,
     available: Any = None,
     ended: Any = None,
+    propensity: Any = None,
     feature_names: Sequence[str] | None = None,
     missing: Missing = "error",
     states: Sequence[Label] | None = None,
@@ -209,6 +218,9 @@ def from_arrays(
             None: not recorded.
         ended: (N,), how the episode ended, read from its last row: terminal (true) or cut (false).
             Default None: not recorded, treated as terminal.
+        propensity: (N,), the chance with which the action taken was taken, above 0 and at most 1,
+            NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses
+            it. Default None: not recorded.
         feature_names: The d names of the features. Default None: x0, x1, ….
         missing: "error" refuses missing values, features excepted: a missing feature is kept as
             NaN. "drop-episodes" leaves out the episodes that have a missing value, features
@@ -509,6 +521,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     if log.ended.any():
         how = {TERMINAL: "terminal", CUT: "cut"}
         data[_called(log, "ended")] = words([how.get(x, "") for x in range(3)], log.ended[which])
+    if log.propensity is not None:
+        data[_called(log, "propensity")] = log.propensity
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)

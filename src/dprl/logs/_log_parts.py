@@ -55,7 +55,7 @@ def validate(log: Log) -> None:
         refuse("states are either labels or features")
     if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
         refuse("`offset` needs times that are dates")
-    for name in ("reward", "state", "features", "time", "offset", "available"):
+    for name in ("reward", "state", "features", "time", "offset", "available", "propensity"):
         column = getattr(log, name)
         if column is not None and len(column) != n:
             refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")
@@ -85,6 +85,10 @@ def validate(log: Log) -> None:
         refuse("'reward' holds a value that is not finite")
     if log.features is not None and np.isinf(log.features).any():
         refuse("'features' hold a value that is infinite")
+    if log.propensity is not None:
+        p = log.propensity[~np.isnan(log.propensity)]
+        if log.propensity.ndim != 1 or not ((p > 0) & (p <= 1)).all():
+            refuse("'propensity' holds a value that is not above 0 and at most 1")
     if log.levels:
         _validate_levels(log, refuse)
 

@@ -142,6 +142,24 @@ def categories(log: Log) -> Finding | None:
     )
 
 
+def probabilities_known(log: Log) -> Finding | None:
+    """Rows on which the chance of what was done is known."""
+    if log.propensity is None:
+        return None
+    p = log.propensity[~np.isnan(log.propensity)]
+    what = f"{_name(log, 'propensity')!r} is known on {len(p):,} of {log.n_steps:,} rows"
+    if not len(p):
+        return Finding(
+            "warning", "probabilities_known", f"{what}.", do="Leave the column out, or fill it."
+        )
+    return Finding(
+        "note",
+        "probabilities_known",
+        f"{what}, from {p.min():g} to {p.max():g}.",
+        do="dprl.Rules uses it; other learners, evaluation and the gate do not.",
+    )
+
+
 LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     cut_episodes,
     one_row_episodes,
@@ -151,4 +169,5 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     availability_varies,
     missing_features,
     categories,
+    probabilities_known,
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._findings import Finding
 from dprl.logs._label_rules import look_alikes, spellings
+from dprl.logs._probability_rules import propensity_alone, propensity_outside
 from dprl.logs.columns import ROLES
 from dprl.logs.log import CUT, TERMINAL, UNKNOWN
 
@@ -339,6 +340,8 @@ ROW_RULES: Sequence[Callable[[Columns], Finding | None]] = (
     duplicate_times,
     group_changes,
     action_unavailable,
+    propensity_outside,
+    propensity_alone,
     ended_unknown,
     order_of_rows,
     spellings,

@@ -129,6 +129,9 @@ def columns_of(
     else:
         state = coded("state")
     reward = numbers(*_named(get, names["reward"]))
+    propensity = None
+    if "propensity" in names:
+        propensity = numbers(*_named(get, names["propensity"]))
     time, time_missing, offset = None, None, None
     if "time" in names:
         time, time_missing, offset = times(*_named(get, names["time"]))
@@ -140,7 +143,7 @@ def columns_of(
         values, gone = get(names["available"])
         available = _in_words_of(action, encode_menus(values, str(names["available"]), gone))
     lengths = {len(reward), len(episode.codes), len(action.codes)}
-    lengths |= {len(x) for x in (features, time) if x is not None}
+    lengths |= {len(x) for x in (features, time, propensity) if x is not None}
     group, ended = coded("group"), coded("ended")
     lengths |= {len(x.codes) for x in (state, available, group, ended) if x is not None}
     if len(lengths) > 1:
@@ -151,7 +154,7 @@ def columns_of(
         names, episode, action, reward,
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
-        group=group, available=available, ended=ended,
+        group=group, available=available, ended=ended, propensity=propensity,
         feature_names=feature_names, levels=levels,
     )  # fmt: skip
 

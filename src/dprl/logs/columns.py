@@ -20,14 +20,15 @@ class Role:
 
     Attributes:
         name: The argument's name, and the option's.
-        holds: "labels", "numbers", "times", "menus" (sets of actions) or "endings".
+        holds: "labels", "numbers", "times", "menus" (sets of actions), "endings" or
+            "probabilities".
         help: What the column holds, in a sentence for the command line.
         required: Whether a log cannot be without it.
         several: Whether several columns together may have this role.
     """
 
     name: str
-    holds: Literal["labels", "numbers", "times", "menus", "endings"]
+    holds: Literal["labels", "numbers", "times", "menus", "endings", "probabilities"]
     help: str
     required: bool = False
     several: bool = False
@@ -50,6 +51,12 @@ ROLES = (
     Role("group", "labels", "Column of what stays together, e.g. a patient's stays."),
     Role("available", "menus", "Column of the actions on offer: a list, or text 'a|b|c'."),
     Role("ended", "endings", "Column saying terminal or cut on an episode's last row."),
+    Role(
+        "propensity",
+        "probabilities",
+        "Column of the chance with which the action taken was taken, above 0 and at most 1; empty "
+        "where it is unknown.",
+    ),
 )
 
 NAMES = tuple(role.name for role in ROLES)

@@ -87,6 +87,8 @@ class Log:
         menus: bool (M, A), the distinct sets of available actions; None without `available`.
         ended: uint8 (E,), how each episode ended: UNKNOWN, TERMINAL or CUT. Default UNKNOWN.
         columns: Which source column played which part, for messages and provenance.
+        propensity: float64 (N,), the probability with which the action taken was taken, above 0
+            and at most 1, NaN where it is unknown; None where the log does not say.
 
     Raises:
         LogError: If the columns contradict each other (different lengths, codes without a label).
@@ -121,6 +123,7 @@ class Log:
     ended: NDArray[np.uint8] = field(default=None)  # type: ignore[arg-type]
     columns: Mapping[str, Any] = field(default_factory=dict)
     levels: tuple[tuple[str, ...] | None, ...] = ()
+    propensity: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -140,7 +143,7 @@ class Log:
             put("ended", np.zeros(n))
         for name in ("action", "state", "group", "available", "offset"):
             array(name, np.int32)
-        for name in ("reward", "features"):
+        for name in ("reward", "features", "propensity"):
             array(name, np.float64)
         array("starts", np.int64)
         array("menus", np.bool_)
@@ -281,6 +284,7 @@ class Log:
             time=pick(self.time),
             offset=pick(self.offset),
             available=pick(self.available),
+            propensity=pick(self.propensity),
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
             groups=tuple(self.groups[g] for g in codes),
@@ -352,6 +356,7 @@ class Log:
             time=moved(self.time),
             offset=moved(self.offset),
             available=moved(self.available),
+            propensity=moved(self.propensity),
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
             ended=self.ended[order],
@@ -423,6 +428,8 @@ class Log:
         if self.available is not None and self.menus is not None:
             offers = [sorted(str(self.actions[a]) for a in np.flatnonzero(m)) for m in self.menus]
             add("available", *canonical(self.available, [tuple(x) for x in offers]))
+        if self.propensity is not None:
+            add("propensity", self.propensity)
         return total.hexdigest()
 
 

@@ -87,6 +87,12 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
         columns["state"] = features
         levels = getattr(policy.space, "levels", None) or ()
         columns["categorical"] = [n for n, own in zip(features, levels, strict=False) if own]
+    if "propensity" in columns:  # which nobody needs who reads a log for a policy
+        from dprl.logs._files import Files
+
+        types = Files(files, None, partitions=bool(named.get("partitions"))).types
+        if columns["propensity"] not in types:
+            del columns["propensity"]
     columns |= {k: v for k, v in named.items() if v is not None}
     if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
         columns["state"] = columns["state"][0]

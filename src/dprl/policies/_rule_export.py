@@ -21,7 +21,7 @@ from dprl.logs._categories import TRUTH, TRUTH_WORDS
 from dprl.logs.log import Label
 from dprl.policies._rule import Condition, Rule
 
-__all__ = ["to_json", "to_python", "to_sql"]
+__all__ = ["apart", "to_json", "to_python", "to_sql"]
 
 LARGEST = repr(sys.float_info.max).replace("e+", "e")
 """The largest double, as SQL and Python write it."""
@@ -76,7 +76,7 @@ def to_sql(
 ) -> str:
     """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
-    _apart([*asked, column])
+    apart([*asked, column])
     parts = [table] if isinstance(table, str) else list(table)
     source = ".".join(map(_identifier, parts)) or _identifier("")
     kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
@@ -91,7 +91,7 @@ def to_sql(
     )
 
 
-def _apart(names: Sequence[str]) -> None:
+def apart(names: Sequence[str]) -> None:
     """Refuse names that are one name to DuckDB, which does not tell capitals apart."""
     for i, name in enumerate(names):
         same = [other for other in names[:i] if other.lower() == name.lower()]

@@ -28,6 +28,14 @@ NOTE = (
     "rules at once (large-sample).\ngroups came there in the half that certified, groups_proposed "
     "in the half that proposed."
 )
+ASSUMED = {
+    "estimated": "It assumes that the features tell all that decided who got what.",
+    "mixed": "Where probabilities of actions are estimated, it assumes that the features tell all "
+    "that decided who got what.",
+    "known": "The probabilities of actions are known (randomised): it does not assume that the "
+    "features tell all that decided who got what.",
+}
+"""Where the probabilities of actions come from → what a claim assumes about the features."""
 ON_RECORD = (
     "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
 )  # fmt: skip
@@ -112,11 +120,12 @@ def stated(policy: RulePolicy) -> tuple[str, ...]:
     noted = tuple(n for n in notes if isinstance(n, str)) if isinstance(notes, list | tuple) else ()
     if delta is None or not all(_is_sure(rule.facts, delta, margin) for rule in speaking):
         return noted
+    source = str(policy.provenance.get("probabilities", "estimated"))
     more = f"{number_words(margin)} more" if margin else "more"
     claim = (
         f"Large-sample, not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
         f"of every rule brought {more} than doing otherwise did, on average over the decisions "
-        "where the rule holds. It assumes that the features tell all that decided who got what."
+        f"where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
     )
     return (claim, *noted)
 

@@ -644,6 +644,8 @@ class RulePolicy(Stored):
             >>> print(policy.to_sql("visits").splitlines()[-1])
             FROM "visits"
         """
+        for name in self.feature_names:
+            export.apart([name, column])
         return export.to_sql(
             self.rules, self.actions, table, column, self.digest(), self._categories
         )

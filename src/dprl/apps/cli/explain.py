@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
 from typing import Any
 
 from dprl.apps.cli._app import command
@@ -18,7 +20,9 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
 
     Args:
         policy: A policy file.
-        state: A state's label; or its features, as in 'pressure=58,lactate=2.1'.
+        state: A state's label; or its features, as in 'pressure=58,lactate=2.1'. For rules a
+            category is its label, and nothing stands for a missing value:
+            'pressure=58,ward=ICU,lactate='. A label with a comma: '"ward=ICU, north",pressure=58'.
     """
     from dprl.policies._load import deferring
 
@@ -26,7 +30,12 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
     label: Any = state
     names = fitted.space.feature_names
     if names:
-        label = numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
+        levels = getattr(fitted.space, "levels", None)
+        label = (
+            numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
+            if levels is None
+            else _mixed(state, names, levels)
+        )
         for name in label:
             if name not in names:
                 raise ParameterError(
@@ -46,3 +55,24 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
     explanation = fitted.explain(label, cases=cases)
     show(explanation.to_dict() if json else str(explanation), json)
     return 0
+
+
+def _mixed(state: str, names: Sequence[str], levels: Sequence[Any]) -> dict[str, Any]:
+    """A state as written: labels where a feature is a category, None where nothing is given."""
+    categories = {name for name, own in zip(names, levels, strict=False) if own is not None}
+    how = "a state is written NAME=VALUE,NAME=VALUE"
+    by_name: dict[str, Any] = {}
+    for pair in next(csv.reader([state], skipinitialspace=True), []):
+        name, equals, value = pair.partition("=")
+        name = name.strip()
+        if not equals:
+            raise ParameterError(f"{how}; got {pair!r}.", do="ward=ICU,lactate=2.1")
+        if name in by_name:
+            raise ParameterError(f"{name!r} is given twice.")
+        if not value.strip():
+            by_name[name] = None
+        elif name in categories:
+            by_name[name] = value
+        else:
+            by_name |= numbers([pair], how)
+    return by_name

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, head, progress, show, warned
-from dprl.apps.cli.learning import LearnerOptions
+from dprl.apps.cli.learned import facts_of_rules, words_of_rules
+from dprl.apps.cli.learning import FitOptions
 from dprl.apps.cli.options import Json, LogOptions, MaybeWhole
 
 __all__ = ["fit"]
@@ -21,22 +22,25 @@ def fit(
     files: list[str],
     /,
     log: LogOptions,
-    learning: LearnerOptions,
+    learning: FitOptions,
     *,
     n_min: Annotated[
         MaybeWhole,
         Parameter(
             help="Episodes an action needs before it may be suggested; dprl needs it, confident "
-            "takes 3 by default."
+            "takes 3 by default. rules: groups that took it and groups that did not, by default 20."
         ),
     ] = None,
     radius: Annotated[
         float | None,
-        Parameter(help="For features: largest distance of similar states, after scaling."),
+        Parameter(help="dprl, features: largest distance of similar states, after scaling."),
     ] = None,
     seed: Annotated[
         MaybeWhole,
-        Parameter(help="confident: seed of the halves and of the check; by default 0."),
+        Parameter(
+            help="confident: seed of the halves and of the check; rules: of the halves, the "
+            "models and the test; by default 0."
+        ),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
     json: Json = False,
@@ -52,6 +56,9 @@ def fit(
     Where the state tells enough, suggest only what is surely better:
     `dprl fit visits.csv --learner confident --gamma 0.99 ...`
 
+    Rules that people can read, over features that may be categories or missing:
+    `dprl fit stays.csv --state age --state ward --learner rules --gamma 0.99 ...`
+
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
@@ -59,24 +66,33 @@ def fit(
 
     refuse_overwrite(out, *files)
     learner = learning.make(n_min, radius, seed=seed, own_seed=True)
-    confident = learning.learner == "confident"
+    slow, rules = learning.learner != "dprl", learning.learner == "rules"
     with progress() as tell, warned() as cautions:
-        data = dprl.read(files, **log.options(radius is not None), progress=tell)
+        features = learning.reads_features(radius)
+        data = dprl.read(files, **log.options(features), progress=tell)
         learning.check_states(data, radius)
         tell("fitting (the first run compiles for some seconds)", 0.0)
-        policy = learner.fit(data, progress=tell) if confident else learner.fit(data)
+        policy = learner.fit(data, progress=tell) if slow else learner.fit(data)
         policy.save(out)
+    if data.propensity is not None and not rules:
+        cautions.append(
+            f"the learner {learning.learner} does not use the probabilities in "
+            f"{log.propensity!r}; rules do."
+        )
     changes = policy.changes()
     if json:
         facts: dict[str, Any] = {
             **policy.summary(), "policy": str(out), "digest": policy.digest(),
         }  # fmt: skip
-        if confident:
+        if learning.learner == "confident":
             facts["gain"] = policy.gain
         if policy.stated:
             facts["stated"] = policy.stated
+        if rules:
+            facts |= facts_of_rules(policy)
         show({**facts, "warnings": cautions, "changed": changes.to_dicts()}, as_json=True)
         return 0
     caution(cautions)
-    show(f"{data!r}\n{policy}\n\n{head(changes)}\n\nSaved as {out}.", as_json=False)
+    words = words_of_rules(policy) if rules else f"{policy}\n\n{head(changes)}"
+    show(f"{data!r}\n{words}\n\nSaved as {out}.", as_json=False)
     return 0

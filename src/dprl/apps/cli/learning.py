@@ -1,7 +1,8 @@
 """Options of the commands that learn: which learner, and its settings.
 
-An option of one learner alone has no default here (None), so that it can be refused, wherever it
-was given, when the other learner is asked for. The learner itself has the default.
+An option that some learners have and others have not has no default here (None), so that it can be
+refused, wherever it was given, when another learner is asked for. The learner itself has the
+default.
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from cyclopts import Parameter
 from dprl.apps.cli.options import SETTINGS, MaybeWhole, numbers
 from dprl.errors import ParameterError
 
-__all__ = ["LearnerOptions"]
+__all__ = ["TAKERS", "FitOptions", "LearnerOptions"]
 
-OWN = {
-    "dprl": ("contrast", "plan", "visits", "scale", "weight", "radius", "lam"),
-    "confident": ("risk", "keep", "evidence", "veto", "splits", "check", "seed"),
+TAKERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("contrast", "plan", "visits", "scale", "weight", "radius"), ("dprl",)),
+    **dict.fromkeys(("risk", "keep", "evidence", "veto", "check"), ("confident",)),
+    **dict.fromkeys(("depth", "delta", "margin", "cuts", "folds"), ("rules",)),
+    "lam": ("dprl", "rules"),
+    "splits": ("confident", "rules"),
+    "seed": ("confident", "rules"),
 }
-"""Learner → the options that only this one has."""
+"""Option that not every learner has → the learners that have it."""
+DISTANCE = {
+    "confident": "A radius is for features; the learner confident takes labels.",
+    "rules": "Rules need no distance: they ask each feature by itself.",
+}
+"""Learner → why it takes no radius."""
 
 
 @Parameter(name="*")
@@ -30,11 +40,12 @@ class LearnerOptions:
 
     gamma: Annotated[float, Parameter(help="Discount per step, in (0, 1].")]
     learner: Annotated[
-        Literal["dprl", "confident"],
+        Literal["dprl", "confident", "rules"],
         Parameter(
             help="dprl suggests what enough episodes did without harm, and can be certified; "
             "confident suggests only what is surely better, and says how sure (labels only; it "
-            "plans in a model, so the state must tell enough)."
+            "plans in a model, so the state must tell enough); rules are a few sentences over "
+            "features, proposed by one half of the groups and certified by the other."
         ),
     ] = "dprl"
     risk: Annotated[
@@ -70,7 +81,7 @@ class LearnerOptions:
         MaybeWhole,
         Parameter(
             help="confident: how often the log is halved for the bound of the gain; by default 3, "
-            "0 for no bound."
+            "0 for no bound. rules: how many divisions in two halves are tried; by default 3."
         ),
     ] = None
     check: Annotated[
@@ -104,13 +115,18 @@ class LearnerOptions:
         Parameter(
             help="dprl, features: λ of credit in place of returns, from 0 to 1. 1 assumes no more "
             "than returns do; below 1 a model of values is trusted, and features must tell all "
-            "that matters for what comes next. By default returns."
+            "that matters for what comes next. By default returns. rules: the same λ; by default "
+            "chosen by the proposing half among 1, 0.95, 0.9 and 0.8."
         ),
     ] = None
     cut: Annotated[
         Literal["drop", "bootstrap", "terminal"] | None,
         Parameter(help="How to treat cut episodes; by default as ended, with a warning."),
     ] = None
+
+    def reads_features(self, radius: Any) -> bool:
+        """Whether states are read as features, even a single column of them."""
+        return radius is not None or self.learner == "rules"
 
     def make(
         self, n_min: float | None, radius: float | None, *, seed: int | None, own_seed: bool
@@ -119,7 +135,8 @@ class LearnerOptions:
 
         Args:
             n_min: Episodes an action needs; None: not given.
-            radius: Largest distance of similar states; None: states are labels.
+            radius: Largest distance of similar states; None: states are labels, or the learner
+                needs no distance.
             seed: Seed of the divisions and of the check; None: not given.
             own_seed: Whether --seed is an option of the learner, and not of the command.
         """
@@ -128,9 +145,11 @@ class LearnerOptions:
         given = {**vars(self), "radius": radius, "seed": seed if own_seed else None}
         self._refuse_others(given)
         shared: dict[str, Any] = {"gamma": self.gamma, "cut": self.cut}
-        if self.learner == "confident":
+        if self.learner != "dprl":
+            makers: dict[str, Any] = {"confident": dprl.Confident, "rules": dprl.Rules}
+            own = [name for name, takers in TAKERS.items() if self.learner in takers]
             settings = {**given, "n_min": n_min, "seed": seed}
-            return dprl.Confident(**shared, **_given(settings, (*OWN["confident"], "n_min")))
+            return makers[self.learner](**shared, **_given(settings, (*own, "n_min")))
         if n_min is None:
             raise ParameterError(
                 "the learner dprl needs --n-min: how many episodes must have taken an action "
@@ -157,24 +176,33 @@ class LearnerOptions:
         return dprl.DPRLDiscrete(**shared)
 
     def _refuse_others(self, given: dict[str, Any]) -> None:
-        """Refuse options that only another learner has."""
-        for learner, names in OWN.items():
-            others = [f"--{name}" for name in names if given[name] is not None]
-            if learner == self.learner or not others:
-                continue
-            what = f"{', '.join(others)}: not for the learner {self.learner}, only for {learner}."
-            if "--radius" in others:
-                what += " A radius is for features; the learner confident takes labels."
-            it = "it" if len(others) == 1 else "them"
-            raise ParameterError(
-                what,
-                f"{others[0]} {given[others[0].removeprefix('--')]}",
-                f"Leave {it} out (in {SETTINGS} too), or say --learner {learner}.",
-            )
+        """Refuse options that only other learners have."""
+        others = [
+            name for name, takers in TAKERS.items()
+            if given.get(name) is not None and self.learner not in takers
+        ]  # fmt: skip
+        if not others:
+            return
+        takers = [TAKERS[name] for name in others]
+        what = f"{', '.join(f'--{name}' for name in others)}: not for the learner {self.learner}"
+        if len(set(takers)) == 1:
+            what += f", only for {' and '.join(takers[0])}."
+        else:
+            each = [f"--{name} {' and '.join(TAKERS[name])}" for name in others]
+            what += f" (learners that have them: {'; '.join(each)})."
+        if "radius" in others:
+            what += f" {DISTANCE[self.learner]}"
+        common = [learner for learner in takers[0] if all(learner in own for own in takers)]
+        instead = f", or say --learner {' or '.join(common)}" if common else ""
+        raise ParameterError(
+            what,
+            f"--{others[0]} {given[others[0]]}",
+            f"Leave {'it' if len(others) == 1 else 'them'} out (in {SETTINGS} too){instead}.",
+        )
 
     def check_states(self, data: Any, radius: Any) -> None:
         """Refuse features without a radius, and features where the learner takes labels only."""
-        if data.features is None or radius is not None:
+        if data.features is None or self.reads_features(radius):
             return
         count = f"states are {len(data.feature_names)} features"
         first = repr(data.feature_names[0])
@@ -182,14 +210,50 @@ class LearnerOptions:
             raise ParameterError(
                 f"{count}, and the learner confident takes labels.",
                 first,
-                "Name one column of labels with --state, or say --learner dprl and a --radius.",
+                "Name one column of labels with --state, or say --learner rules, or --learner dprl "
+                "and a --radius.",
             )
         raise ParameterError(
             f"{count}, and no radius is given.",
-            do="Say how far similar states may be, after scaling: --radius 1.5",
+            first,
+            "Say how far similar states may be, after scaling: --radius 1.5; or say --learner "
+            "rules, which needs no distance.",
         )
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class FitOptions(LearnerOptions):
+    """How to learn once: also the options that a comparison of settings does not have."""
+
+    depth: Annotated[
+        MaybeWhole,
+        Parameter(help="rules: the most questions on the way to a rule, 1 to 4; by default 2."),
+    ] = None
+    delta: Annotated[
+        float | None,
+        Parameter(
+            help="rules: the chance that some rule is no improvement, in (0, 1); by default 0.05. "
+            "The claim is large-sample."
+        ),
+    ] = None
+    margin: Annotated[
+        float | None,
+        Parameter(
+            help="rules: what a rule must bring over doing otherwise, in units of returns; by "
+            "default 0."
+        ),
+    ] = None
+    cuts: Annotated[
+        MaybeWhole,
+        Parameter(help="rules: the most cuts of a feature that are tried, 1 to 32; by default 16."),
+    ] = None
+    folds: Annotated[
+        MaybeWhole,
+        Parameter(help="rules: folds of the models of usual practice, at least 2; by default 4."),
+    ] = None
 
 
 def _given(settings: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """The settings of these names that were given."""
-    return {name: settings[name] for name in names if settings[name] is not None}
+    return {name: settings[name] for name in names if settings.get(name) is not None}

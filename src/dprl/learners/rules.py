@@ -51,6 +51,7 @@ from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
+from dprl.policies._rule_claim import WHOLE
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["Rules"]
@@ -314,7 +315,7 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     if claims.issued:
         w = claims.whole
         notes.append(
-            "Where only the first suggestion of an episode is followed, they bring "
+            f"{WHOLE}, they bring "
             f"{w['gain']:+.3g} an episode over usual practice ({w['low']:+.3g} to "
             f"{w['high']:+.3g}, large-sample). All of them would change "
             f"{100 * w['changed']:.0f} % of the decisions; if each brought what it brings alone, "

@@ -27,6 +27,7 @@ from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
 from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
+from dprl.policies._rule_claim import claim, stated
 from dprl.policies._rule_facts import labels_in
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
@@ -207,7 +208,12 @@ class RulePolicy(Stored):
     @property
     def stated(self) -> tuple[str, ...]:
         """What its learner states about all of its rules at once; nothing without a `delta`."""
-        return say.stated(self)
+        return stated(self)
+
+    @property
+    def claim(self) -> str:
+        """The first of these sentences: what holds for all rules at once; '' if nothing does."""
+        return claim(self)
 
     @property
     def records(self) -> dict[str, str]:
@@ -702,7 +708,11 @@ class RulePolicy(Stored):
         return export.to_python(self.rules, self.actions, self.digest(), self._categories)
 
     def draw(self, axis: Any = None) -> Any:
-        """Draw the rules: one band each with its words, and what it brought with its interval.
+        """Draw the rules as a tree, or one band each where they do not come from a tree.
+
+        The tree has a box for each question and a leaf for each rule, coloured by its suggestion,
+        with what it brought; leaves that defer are grey. A band has the words of its rule, and what
+        it brought with its interval.
 
         Args:
             axis: The axes of matplotlib to draw on. Default None: those of a new figure.
@@ -725,8 +735,8 @@ class RulePolicy(Stored):
             ...     },),
             ... )
             >>> axis = policy.draw()
-            >>> axis.get_yticklabels()[-1].get_text()
-            'Elsewhere: DEFER'
+            >>> sorted(text.get_text() for text in axis.texts)
+            ['1. fluids', 'DEFER', 'no', 'pressure at most 62?', 'yes']
         """
         from dprl.policies._rule_drawing import draw_rules
 
@@ -734,17 +744,39 @@ class RulePolicy(Stored):
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
+        from dprl.policies._rule_tree import picture_of
 
         return pages.snippet(
             "rules",
             bands=say.bands(self),
+            tree=picture_of(self) if self.rules else None,
             steps=steps_of(self.summary()),
             stated=self.stated,
         )
 
+    def sentences(self) -> list[str]:
+        """Its rules as sentences, in their order, and what it says elsewhere.
+
+        Returns:
+            One sentence for each rule, with what it brought, and a last one.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...     },),
+            ... )
+            >>> policy.sentences()
+            ['1. If pressure is at most 62: fluids.', 'Elsewhere: DEFER.']
+        """
+        return [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
+
     def __str__(self) -> str:
-        lines = [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
-        return "\n".join((*lines, *self.stated))
+        return "\n".join((*self.sentences(), *self.stated))
 
     def __repr__(self) -> str:
         spoken = sum(not rule.silent for rule in self.rules)

@@ -102,9 +102,7 @@ class _Site:
         self.training_cases = training_cases
         self.certificate = described.policy.certificate
         self.digest, self.exported = described.policy.digest(), None
-        ends = [x for c in described.changes for x in (c.advantage, c.low, c.high)]
-        ends += [c.sure.advantage for c in described.changes if c.sure is not None]
-        self.extent = pages.scale(ends)
+        self.extent = pages.scale([x for c in described.changes for x in c.drawn])
 
     exported: Exported | None
 

@@ -167,6 +167,46 @@ class Rules:
             >>> len(dprl.Rules(gamma=1.0).fit(log).rules)  # nothing helps, nothing is issued
             0
         """
+        work = self.work(
+            log, propensity=propensity, behavior_models=behavior_models, value_model=value_model,
+            progress=progress,
+        )  # fmt: skip
+        return work.policy(log)
+
+    def work(
+        self,
+        log: Log,
+        *,
+        propensity: Floats | None = None,
+        behavior_models: Any = None,
+        value_model: Any = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Work:
+        """The learner with a log and models, before anything is computed.
+
+        Args:
+            log: The training log; its states are features.
+            propensity: As `fit` takes it. Default None.
+            behavior_models: As `fit` takes them. Default None.
+            value_model: As `fit` takes it. Default None.
+            progress: Called with the name of the stage and the share of it that is done. Default
+                None.
+
+        Returns:
+            What `fit` works with; its cut episodes are settled.
+
+        Raises:
+            LogError: If the log is empty, or its states are labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(9), state=[[float(i)] for i in range(9)], action=["a"] * 9,
+            ...     reward=range(9),
+            ... )
+            >>> dprl.Rules(gamma=1.0).work(log).log.n_steps
+            9
+        """
         check_log(log)
         if log.features is None:
             raise LogError(
@@ -177,8 +217,7 @@ class Rules:
         if propensity is not None:
             propensity = check_propensity(log, propensity)[_rows_in(log, settled)]
         brought = {"behavior_models": behavior_models, "value_model": value_model}
-        work = _Work(self, settled, propensity, brought, progress or (lambda stage, share: None))
-        return work.policy(log)
+        return Work(self, settled, propensity, brought, progress or (lambda stage, share: None))
 
     def settings(self) -> dict[str, Any]:
         """The learner as values JSON can hold, for the parameters of a policy.
@@ -216,7 +255,7 @@ class _Division:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class Work:
     """A learner at work on a settled log."""
 
     learner: Rules
@@ -229,7 +268,7 @@ class _Work:
         """The policy; `log` is the log before cut episodes were settled."""
         learner = self.learner
         self.tell("models of usual practice", 0.0)
-        everyone = self._nuisances(None)
+        everyone = self.nuisances(None)
         divisions = [self._division(everyone, i) for i in range(learner.splits)]
         best = max(divisions, key=lambda d: (d.claims.worth, -d.seed))
         facts = {
@@ -253,7 +292,7 @@ class _Work:
             levels=self.log.levels,
         )  # fmt: skip
 
-    def _nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
+    def nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
         """Models of all groups, or of some of them alone: `inside` is bool (G,)."""
         log, propensity = self.log, self.propensity
         if inside is not None:
@@ -272,7 +311,7 @@ class _Work:
         seed, done = learner.seed + i, (i + 1) / (learner.splits + 1)
         inside = deal(len(log.groups), 0.5, seed)
         self.tell("models of the proposing half", done)
-        of_half = self._nuisances(inside)
+        of_half = self.nuisances(inside)
         rows = np.repeat(inside[log.group], log.lengths)
         V, b = np.array(everyone.V), np.array(everyone.b)
         V[rows], b[rows] = of_half.V, of_half.b

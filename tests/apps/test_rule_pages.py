@@ -73,7 +73,7 @@ def index(described):
         status=statuses([], keys), counts={**dict.fromkeys(WORDS, 0), "judged": 0}, mine=0,
         following=None, reviewer="", chosen={"status": "", "suggested": "", "text": ""},
         suggestions=[], needs=1, out="a", exported=None, since=0, digest="d", message="", root="/",
-        csrf="", certificate=None, extent=1.0, words=WORDS,
+        csrf="", certificate=None, extent=1.0, words=WORDS, narrowed_words=lambda text: "",
     )  # fmt: skip
 
 

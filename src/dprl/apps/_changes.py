@@ -41,7 +41,7 @@ from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import change_rows
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._rule_record import record_of
+from dprl.policies._rule_record import record_of, rules_of
 from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
@@ -121,7 +121,7 @@ class Described:
     @property
     def rules(self) -> RulePolicy | None:
         """The policy, where it is made of rules; else None."""
-        return self.policy if isinstance(self.policy, RulePolicy) else None
+        return rules_of(self.policy)
 
     @property
     def tree(self) -> Picture | None:
@@ -208,7 +208,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     here = policy.at(states)
     situations = _situations(policy, settled, here)
     sure_in = _sure_in(policy)
-    ruled = policy if isinstance(policy, RulePolicy) else None
+    ruled = rules_of(policy)
     changes = [_change(one, settled, G, sure_in, ruled) for one in situations]
     rows = [one.rows for one in situations]
     kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)

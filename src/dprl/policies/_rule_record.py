@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dprl.policies._rule_claim import delta_of
 from dprl.policies._rule_facts import imbalance_words
 from dprl.policies._rule_words import rule_parts
 
 if TYPE_CHECKING:
+    from dprl.policies._protocol import DeferringPolicy
     from dprl.policies.rules import RulePolicy
 
-__all__ = ["RuleRecord", "record_of", "records_of"]
+__all__ = ["RuleRecord", "record_of", "rules_of"]
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,9 @@ def record_of(policy: RulePolicy, r: int) -> RuleRecord:
     )
 
 
-def records_of(policy: RulePolicy) -> list[RuleRecord]:
-    """What pages show of all rules, in their order."""
-    return [record_of(policy, r) for r in range(len(policy.rules))]
+def rules_of(policy: DeferringPolicy) -> RulePolicy | None:
+    """The policy, where its changes are rules; else None."""
+    return cast("RulePolicy", policy) if policy.changes_by == "rule" else None
 
 
 def _whole(returns: Any) -> tuple[float, float | None, float | None] | None:

@@ -7,7 +7,6 @@ come from our own pages only.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ from dprl.apps._change import Change
 from dprl.apps._changes import Described
 from dprl.apps._web import Guard, same
 from dprl.apps.review.export import Exported, write_approved
-from dprl.apps.review.narrowing import Shown, asked_in, fields_of, kept_words, look, words_of
+from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
 from dprl.errors import DprlError, ParameterError
 from dprl.learners.held_out import HeldOut
@@ -179,16 +178,7 @@ class _Site:
         """What the half that certified says of a narrower rule."""
         if self.half is None or c.rule is None:
             raise ParameterError(self.unread or "only rules can be narrowed.")
-        number, text = c.rule.number, asked.get("conditions")
-        if text is None:
-            return look(self.half, number, asked_in(self.half.policy, number, asked))
-        try:
-            conditions = json.loads(text[:BODY])
-        except (ValueError, RecursionError) as error:
-            raise ParameterError("these conditions cannot be read.") from error
-        if not isinstance(conditions, list):
-            raise ParameterError("these conditions cannot be read.")
-        return look(self.half, number, conditions)
+        return look(self.half, c.rule.number, asked)
 
     def _change(
         self,

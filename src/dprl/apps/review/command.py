@@ -18,7 +18,7 @@ from dprl.learners.held_out import HeldOut
 from dprl.logs.log import Log
 from dprl.policies._load import read_like
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies.rules import RulePolicy
+from dprl.policies._rule_record import rules_of
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
@@ -124,18 +124,19 @@ def _half(
     progress: Progress,
 ) -> tuple[HeldOut | None, str]:
     """The half that certified rules, or why there is none to ask."""
-    if not isinstance(policy, RulePolicy):
+    ruled = rules_of(policy)
+    if ruled is None:
         if training:
             raise ParameterError(
                 "--training is for narrowing rules, and this policy has none.", do="Leave it out."
             )
         return None, ""
     if training:
-        return HeldOut.of(policy, read_like(policy, training, progress, **columns),
+        return HeldOut.of(ruled, read_like(policy, training, progress, **columns),
                           progress=progress), ""  # fmt: skip
     if policy.provenance.get("log") != data.digest():
         return None, "To narrow a rule, open this review with --training and the training log."
     try:
-        return HeldOut.of(policy, data, progress=progress), ""
+        return HeldOut.of(ruled, data, progress=progress), ""
     except PolicyError as error:
         return None, f"Rules cannot be narrowed here: {error.what}"

@@ -22,7 +22,7 @@ from dprl.apps._changes import Described
 from dprl.apps.review.narrowing import read_kept
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies.rules import RulePolicy
+from dprl.policies._rule_record import rules_of
 
 __all__ = ["Exported", "approved_policy", "audit", "write_approved"]
 
@@ -105,11 +105,14 @@ def approved_policy(
     """The policy with these changes only; `narrowed`: key of a change → its narrower rule."""
     facts = {"changes": len(approved), "of": len(described.changes), **noted}
     policy = described.policy.limited_to(approved, **facts)
+    ruled = rules_of(policy)
+    if ruled is None:
+        return policy
     for change in approved:
         kept = read_kept((narrowed or {}).get(change.key, ""))
-        if kept is not None and change.rule is not None and isinstance(policy, RulePolicy):
-            policy = policy.narrowed(change.rule.number, kept.conditions, kept.facts)
-    return policy
+        if kept is not None and change.rule is not None:
+            ruled = ruled.narrowed(change.rule.number, kept.conditions, kept.facts)
+    return ruled
 
 
 def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from dprl.policies.rules import RulePolicy
 __all__ = [
     "Narrowing",
     "Shown",
-    "asked_in",
     "fields_of",
     "kept_words",
     "look",
@@ -97,9 +96,21 @@ class Shown:
         return json.dumps(list(self.narrowing.conditions))
 
 
-def look(half: HeldOut, number: int, conditions: Iterable[Any]) -> Shown:
-    """What the half that certified says of a narrower rule."""
-    asked = tuple(c if isinstance(c, Condition) else Condition.from_dict(c) for c in conditions)
+def look(half: HeldOut, number: int, form: Mapping[str, str]) -> Shown:
+    """What the half that certified says of a narrower rule.
+
+    Args:
+        half: The half that certified.
+        number: The number of the rule, from 1.
+        form: What was sent: "conditions" as JSON, or the fields of the form.
+
+    Returns:
+        The narrower rule as the page shows it.
+
+    Raises:
+        DprlError: It cannot be read, or it is not narrower.
+    """
+    asked = _listed(form["conditions"]) if "conditions" in form else _asked_in(half, number, form)
     facts = half.facts(number, asked)
     few = ""
     try:
@@ -149,8 +160,20 @@ def fields_of(policy: RulePolicy, number: int, given: Any = None) -> list[dict[s
     return sorted(fields, key=lambda field: not field["asked"])
 
 
-def asked_in(policy: RulePolicy, number: int, given: Any) -> tuple[Condition, ...]:
+def _listed(text: str) -> tuple[Condition, ...]:
+    """The conditions that are written as JSON."""
+    try:
+        conditions = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParameterError("these conditions cannot be read.") from error
+    if not isinstance(conditions, list):
+        raise ParameterError("these conditions cannot be read.")
+    return tuple(Condition.from_dict(c) for c in conditions)
+
+
+def _asked_in(half: HeldOut, number: int, given: Any) -> tuple[Condition, ...]:
     """The conditions that a form asks for; a ParameterError where it cannot be read."""
+    policy = half.policy
     kept = [c for c in policy.rules[number - 1].conditions if c.kind in ("missing", "known")]
     conditions = [*kept]
     for field in fields_of(policy, number, given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html import unescape
 
@@ -116,6 +117,14 @@ def test_rules_without_a_claim_may_be_luck(log, tmp_path):
     assert bare.claim == ""
     assert "may owe their place to luck" in words(report(bare, log, tmp_path))
     assert "may owe their place to luck" in words(index(describe_changes(bare, log)))
+
+
+def test_no_rule_is_no_luck(log, tmp_path):
+    for none in (made().limited_to([]), dataclasses.replace(made(), rules=())):
+        for text in (words(report(none, log, tmp_path)), words(index(describe_changes(none, log)))):
+            assert "No rule of this policy speaks" in text
+            for wrong in LUCK:
+                assert wrong not in text
 
 
 def test_a_small_imbalance_is_no_warning(log, tmp_path):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+    from dprl.learners.held_out import narrow as narrow
     from dprl.learners.rules import Rules as Rules
     from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
@@ -101,6 +102,7 @@ __getattr__, __dir__, __all__ = attach(
         "learners.confident": ("Confident",),
         "learners.continuous": ("DPRLContinuous",),
         "learners.discrete": ("DPRLDiscrete",),
+        "learners.held_out": ("narrow",),
         "learners.rules": ("Rules",),
         "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",

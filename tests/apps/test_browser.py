@@ -10,6 +10,8 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from test_servers import running
 
@@ -353,3 +355,47 @@ def test_pages_fit_read_well_and_name_everything(page, served, width):
         if SHOTS:
             page.screenshot(path=Path(SHOTS) / f"review-{kind}-{name}-{width}.png", full_page=True)
     assert page.complaints == []
+
+
+def test_a_rule_is_narrowed_by_keyboard(page, tmp_path):
+    rng = np.random.default_rng(0)
+    pressure, drug = rng.normal(70, 10, 300).round(1), rng.random(300) < 0.5
+    table = pd.DataFrame({
+        "stay": range(300), "pressure": pressure, "drug": np.where(drug, "drug", "wait"),
+        "score": drug * np.where(pressure > 70, 2.0, -2.0) + rng.normal(size=300),
+    })  # fmt: skip
+    table.to_csv(tmp_path / "log.csv", index=False)
+    columns = {**COLUMNS, "state": ["pressure"]}
+    log = dprl.read(tmp_path / "log.csv", **columns)
+    policy = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0).fit(log)
+    policy.save(tmp_path / "p.dprl")
+    with running("review", "p.dprl", "--log", "log.csv", cwd=tmp_path) as (_, facts):
+        opened(page, facts["url"])
+        assert page.get_by_role("img", name="pressure at most").is_visible()  # the tree
+        (rule,) = [r for r in policy.rules if r.suggested == "drug"]
+        follow(page, page.get_by_role("link", name=rule.words))
+        cut = rule.conditions[0].value
+        assert page.get_by_label("above").input_value() == f"{cut:g}"
+        page.get_by_label("above").focus()
+        page.keyboard.press("Control+A")
+        page.keyboard.type("72")
+        with page.expect_navigation():
+            page.keyboard.press("Enter")
+        seen = page.get_by_role("heading", name="The narrower rule: pressure above 72")
+        assert seen.is_visible()
+        half = dprl.learners.HeldOut.of(policy, log)
+        number = policy.rules.index(rule) + 1
+        narrow = half.facts(number, [{"feature": "pressure", "kind": "above", "value": 72.0}])
+        assert narrow["groups"] < rule.facts["groups"]
+        for of in (rule.facts, narrow):
+            behind = f"{of['groups']} episodes came here, {of['groups_took']} of which took it"
+            assert page.get_by_text(behind).is_visible()
+        assert page.get_by_text("No longer simultaneous: chosen after looking.").is_visible()
+        judge(page, "Agree", "Dr Ann Lee")
+        page.goto(facts["url"])
+        assert page.get_by_text("narrowed to pressure above 72").is_visible()
+        follow(page, page.get_by_role("button", name="Write approved.dprl with 1 approved change"))
+        assert page.complaints == []
+    approved = dprl.load(tmp_path / "approved.dprl")
+    assert approved.act([[71.9], [72.1]]) == [dprl.DEFER, "drug"]
+    assert approved.rules[number - 1].facts["advantage"] == pytest.approx(narrow["advantage"])

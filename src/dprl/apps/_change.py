@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._regions import Region
+from dprl.policies._rule_record import RuleRecord
 
 __all__ = ["Case", "Change", "Check", "Sure"]
 
@@ -94,6 +95,8 @@ class Change:
         check: What the log says about the change.
         sure: How sure the learner is of it; None for learners that do not ask. Where there is one,
             the learner decided by it, and the differences of returns are another look.
+        rule: What is on record about the rule that makes the change; None where no rule does. It
+            takes the place of the numbers in training.
     """
 
     key: str
@@ -120,8 +123,18 @@ class Change:
     purity: float
     check: Check
     sure: Sure | None = None
+    rule: RuleRecord | None = None
     confirmed: float = 0.0
     deferred: float = 0.0
+
+    @property
+    def drawn(self) -> tuple[float | None, ...]:
+        """The differences that pages draw of it, besides those of a check."""
+        if self.rule is not None:
+            rule = self.rule
+            return (rule.advantage, rule.low, rule.high, *(rule.returns or ()))
+        sure = () if self.sure is None else (self.sure.advantage,)
+        return (self.advantage, self.low, self.high, *sure)
 
     @property
     def otherwise(self) -> float:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -32,17 +31,21 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
+from dprl.apps._change_counts import scattered, silent_steps
 from dprl.errors import LogError
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
 from dprl.policies._decisions import Decisions, Kind
-from dprl.policies._explain import change_rows, change_words, silences, why_silent
+from dprl.policies._explain import change_rows
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
+from dprl.policies._rule_record import record_of, rules_of
+from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
+from dprl.policies.rules import RulePolicy
 
 __all__ = ["Described", "describe_changes"]
 
@@ -72,7 +75,7 @@ class Described:
             nothing. Where there is something, nothing here is a held-out check.
         notes: What a reader must know about the log.
         changes: The changes, the highest lower end of the interval first (of the learner's own
-            where it asks how sure it is), then the most steps.
+            where it asks how sure it is), then the most steps; rules in the order they are asked.
         steps: "deferred", "confirmed" and "changed" → share of the log's steps.
         not_done: Share of the log's steps at which the policy speaks and something else was done.
         silent: (reason, share of the log's steps) where the policy defers, largest share first.
@@ -114,6 +117,16 @@ class Described:
     def trained(self) -> bool:
         """Whether this log, or part of it, made the policy."""
         return bool(self.seen)
+
+    @property
+    def rules(self) -> RulePolicy | None:
+        """The policy, where it is made of rules; else None."""
+        return rules_of(self.policy)
+
+    @property
+    def tree(self) -> Picture | None:
+        """The tree of its rules, ready to be drawn; None where there is no tree."""
+        return None if self.rules is None or not self.rules.rules else picture_of(self.rules)
 
     @property
     def sure_in(self) -> str:
@@ -195,9 +208,10 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     here = policy.at(states)
     situations = _situations(policy, settled, here)
     sure_in = _sure_in(policy)
-    changes = [_change(one, settled, G, sure_in) for one in situations]
+    ruled = rules_of(policy)
+    changes = [_change(one, settled, G, sure_in, ruled) for one in situations]
     rows = [one.rows for one in situations]
-    kinds, choice, silent = here.kind[row], here.choice[row], _silent(here, row)
+    kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
     order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
@@ -223,7 +237,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         },
         not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
-        scattered=_scattered(policy, here, situations),
+        scattered=scattered(policy, here, situations),
         _rows={changes[i].key: rows[i] for i in order},
         _G=G,
     )
@@ -235,7 +249,9 @@ def _sure_in(policy: DeferringPolicy) -> str:
 
 
 def _place(change: Change) -> tuple[float, int]:
-    """Sort key of a change: the highest lower end first, then the most steps."""
+    """Sort key of a change: the highest lower end first, then the most steps; rules as asked."""
+    if change.rule is not None:
+        return (change.rule.number, 0)
     low = change.low if change.sure is None else change.sure.low
     return (np.inf if low is None else -low, -change.steps)
 
@@ -276,24 +292,9 @@ def _situations(policy: DeferringPolicy, log: Log, here: Decisions) -> list[Situ
     return policy.situations(log)
 
 
-def _scattered(
-    policy: DeferringPolicy, here: Decisions, situations: list[Situation]
-) -> tuple[tuple[Label, Label, int], ...]:
-    """The changes `here` at the log's steps that no region holds, the most steps first."""
-    if policy.changes_by != "region":
-        return ()
-    covered = np.zeros(len(here.kind), bool)
-    for one in situations:
-        covered[one.made] = True
-    words = change_words(here)
-    steps = Counter(
-        change for change, held in zip(words, covered, strict=True) if change and not held
-    )
-    order = sorted(steps, key=lambda c: (-steps[c], str(c[0]), str(c[1])))
-    return tuple((*change, steps[change]) for change in order)
-
-
-def _change(one: Situation, log: Log, G: NDArray[np.float64], sure_in: str) -> Change:
+def _change(
+    one: Situation, log: Log, G: NDArray[np.float64], sure_in: str, ruled: RulePolicy | None
+) -> Change:
     """What is told of one situation."""
     row = next(iter(change_rows(one.here, np.array([one.s]), "")))
     name: list[Any] = ["state", one.state, row["usual"], row["suggested"]]
@@ -312,17 +313,9 @@ def _change(one: Situation, log: Log, G: NDArray[np.float64], sure_in: str) -> C
         deferred=one.deferred,
         check=_check(log, one.rows, row["suggested"], G),
         sure=_sure(one.here, one.s, sure_in),
+        rule=None if ruled is None else record_of(ruled, one.s),
         **_facts(one.here, one.s, row),
     )
-
-
-def _silent(here: Decisions, row: Ints) -> Counter[str]:
-    """How many of the log's steps are silent why; row (N,): the decision at each step."""
-    states, counts = np.unique(row[here.kind[row] == Kind.DEFER], return_counts=True)
-    words, steps_by_reason = silences(here), Counter[str]()
-    for why, count in zip(why_silent(here, states).tolist(), counts.tolist(), strict=True):
-        steps_by_reason[words[why]] += count
-    return steps_by_reason
 
 
 def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:

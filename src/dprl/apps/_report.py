@@ -273,9 +273,7 @@ def _facts(
     """Everything on the page except the changes themselves."""
     policy, changes = described.policy, described.changes
     drawn = changes[:WHOLE]
-    ends = [v for c in drawn for v in (c.advantage, c.low, c.high)]
-    ends += [v for c in drawn for v in (c.check.advantage, c.check.low, c.check.high)]
-    ends += [c.sure.advantage for c in drawn if c.sure is not None]
+    ends = [v for c in drawn for v in (*c.drawn, c.check.advantage, c.check.low, c.check.high)]
     style = pages.style()
     return {
         "style": Markup(style),  # our own, and the hash below names it byte by byte
@@ -323,7 +321,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
-        "rules",
+        *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [
         ("Policy", policy.digest()),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dprl.learners.confident import Confident as Confident
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
+    from dprl.learners.held_out import HeldOut as HeldOut
     from dprl.learners.rules import Rules as Rules
 
 __getattr__, __dir__, __all__ = attach(
@@ -25,6 +26,7 @@ __getattr__, __dir__, __all__ = attach(
         "continuous": ("DPRLContinuous",),
         "confident": ("Confident",),
         "rules": ("Rules",),
+        "held_out": ("HeldOut",),
     },
     modules=("dprl.learners.baselines",),
 )

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.max_t import MaxT, max_t
+from dprl._core.max_t import max_t
 from dprl.learners._rule_scores import Proposal, Scores, first_actions, shares
 from dprl.learners._rule_search import whole_gain
 from dprl.policies._rule import Rule
 
-__all__ = ["Claims", "certify"]
+__all__ = ["Claims", "certify", "region_facts"]
+
+CONTRAST = ("advantage", "se", "low", "high")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +74,11 @@ def certify(
     rules, passed = [], []
     for k, ((conditions, a), here) in enumerate(zip(proposals, places, strict=True)):
         whole = returns.inside(conditions)
-        facts = _facts(here, proposed_by.inside(conditions), whole, a, test, k, level)
-        facts["share"] = len(here.rows) / max(len(other.rows), 1)
-        facts["changed"] = int((here.took != a).sum()) / max(len(other.rows), 1)
+        contrast = tuple(float(x[k]) for x in (test.mean, test.se, test.low, test.high))
+        facts = region_facts(
+            here, proposed_by.inside(conditions), whole, a, contrast, level=level,
+            steps=len(other.rows),
+        )  # fmt: skip
         rules.append(Rule(conditions, other.log.actions[a], facts | {"p": float(adjusted[k])}))
         passed.append(adjusted[k] <= delta and min(here.groups_with(a)) >= n_min)
     order = sorted(range(len(rules)), key=lambda k: (-float(np.nan_to_num(test.low[k])), k))
@@ -99,10 +103,22 @@ def _whole(
     return {"gain": gain, "low": ends[0], "high": ends[1], "sum": total, "changed": changed / steps}
 
 
-def _facts(
-    here: Scores, there: Scores, whole: Scores, a: int, test: MaxT, k: int, level: float
-) -> dict[str, Any]:
-    """What is on record about a rule: `here` certifies, `there` proposed, `whole` has λ = 1."""
+def region_facts(
+    here: Scores, there: Scores, whole: Scores, a: int, contrast: Sequence[float], *,
+    level: float, steps: int,
+) -> dict[str, Any]:  # fmt: skip
+    """What is on record about a rule, but for its p-value.
+
+    Args:
+        here: Scores in its region, of the half that certifies.
+        there: The steps in its region of the half that proposed.
+        whole: As `here`, with scores of whole returns (λ = 1).
+        a: The code of the suggestion.
+        contrast: What the suggestion brought over doing otherwise here: mean, standard error,
+            lower and upper end.
+        level: Level of each end of the contrast of whole returns.
+        steps: Number of all steps of the half that certifies.
+    """
     rows = np.sort(np.concatenate((here.rows, there.rows)))
     took, others = here.groups_with(a)
     feature, difference = here.balance(a)
@@ -116,15 +132,14 @@ def _facts(
         "groups_others": others,
         "groups_by_action": first_actions(here.log, rows),
         "groups_proposed": len(np.unique(there.group)),
-        "advantage": _finite(test.mean[k]),
-        "se": _finite(test.se[k]),
-        "low": _finite(test.low[k]),
-        "high": _finite(test.high[k]),
+        **{name: _finite(x) for name, x in zip(CONTRAST, contrast, strict=True)},
         "gain": _finite(here.gains(a).mean()) if len(here.rows) else None,
         "returns": [_finite(number) for number in returns],
-        "share_usual": shares(here.log, rows),
+        "share_usual": shares(here.log, rows) if len(rows) else [],
         "overlap": here.overlap(a),
         "balance": [feature, difference],
+        "share": len(here.rows) / max(steps, 1),
+        "changed": int((here.took != a).sum()) / max(steps, 1),
         **_doses(here, rows, a),
     }
 

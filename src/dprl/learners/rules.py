@@ -51,6 +51,7 @@ from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
+from dprl.policies._rule_claim import WHOLE
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["Rules"]
@@ -178,6 +179,46 @@ class Rules:
             >>> len(dprl.Rules(gamma=1.0).fit(log).rules)  # nothing helps, nothing is issued
             0
         """
+        work = self.work(
+            log, propensity=propensity, behavior_models=behavior_models, value_model=value_model,
+            progress=progress,
+        )  # fmt: skip
+        return work.policy(log)
+
+    def work(
+        self,
+        log: Log,
+        *,
+        propensity: Floats | None = None,
+        behavior_models: Any = None,
+        value_model: Any = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Work:
+        """The learner with a log and models, before anything is computed.
+
+        Args:
+            log: The training log; its states are features.
+            propensity: As `fit` takes it. Default None.
+            behavior_models: As `fit` takes them. Default None.
+            value_model: As `fit` takes it. Default None.
+            progress: Called with the name of the stage and the share of it that is done. Default
+                None.
+
+        Returns:
+            What `fit` works with; its cut episodes are settled.
+
+        Raises:
+            LogError: If the log is empty, or its states are labels.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(9), state=[[float(i)] for i in range(9)], action=["a"] * 9,
+            ...     reward=range(9),
+            ... )
+            >>> dprl.Rules(gamma=1.0).work(log).log.n_steps
+            9
+        """
         check_log(log)
         if log.features is None:
             raise LogError(
@@ -188,8 +229,7 @@ class Rules:
         if propensity is not None:
             propensity = check_propensity(log, propensity)[_rows_in(log, settled)]
         brought = {"behavior_models": behavior_models, "value_model": value_model}
-        work = _Work(self, settled, propensity, brought, progress or (lambda stage, share: None))
-        return work.policy(log)
+        return Work(self, settled, propensity, brought, progress or (lambda stage, share: None))
 
     def settings(self) -> dict[str, Any]:
         """The learner as values JSON can hold, for the parameters of a policy.
@@ -227,7 +267,7 @@ class _Division:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class Work:
     """A learner at work on a settled log."""
 
     learner: Rules
@@ -240,7 +280,7 @@ class _Work:
         """The policy; `log` is the log before cut episodes were settled."""
         learner = self.learner
         self.tell("models of usual practice", 0.0)
-        everyone = self._nuisances(None)
+        everyone = self.nuisances(None)
         divisions = [self._division(everyone, i) for i in range(learner.splits)]
         best = max(divisions, key=lambda d: (d.claims.worth, -d.seed))
         facts = {
@@ -264,7 +304,7 @@ class _Work:
             levels=self.log.levels,
         )  # fmt: skip
 
-    def _nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
+    def nuisances(self, inside: NDArray[np.bool_] | None) -> Nuisances:
         """Models of all groups, or of some of them alone: `inside` is bool (G,)."""
         log, propensity, folds = self.log, self.propensity, self.learner.folds
         if inside is not None:
@@ -284,7 +324,7 @@ class _Work:
         seed, done = learner.seed + i, (i + 1) / (learner.splits + 1)
         inside = deal(len(log.groups), 0.5, seed)
         self.tell("models of the proposing half", done)
-        of_half = self._nuisances(inside)
+        of_half = self.nuisances(inside)
         rows = np.repeat(inside[log.group], log.lengths)
         V, b = np.array(everyone.V), np.array(everyone.b)
         V[rows], b[rows] = of_half.V, of_half.b
@@ -327,7 +367,7 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     if claims.issued:
         w = claims.whole
         notes.append(
-            "Where only the first suggestion of an episode is followed, they bring "
+            f"{WHOLE}, they bring "
             f"{w['gain']:+.3g} an episode over usual practice ({w['low']:+.3g} to "
             f"{w['high']:+.3g}, large-sample). All of them would change "
             f"{100 * w['changed']:.0f} % of the decisions; if each brought what it brings alone, "

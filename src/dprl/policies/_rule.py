@@ -203,7 +203,9 @@ class Rule:
             ...]); "advantage" (what the suggestion brought over doing otherwise), "se", "low" and
             "high" (its simultaneous interval), "p" (adjusted); "overlap" (share of steps at which
             the suggestion was likely enough to be judged); "balance" ([feature, largest
-            standardised difference]). Other names are kept and not used.
+            standardised difference]); "returns" ([contrast of whole returns, its lower end, its
+            upper end]); "narrowed" (true where the rule was narrowed after looking) and
+            "narrowed_from" (where it held before). Other names are kept and not used.
         silent: True where the rule may not speak: it was not approved, and the policy defers where
             it holds. Default False.
 
@@ -235,6 +237,11 @@ class Rule:
         if impossible:
             asked = " and ".join(c.words for c in self.conditions)
             raise _odd(f"no state can satisfy what it asks of {impossible[0]!r}", asked)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it was narrowed after looking, so that it is no longer certified with others."""
+        return bool(self.facts.get("narrowed"))
 
     @property
     def words(self) -> str:

@@ -1,4 +1,7 @@
-"""The picture of a policy made of rules: a band of text each, and what it brought beside it."""
+"""The picture of a policy made of rules: their tree, or a band of text each.
+
+Rules that do not come from a tree have a band of text each, and what it brought beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dprl._core import plot
+from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._rule_words import rule_parts
 
 if TYPE_CHECKING:
@@ -16,10 +20,64 @@ __all__ = ["draw_rules"]
 WIDTH = 46
 """Characters in a line of a rule's words."""
 INK, SILENT, DARK_BAND = "#0072b2", "#999999", "#f4f4f4"
+LEAVES = ("#cfe6f7", "#fbe0b8", "#cdebdd", "#f6d5e6", "#fdf3b5", "#e0d8f3")
+"""Colours of leaves, one for each suggested action; black text can be read on all of them."""
+DEFERS = "#dddddd"
+TREE = (
+    "What each suggestion brought over doing otherwise.\n"
+    "A value that is missing answers only whether it is missing; else: DEFER."
+)
+ACROSS, DOWN, BOX = 2.4, 0.85, (2.0, 0.66)
+"""Inches from column to column, from row to row, and of a box."""
 
 
 def draw_rules(policy: RulePolicy, axis: Any) -> Any:
     """Draw the rules on `axis`, or on the axis of a new figure; returns the axis."""
+    tree = picture_of(policy) if policy.rules else None
+    return _draw_bands(policy, axis) if tree is None else _draw_tree(tree, axis)
+
+
+def _draw_tree(tree: Picture, axis: Any) -> Any:
+    """Draw questions and leaves from left to right."""
+    from matplotlib.patches import FancyBboxPatch
+
+    with plot.look():
+        width, height = ACROSS * tree.columns, DOWN * tree.rows
+        if axis is None:
+            axis = plot.grid(1, 1, width=max(width, 3.0), height=height + 0.6)[1][0, 0]
+        wide, high = BOX
+        for column, row, to_column, to_row, word in tree.edges:
+            ends = [ACROSS * column + wide, ACROSS * to_column], [DOWN * row, DOWN * to_row]
+            axis.plot(*ends, color="#333333", linewidth=1, zorder=1)
+            up = word == "yes"
+            axis.annotate(
+                word, (ends[0][1], ends[1][1]), xytext=(-3, 3 if up else -3), ha="right",
+                va="bottom" if up else "top", textcoords="offset points", fontsize=8,
+            )  # fmt: skip
+        for box in tree.boxes:
+            colour, left, middle = box["colour"], ACROSS * box["column"], DOWN * box["row"]
+            fill = "white" if colour is None else DEFERS
+            if colour is not None and colour >= 0:
+                fill = LEAVES[colour % len(LEAVES)]
+            axis.add_patch(
+                FancyBboxPatch(
+                    (left, middle - high / 2), wide, high, facecolor=fill, zorder=2,
+                    edgecolor="#333333", linewidth=1, boxstyle="round,pad=0,rounding_size=.08",
+                )
+            )  # fmt: skip
+            axis.text(
+                left + wide / 2, middle, "\n".join(box["lines"]), ha="center", va="center",
+                fontsize=8, zorder=3, color="black", parse_math=False,
+            )  # fmt: skip
+        axis.set_xlim(-0.05, ACROSS * (tree.columns - 1) + wide + 0.05)
+        axis.set_ylim(DOWN * (tree.rows - 0.5), -DOWN / 2)
+        axis.set_axis_off()
+        axis.set_title(TREE, loc="left", fontsize=8)
+        return axis
+
+
+def _draw_bands(policy: RulePolicy, axis: Any) -> Any:
+    """Draw a band of text for each rule, and what it brought beside it."""
     words = [_lines(*rule_parts(policy, r)) for r in range(len(policy.rules))]
     words.append("Elsewhere: DEFER")
     with plot.look():
@@ -38,7 +96,7 @@ def draw_rules(policy: RulePolicy, axis: Any) -> Any:
         axis.grid(visible=False, axis="y")
         if any(measured):
             axis.axvline(0, color="#333333", linewidth=1, zorder=1)
-            axis.set_xlabel("What it brought over doing otherwise\n(interval: all rules at once)")
+            axis.set_xlabel("What it brought over doing otherwise\n(each end: all rules at once)")
         else:
             axis.set_xticks([])
             axis.set_xlim(0, 1)

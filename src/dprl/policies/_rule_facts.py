@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dprl._core.table import to_json_value
@@ -13,15 +13,18 @@ __all__ = [
     "checked_facts",
     "evidence_words",
     "groups_by",
+    "imbalance_words",
     "interval_words",
     "labels_in",
     "usual_of",
 ]
 
-COUNTS = ("steps", "groups", "groups_took", "groups_proposed")
+COUNTS = ("steps", "groups", "groups_took", "groups_others", "groups_proposed")
 SHARES = ("p", "overlap", "share", "changed", "raises", "lowers")
 NUMBERS = ("advantage", "se", "low", "high", "gain")
 PAIRED = ("share_usual", "groups_by_action")
+LARGE = 0.1
+"""A difference between takers and others, in standard deviations, that is worth a warning."""
 
 
 def checked_facts(given: Any) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def checked_facts(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise _odd("facts", given)
     facts: dict[str, Any] = to_json_value(given)
-    checks = {
+    checks: dict[str, Callable[[Any], bool]] = {
         **dict.fromkeys(COUNTS, _is_count),
         **dict.fromkeys(SHARES, _is_share),
         **dict.fromkeys(NUMBERS, _is_number),
@@ -37,6 +40,9 @@ def checked_facts(given: Any) -> dict[str, Any]:
         "groups_by_action": lambda value: _is_pairs(value, _is_count),
         "se": lambda value: _is_number(value) and value >= 0,
         "balance": _is_balance,
+        "returns": _is_whole,
+        "narrowed": lambda value: isinstance(value, bool),
+        "narrowed_from": lambda value: isinstance(value, str),
     }
     for name, is_good in checks.items():
         if facts.get(name) is not None and not is_good(facts[name]):
@@ -95,10 +101,10 @@ def interval_words(facts: Mapping[str, Any], delta: float | None) -> str:
         return ""
     words = f"it brought {advantage:+.3g} over doing otherwise"
     low, high, p = (facts.get(name) for name in ("low", "high", "p"))
+    alone = bool(facts.get("narrowed"))
     if low is None and high is None:
         inside = [] if facts.get("se") is None else [f"standard error {facts['se']:.2g}"]
     else:
-        level = "" if delta is None else f"{100 * (1 - delta):g} % "
         ends = (
             f"{low:+.3g} to {high:+.3g}"
             if low is not None and high is not None
@@ -106,9 +112,12 @@ def interval_words(facts: Mapping[str, Any], delta: float | None) -> str:
             if low is not None
             else f"up to {high:+.3g}"
         )
-        inside = [f"{level}interval, all rules at once, {ends}"]
+        both = "each end" if low is not None and high is not None else "the end"
+        level = "" if delta is None else f" with confidence {100 * (1 - delta):g} %"
+        scope = "for this rule alone, narrowed after looking" if alone else "for all rules at once"
+        inside = [f"{ends}, {both}{level} {scope}"]
     if p is not None:
-        inside.append(f"adjusted p {p:.2g}")
+        inside.append(f"{'p, not adjusted,' if alone else 'adjusted p'} {p:.2g}")
     return f"{words} ({'; '.join(inside)})" if inside else words
 
 
@@ -132,10 +141,27 @@ def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
         parts.append(
             f"it was likely enough to be judged at {100 * facts['overlap']:.0f} % of steps"
         )
-    if facts.get("balance") is not None:
+    if imbalance_words(facts):
+        parts.append(imbalance_words(facts))
+    elif facts.get("balance") is not None and facts["balance"][0]:
         feature, difference = facts["balance"]
         parts.append(f"largest imbalance {difference:.2g} standard deviations ({feature})")
+    if facts.get("returns") is not None and facts["returns"][0] is not None:
+        mean, low, high = facts["returns"]
+        ends = "" if low is None or high is None else f" ({low:+.3g} to {high:+.3g}, it alone)"
+        parts.append(f"from whole returns, without a model of values, {mean:+.3g}{ends}")
     return parts
+
+
+def imbalance_words(facts: Mapping[str, Any]) -> str:
+    """A large difference between takers and others, as a warning; '' where there is none."""
+    feature, difference = facts.get("balance") or ("", 0.0)
+    if not feature or difference <= LARGE:
+        return ""
+    return (
+        f"takers still differ from others in {feature} by {difference:.2g} standard deviations "
+        "after weighting: some of the difference in outcome may come from that"
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -168,6 +194,14 @@ def _is_balance(value: Any) -> bool:
         return False
     names = [part for part in value if isinstance(part, str)]
     return len(names) == 1 and all(_is_number(part) for part in value if part is not names[0])
+
+
+def _is_whole(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(number is None or _is_number(number) for number in value)
+    )
 
 
 def _odd(name: str, value: Any) -> PolicyError:

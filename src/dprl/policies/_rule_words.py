@@ -11,7 +11,8 @@ from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
 from dprl.policies._explain import NONE, Explanation
-from dprl.policies._rule import Rule, number_words
+from dprl.policies._rule import Rule
+from dprl.policies._rule_claim import delta_of
 from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
 
 if TYPE_CHECKING:
@@ -19,23 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bands", "decisions_of", "explanation", "record", "rule_parts", "rule_sentence", "rule_table",
-    "stated", "usual_first", "where", "worth",
+    "usual_first", "where", "worth",
 ]  # fmt: skip
 
 NOTE = (
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
-    "suggestion brought\nover doing otherwise where the rule holds, low..high its interval, all "
-    "rules at once (large-sample).\ngroups came there in the half that certified, groups_proposed "
-    "in the half that proposed."
+    "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
+    "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
+    "the half that certified, groups_proposed\nin the half that proposed."
 )
-ASSUMED = {
-    "estimated": "It assumes that the features tell all that decided who got what.",
-    "mixed": "Where probabilities of actions are estimated, it assumes that the features tell all "
-    "that decided who got what.",
-    "known": "The probabilities of actions are known (randomised): it does not assume that the "
-    "features tell all that decided who got what.",
-}
-"""Where the probabilities of actions come from → what a claim assumes about the features."""
 ON_RECORD = (
     "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
 )  # fmt: skip
@@ -89,6 +82,8 @@ def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
         return f"{r + 1}. {head}", f"DEFER (its suggestion, {rule.suggested}, is not approved)"
     usual, share = usual_first(rule.facts)
     tail = "" if share is None else f" (usually {usual}, {100 * share:.0f} %)"
+    if rule.narrowed:
+        tail += " [narrowed after looking]"
     return f"{r + 1}. {head}", f"{rule.suggested}{tail}"
 
 
@@ -100,40 +95,7 @@ def rule_sentence(policy: RulePolicy, r: int) -> str:
 
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
-    return interval_words(rule.facts, _delta(policy))
-
-
-def _delta(policy: RulePolicy) -> float | None:
-    """The probability with which what is stated of the rules may be wrong, if it is on record."""
-    delta = policy.parameters.get("delta")
-    good = isinstance(delta, int | float) and not isinstance(delta, bool) and 0 < delta < 1
-    return float(delta) if good and delta is not None else None
-
-
-def stated(policy: RulePolicy) -> tuple[str, ...]:
-    """What is stated of all rules at once, and what its learner noted."""
-    delta, margin = _delta(policy), policy.parameters.get("margin") or 0
-    speaking = [rule for rule in policy.rules if not rule.silent]
-    if not speaking:
-        return ()
-    notes = policy.provenance.get("notes")
-    noted = tuple(n for n in notes if isinstance(n, str)) if isinstance(notes, list | tuple) else ()
-    if delta is None or not all(_is_sure(rule.facts, delta, margin) for rule in speaking):
-        return noted
-    source = str(policy.provenance.get("probabilities", "estimated"))
-    more = f"{number_words(margin)} more" if margin else "more"
-    claim = (
-        f"Large-sample, not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
-        f"of every rule brought {more} than doing otherwise did, on average over the decisions "
-        f"where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
-    )
-    return (claim, *noted)
-
-
-def _is_sure(facts: Mapping[str, Any], delta: float, margin: float) -> bool:
-    """Whether what is on record about a rule passes its own test."""
-    low, p = facts.get("low"), facts.get("p")
-    return p <= delta if p is not None else low is not None and low > margin
+    return interval_words(rule.facts, delta_of(policy))
 
 
 def record(policy: RulePolicy, rule: Rule) -> str:
@@ -197,6 +159,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
     rules = [policy.rules[r] for r in rows]
     usual = [usual_first(rule.facts) for rule in rules]
     balance = [rule.facts.get("balance") or ("", None) for rule in rules]
+    narrowed = [rule.narrowed for rule in rules]
     return Table(
         {
             "rule": [r + 1 for r in rows],
@@ -207,6 +170,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
             **{name: [rule.facts.get(name) for rule in rules] for name in ON_RECORD},
             "imbalance": [difference for _, difference in balance],
             "imbalance_of": [feature for feature, _ in balance],
+            **({"narrowed": narrowed} if any(narrowed) else {}),
         },
         caption=f"{len(rows):,} {what}",
         note=NOTE if rows else "",
@@ -251,6 +215,7 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
         {
             "sentence": ": ".join(rule_parts(policy, r)),
             "silent": rule.silent,
+            "narrowed": rule.narrowed,
             "evidence": "; ".join(evidence_words(rule.facts, policy.terms.counted)),
             **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -27,6 +27,7 @@ from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
 from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
+from dprl.policies._rule_claim import claim, stated
 from dprl.policies._rule_facts import labels_in
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
@@ -93,11 +94,8 @@ class RulePolicy(Stored):
             self._refuse("a certificate is about labels or cells")
         object.__setattr__(self, "levels", self._checked_levels())
         for rule in self.rules:
-            strange = [c.feature for c in rule.conditions if c.feature not in names]
-            if strange:
-                self._refuse(f"a rule asks for {strange[0]!r}, which is no feature of it")
             for condition in rule.conditions:
-                self._check_kind(condition)
+                self.check_condition(condition)
             unknown = [a for a in (rule.suggested, *labels_in(rule.facts)) if a not in self.actions]
             if unknown:
                 self._refuse(f"a rule speaks of {unknown[0]!r}, which is no action of it")
@@ -118,8 +116,27 @@ class RulePolicy(Stored):
         levels = tuple(None if own is None else tuple(own) for own in given)
         return levels if any(own is not None for own in levels) else ()
 
-    def _check_kind(self, condition: Condition) -> None:
-        """Refuse a condition that asks a category for a number, or a number for a label."""
+    def check_condition(self, condition: Condition) -> None:
+        """Refuse a condition on what this policy does not have.
+
+        Args:
+            condition: A condition.
+
+        Raises:
+            PolicyError: It asks for another feature or label, for a number of a category, or for a
+                label of a number.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.policies._rule import Condition
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids",), parameters={}, provenance={},
+            ...     feature_names=("pressure",), rules=(),
+            ... )
+            >>> policy.check_condition(Condition("pressure", "at most", 62.0))
+        """
+        if condition.feature not in self.feature_names:
+            self._refuse(f"a rule asks for {condition.feature!r}, which is no feature of it")
         own = self.levels_of(condition.feature)
         if condition.kind in WITH_NUMBER and own is not None:
             self._refuse(f"a rule asks for a number of {condition.feature!r}, a category")
@@ -207,7 +224,12 @@ class RulePolicy(Stored):
     @property
     def stated(self) -> tuple[str, ...]:
         """What its learner states about all of its rules at once; nothing without a `delta`."""
-        return say.stated(self)
+        return stated(self)
+
+    @property
+    def claim(self) -> str:
+        """The first of these sentences: what holds for all rules at once; '' if nothing does."""
+        return claim(self)
 
     @property
     def records(self) -> dict[str, str]:
@@ -583,6 +605,58 @@ class RulePolicy(Stored):
         rules = tuple(replace(r, silent=r.words not in kept) for r in self.rules)
         return replace(self, rules=rules, provenance=origin)
 
+    def narrowed(
+        self, rule: int, conditions: Iterable[Any], facts: Mapping[str, Any]
+    ) -> RulePolicy:
+        """The policy with one rule narrowed to a part of its states; it defers in the rest.
+
+        `dprl.narrow` finds the facts in the log that the policy was fitted on.
+
+        Args:
+            rule: The number of the rule, from 1, as sentences and tables count.
+            conditions: All that the narrower rule asks, each with "feature", "kind" and "value" or
+                "labels". It must hold only where the rule held.
+            facts: What is on record about the narrower rule, in the place of what is on record
+                about the rule.
+
+        Returns:
+            The policy. Its sentences say that the rule was narrowed after looking, and what is
+            stated of all rules at once does not cover it.
+
+        Raises:
+            ParameterError: There is no such rule, this is not narrower, or a later rule would speak
+                where the rule did.
+            PolicyError: A condition or the facts are not what they should be.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...     },),
+            ... )
+            >>> lower = {"feature": "pressure", "kind": "at most", "value": 58.0}
+            >>> narrow = policy.narrowed(1, [lower], {"advantage": 0.4})
+            >>> narrow.act([[57.0], [60.0]])
+            ['fluids', DEFER]
+            >>> narrow.sentences()[0].partition(";")[0]
+            '1. If pressure is at most 58: fluids [narrowed after looking]'
+        """
+        from dprl.policies._rule_narrow import narrower, with_facts
+
+        new = narrower(self, rule, conditions)
+        rules = list(self.rules)
+        rules[rule - 1] = with_facts(rules[rule - 1], new, facts)
+        origin = {**sealed_origin(self.provenance)}
+        origin["narrowed"] = [
+            *(origin.get("narrowed") or ()),
+            {"policy": self.digest(), "rule": rule},
+        ]
+        return replace(self, rules=tuple(rules), provenance=origin)
+
     def summary(self) -> dict[str, Any]:
         """The counts that describe it, as plain numbers.
 
@@ -704,7 +778,11 @@ class RulePolicy(Stored):
         return export.to_python(self.rules, self.actions, self.digest(), self._categories)
 
     def draw(self, axis: Any = None) -> Any:
-        """Draw the rules: one band each with its words, and what it brought with its interval.
+        """Draw the rules as a tree, or one band each where they do not come from a tree.
+
+        The tree has a box for each question and a leaf for each rule, coloured by its suggestion,
+        with what it brought; leaves that defer are grey. A band has the words of its rule, and what
+        it brought with its interval.
 
         Args:
             axis: The axes of matplotlib to draw on. Default None: those of a new figure.
@@ -727,8 +805,8 @@ class RulePolicy(Stored):
             ...     },),
             ... )
             >>> axis = policy.draw()
-            >>> axis.get_yticklabels()[-1].get_text()
-            'Elsewhere: DEFER'
+            >>> sorted(text.get_text() for text in axis.texts)
+            ['1. fluids', 'DEFER', 'no', 'pressure at most 62?', 'yes']
         """
         from dprl.policies._rule_drawing import draw_rules
 
@@ -736,17 +814,39 @@ class RulePolicy(Stored):
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
+        from dprl.policies._rule_tree import picture_of
 
         return pages.snippet(
             "rules",
             bands=say.bands(self),
+            tree=picture_of(self) if self.rules else None,
             steps=steps_of(self.summary()),
             stated=self.stated,
         )
 
+    def sentences(self) -> list[str]:
+        """Its rules as sentences, in their order, and what it says elsewhere.
+
+        Returns:
+            One sentence for each rule, with what it brought, and a last one.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...     },),
+            ... )
+            >>> policy.sentences()
+            ['1. If pressure is at most 62: fluids.', 'Elsewhere: DEFER.']
+        """
+        return [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
+
     def __str__(self) -> str:
-        lines = [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
-        return "\n".join((*lines, *self.stated))
+        return "\n".join((*self.sentences(), *self.stated))
 
     def __repr__(self) -> str:
         spoken = sum(not rule.silent for rule in self.rules)

@@ -25,6 +25,10 @@ def review(
     log: Annotated[
         list[str], Parameter(help="The log to judge it by, best held out.", negative="")
     ],
+    training: Annotated[
+        list[str] | None,
+        Parameter(help="The log that rules were fitted on: they can be narrowed.", negative=""),
+    ] = None,
     out: Annotated[Path, Parameter(help="File for the approved policy.")] = Path("approved.dprl"),
     cases: Annotated[
         bool,
@@ -62,7 +66,7 @@ def review(
     with progress() as tell, warned() as cautions:
         opened = open_review(
             fitted, policy, log, verdicts=verdicts, out=out, needs=needs,
-            columns=named, progress=tell,
+            columns=named, progress=tell, training=training, narrowing=not export,
         )  # fmt: skip
     caution(cautions)
     if export:

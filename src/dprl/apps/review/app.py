@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
@@ -26,8 +27,10 @@ from dprl.apps._change import Change
 from dprl.apps._changes import Described
 from dprl.apps._web import Guard, same
 from dprl.apps.review.export import Exported, write_approved
+from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
-from dprl.errors import ParameterError
+from dprl.errors import DprlError, ParameterError
+from dprl.learners.held_out import HeldOut
 
 __all__ = ["review_app"]
 
@@ -53,13 +56,16 @@ def review_app(
     host: str = "127.0.0.1",
     names: tuple[str, ...] = (),
     cases: bool = False,
+    half: HeldOut | None = None,
+    unread: str = "",
 ) -> Starlette:
     """The review page as an ASGI application.
 
     Past cases of the log that the policy is judged by are shown with their labels. With `cases`,
-    the most similar *training* episodes are shown too; the policy file names them.
+    the most similar *training* episodes are shown too; the policy file names them. With `half`,
+    rules can be narrowed; else `unread` says why they cannot.
     """
-    site = _Site(described, verdicts, out, token, needs, cases)
+    site = _Site(described, verdicts, out, token, needs, cases, half, unread)
     routes = [
         Route("/{token}/", site.index),
         Route("/{token}/style.css", site.style),
@@ -95,16 +101,18 @@ class _Site:
         token: str,
         needs: int,
         training_cases: bool,
+        half: HeldOut | None,
+        unread: str,
     ) -> None:
+        self.half, self.unread = half, unread
         self.described, self.verdicts, self.out = described, verdicts, out
         self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
         self.keys = [c.key for c in described.changes]
         self.training_cases = training_cases
         self.certificate = described.policy.certificate
         self.digest, self.exported = described.policy.digest(), None
-        ends = [x for c in described.changes for x in (c.advantage, c.low, c.high)]
-        ends += [c.sure.advantage for c in described.changes if c.sure is not None]
-        self.extent = pages.scale(ends)
+        self.ends = [x for c in described.changes for x in c.drawn]
+        self.extent = pages.scale(self.ends)
 
     exported: Exported | None
 
@@ -146,15 +154,41 @@ class _Site:
             exported=self.exported,
             since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
+            narrowed_words=kept_words,
             message=message or _said(request),
         )
 
     def change(self, request: Request) -> Response:
         self._enter(request)
-        return self._change(request.path_params["key"], _reviewer(request), _said(request))
+        key, asked = request.path_params["key"], request.query_params
+        if key not in self.described:
+            raise HTTPException(404, "there is no such change")
+        shown, wrong = None, ""
+        if "narrow" in asked or "conditions" in asked:
+            try:
+                shown = self._look(self.described[key], asked)
+            except DprlError as error:
+                wrong = words_of(error)
+        return self._change(
+            key, _reviewer(request), wrong or _said(request), code=422 if wrong else 200,
+            shown=shown, asked=asked if "narrow" in asked else None,
+        )  # fmt: skip
+
+    def _look(self, c: Change, asked: Mapping[str, str]) -> Shown:
+        """What the half that certified says of a narrower rule."""
+        if self.half is None or c.rule is None:
+            raise ParameterError(self.unread or "only rules can be narrowed.")
+        return look(self.half, c.rule.number, asked)
 
     def _change(
-        self, key: str, reviewer: str, message: str = "", comment: str = "", code: int = 200
+        self,
+        key: str,
+        reviewer: str,
+        message: str = "",
+        comment: str = "",
+        code: int = 200,
+        shown: Shown | None = None,
+        asked: Any = None,
     ) -> Response:
         if key not in self.described:
             raise HTTPException(404, "there is no such change")
@@ -181,6 +215,13 @@ class _Site:
             comment=comment,
             message=message,
             wrong=code != 200,
+            shown=shown,
+            extent=self.extent if shown is None else pages.scale([*self.ends, *shown.drawn]),
+            fields=[]
+            if self.half is None or c.rule is None
+            else fields_of(self.half.policy, c.rule.number, asked),
+            unread=self.unread if c.rule is not None else "",
+            narrowed_words=kept_words,
         )
 
     def _similar(self, c: Change) -> list[dict[str, Any]]:
@@ -206,14 +247,23 @@ class _Site:
 
     async def verdict(self, request: Request) -> Response:
         form = await self._form(request)
-        given = {n: form.get(n, "") for n in ("change", "reviewer", "verdict", "comment")}
-        return await run_in_threadpool(self._record, **given)
+        names = ("change", "reviewer", "verdict", "comment", "conditions")
+        return await run_in_threadpool(self._record, **{n: form.get(n, "") for n in names})
 
-    def _record(self, change: str, reviewer: str, verdict: str, comment: str) -> Response:
+    def _record(
+        self, change: str, reviewer: str, verdict: str, comment: str, conditions: str
+    ) -> Response:
+        shown, narrowed = None, ""
         try:
-            recorded = self.verdicts.add(change, reviewer, verdict, comment)
-        except ParameterError as error:
-            return self._change(change, reviewer[:100], f"{error.what} {error.do}", comment, 422)
+            if conditions and change in self.described:
+                shown = self._look(self.described[change], {"conditions": conditions})
+                if shown.few:
+                    raise ParameterError(shown.few, do="Narrow the rule less.")
+                narrowed = shown.narrowing.text()
+            recorded = self.verdicts.add(change, reviewer, verdict, comment, narrowed)
+        except DprlError as error:
+            text = words_of(error)
+            return self._change(change, reviewer[:100], text, comment, 422, shown)
         status = self._statuses()
         at = self.keys.index(change)
         ahead = self.keys[at + 1 :] + self.keys[:at]
@@ -278,9 +328,8 @@ class _Site:
             csrf=self.csrf,
             described=self.described,
             certificate=self.certificate,
-            extent=self.extent,
             words=WORDS,
-            **values,
+            **{"extent": self.extent, **values},
         )
         return HTMLResponse(text, code)
 

@@ -13,9 +13,12 @@ from dprl._core.disk import check_target, expand_paths
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.verdicts import Verdicts
-from dprl.errors import ParameterError
+from dprl.errors import ParameterError, PolicyError
+from dprl.learners.held_out import HeldOut
+from dprl.logs.log import Log
 from dprl.policies._load import read_like
 from dprl.policies._protocol import DeferringPolicy
+from dprl.policies._rule_record import rules_of
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
@@ -32,12 +35,17 @@ class Review:
         verdicts: The reviewers' verdicts.
         out: File for the approved policy.
         needs: Number of reviewers who must agree on a change.
+        half: The half of the training log that certified rules; None where rules cannot be
+            narrowed.
+        unread: Why they cannot, in words.
     """
 
     described: Described
     verdicts: Verdicts
     out: Path
     needs: int
+    half: HeldOut | None = None
+    unread: str = ""
 
     def export(self) -> Exported:
         """Write the approved policy and the audit trail."""
@@ -49,7 +57,8 @@ class Review:
 
         return review_app(
             self.described, self.verdicts, self.out,
-            token=token, needs=self.needs, host=host, names=names, cases=cases,
+            token=token, needs=self.needs, host=host, names=names, cases=cases, half=self.half,
+            unread=self.unread,
         )  # fmt: skip
 
 
@@ -63,8 +72,14 @@ def open_review(
     needs: int,
     columns: Mapping[str, Any],
     progress: Progress,
+    training: list[str] | None = None,
+    narrowing: bool = True,
 ) -> Review:
-    """Open a review; everything is checked before anything is written."""
+    """Open a review; everything is checked before anything is written.
+
+    Rules can be narrowed where `training` names the log that the policy was fitted on, or `log` is
+    that log; the scores are computed here, unless `narrowing` is False.
+    """
     check_whole("--needs", needs, 1)
     if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
         raise ParameterError(
@@ -73,7 +88,7 @@ def open_review(
         )
     file = Path(path).with_suffix(".review.sqlite") if verdicts is None else verdicts
     audit = out.with_name(out.stem + "-audit.csv")
-    inputs = expand_paths(path, *log)
+    inputs = expand_paths(path, *log, *(training or ()))
     verdict_files = {
         file.resolve(),
         *(file.with_name(file.name + x).resolve() for x in ("-wal", "-shm")),
@@ -91,7 +106,37 @@ def open_review(
             do="Name another one with --verdicts.",
         )
     data = read_like(policy, log, progress, **columns)
+    half, unread = None, ""
+    if narrowing:
+        half, unread = _half(policy, data, training, columns, progress)
     progress("describing the changes", 0.0)
     described = describe_changes(policy, data)
     keys = [c.key for c in described.changes]
-    return Review(described, Verdicts(file, policy.digest(), keys, data.digest()), out, needs)
+    given = Verdicts(file, policy.digest(), keys, data.digest())
+    return Review(described, given, out, needs, half, unread)
+
+
+def _half(
+    policy: DeferringPolicy,
+    data: Log,
+    training: list[str] | None,
+    columns: Mapping[str, Any],
+    progress: Progress,
+) -> tuple[HeldOut | None, str]:
+    """The half that certified rules, or why there is none to ask."""
+    ruled = rules_of(policy)
+    if ruled is None:
+        if training:
+            raise ParameterError(
+                "--training is for narrowing rules, and this policy has none.", do="Leave it out."
+            )
+        return None, ""
+    if training:
+        return HeldOut.of(ruled, read_like(policy, training, progress, **columns),
+                          progress=progress), ""  # fmt: skip
+    if policy.provenance.get("log") != data.digest():
+        return None, "To narrow a rule, open this review with --training and the training log."
+    try:
+        return HeldOut.of(ruled, data, progress=progress), ""
+    except PolicyError as error:
+        return None, f"Rules cannot be narrowed here: {error.what}"

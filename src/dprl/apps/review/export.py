@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,16 @@ from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
+from dprl.apps.review.narrowing import read_kept
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
 from dprl.policies._protocol import DeferringPolicy
+from dprl.policies._rule_record import rules_of
 
 __all__ = ["Exported", "approved_policy", "audit", "write_approved"]
 
 COLUMNS = (
     "id", "time_utc", "reviewer", "change", "situation", "usual", "suggested", "verdict",
-    "comment", "latest_of_reviewer", "approved", "chain",
+    "comment", "narrowed", "latest_of_reviewer", "approved", "chain",
 )  # fmt: skip
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -87,7 +89,7 @@ def audit(verdicts: Sequence[Verdict], described: Described, needs: int) -> str:
         c = changes[v.change]
         row = (
             v.id, v.time, v.reviewer, v.change, c.situation, c.usual, c.suggested, v.verdict,
-            v.comment, "yes" if v.id in current else "no",
+            v.comment, v.narrowed, "yes" if v.id in current else "no",
             "yes" if state[v.change].approved else "no", v.chain,
         )  # fmt: skip
         writer.writerow([cell(x) for x in row])
@@ -95,11 +97,22 @@ def audit(verdicts: Sequence[Verdict], described: Described, needs: int) -> str:
 
 
 def approved_policy(
-    described: Described, approved: Sequence[Change], **noted: Any
+    described: Described,
+    approved: Sequence[Change],
+    narrowed: Mapping[str, str] | None = None,
+    **noted: Any,
 ) -> DeferringPolicy:
-    """The policy with these changes only."""
+    """The policy with these changes only; `narrowed`: key of a change → its narrower rule."""
     facts = {"changes": len(approved), "of": len(described.changes), **noted}
-    return described.policy.limited_to(approved, **facts)
+    policy = described.policy.limited_to(approved, **facts)
+    ruled = rules_of(policy)
+    if ruled is None:
+        return policy
+    for change in approved:
+        kept = read_kept((narrowed or {}).get(change.key, ""))
+        if kept is not None and change.rule is not None:
+            ruled = ruled.narrowed(change.rule.number, kept.conditions, kept.facts)
+    return ruled
 
 
 def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: int = 1) -> Exported:
@@ -119,8 +132,9 @@ def _write(verdicts: Sequence[Verdict], described: Described, out: Path, needs: 
     trail = audit(verdicts, described, needs).encode()
     digest = hashlib.sha256(trail).hexdigest()
     policy = approved_policy(
-        described, approved, audit=digest, needs=needs, log=described.log_digest
-    )
+        described, approved, {c.key: state[c.key].narrowed for c in approved}, audit=digest,
+        needs=needs, log=described.log_digest,
+    )  # fmt: skip
     beside = out.with_name(f"{out.stem}-audit.csv")
     with replacing(beside) as part:
         part.write_bytes(trail)

@@ -37,7 +37,8 @@ TABLES = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE verdicts (
       id INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, reviewer TEXT NOT NULL,
-      change TEXT NOT NULL, verdict TEXT NOT NULL, comment TEXT NOT NULL, chain TEXT NOT NULL
+      change TEXT NOT NULL, verdict TEXT NOT NULL, comment TEXT NOT NULL, chain TEXT NOT NULL,
+      narrowed TEXT NOT NULL DEFAULT ''
     )""",
     *(
         f"CREATE TRIGGER no_{what}_of_{table} BEFORE {what} ON {table} "
@@ -60,6 +61,8 @@ class Verdict:
         verdict: "agree", "disagree" or "unsure".
         comment: A comment; may be empty.
         chain: SHA-256 over the chain of the row before and this row.
+        narrowed: The narrower rule that the verdict is about, with the facts that were seen, as
+            JSON; '' where the change was judged as it stands.
     """
 
     id: int
@@ -69,6 +72,14 @@ class Verdict:
     verdict: str
     comment: str
     chain: str
+    narrowed: str = ""
+
+    @property
+    def form(self) -> str:
+        """Which form of the change it is about: the conditions of a narrower rule, or ''."""
+        if not self.narrowed:
+            return ""
+        return json.dumps(json.loads(self.narrowed)["conditions"], sort_keys=True)
 
 
 def _chain(before: str, row: Sequence[str | int]) -> str:
@@ -155,6 +166,9 @@ class Verdicts:
             db.execute(f"PRAGMA application_id={APPLICATION}")
             db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
         stored = dict(db.execute("SELECT name, value FROM facts"))
+        if "narrowed" not in [row[1] for row in db.execute("PRAGMA table_info(verdicts)")]:
+            # A file of an earlier version: rows without a narrowing keep their chain.
+            db.execute("ALTER TABLE verdicts ADD COLUMN narrowed TEXT NOT NULL DEFAULT ''")
         db.execute("COMMIT")
         for name, what in (
             ("policy", "another policy"), ("changes", "another log"), ("log", "another log"),
@@ -166,7 +180,9 @@ class Verdicts:
                     "A verdict is on what was seen: name another file with --verdicts.",
                 )
 
-    def add(self, change: str, reviewer: str, verdict: str, comment: str = "") -> Verdict:
+    def add(
+        self, change: str, reviewer: str, verdict: str, comment: str = "", narrowed: str = ""
+    ) -> Verdict:
         """Record a verdict; it is on disk when this returns."""
         reviewer = tidy_name(reviewer)
         comment = comment.replace("\r\n", "\n").strip()
@@ -182,8 +198,12 @@ class Verdicts:
             number, before = (last[0] + 1, last[1]) if last else (1, "")
             time = datetime.now(UTC).isoformat(timespec="microseconds")
             row = (number, time, reviewer, change, verdict, comment)
-            recorded = Verdict(*row, _chain(before, row))
-            db.execute("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, recorded.chain))
+            recorded = Verdict(*row, _chain(before, (*row, *_told(narrowed))), narrowed)
+            db.execute(
+                "INSERT INTO verdicts (id, time, reviewer, change, verdict, comment, chain, "
+                "narrowed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, recorded.chain, narrowed),
+            )
             db.execute("COMMIT")
         return recorded
 
@@ -191,19 +211,25 @@ class Verdicts:
         """Every verdict, in the order given; a PolicyError where the chain is broken."""
         with self._open() as db:
             rows = db.execute(
-                "SELECT id, time, reviewer, change, verdict, comment, chain FROM verdicts"
-                " ORDER BY id"
+                "SELECT id, time, reviewer, change, verdict, comment, chain, narrowed "
+                "FROM verdicts ORDER BY id"
             ).fetchall()
         before = ""
         for place, row in enumerate(rows, 1):
-            if row[0] != place or _chain(before, row[:-1]) != row[-1]:
+            *shown, chain, narrowed = row
+            if row[0] != place or _chain(before, (*shown, *_told(narrowed))) != chain:
                 raise PolicyError(
                     f"{self.path.name!r} was changed by other hands.",
                     f"verdict {place}: its chain does not fit",
                     "Go back to a copy, or to the last audit trail.",
                 )
-            before = row[-1]
+            before = chain
         return [Verdict(*row) for row in rows]
+
+
+def _told(narrowed: str) -> tuple[str, ...]:
+    """What a narrowing adds to the chain; nothing where there is none, as in earlier files."""
+    return (narrowed,) if narrowed else ()
 
 
 def _encodable(text: str) -> bool:
@@ -229,6 +255,12 @@ class Status:
     latest: tuple[Verdict, ...]
 
     @property
+    def narrowed(self) -> str:
+        """The narrower rule that all agreed on, as JSON; '' where the change is as it stands."""
+        agreed = self.word in ("approved", "waiting") and bool(self.latest)
+        return self.latest[-1].narrowed if agreed else ""
+
+    @property
     def approved(self) -> bool:
         """Whether the change goes into the approved policy."""
         return self.word == "approved"
@@ -240,7 +272,8 @@ def statuses(
     """The status of every change.
 
     A change is approved if the latest verdict of *every* reviewer who judged it is "agree", and
-    there are at least `needs` of them.
+    there are at least `needs` of them. Those who agree must agree to the same: the change as it
+    stands, or one and the same narrower rule.
     """
     latest: dict[str, dict[str, Verdict]] = {change: {} for change in changes}
     for verdict in verdicts:
@@ -254,6 +287,8 @@ def _status(latest: list[Verdict], needs: int) -> Status:
     agree = words.count("agree")
     if not words:
         word = "open"
+    elif agree == len(words) and len({v.form for v in latest}) > 1:
+        word = "conflict"
     elif agree == len(words):
         word = "approved" if agree >= needs else "waiting"
     elif agree:

@@ -1,0 +1,45 @@
+"""How many steps of a log a policy changes outside of all regions, and where it is silent why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.logs.log import Label
+from dprl.policies._decisions import Decisions, Kind
+from dprl.policies._explain import change_words, silences, why_silent
+from dprl.policies._protocol import DeferringPolicy
+from dprl.policies._situations import Situation
+
+__all__ = ["scattered", "silent_steps"]
+
+Ints: TypeAlias = NDArray[np.int64]
+
+
+def scattered(
+    policy: DeferringPolicy, here: Decisions, situations: list[Situation]
+) -> tuple[tuple[Label, Label, int], ...]:
+    """The changes `here` at the log's steps that no region holds, the most steps first."""
+    if policy.changes_by != "region":
+        return ()
+    covered = np.zeros(len(here.kind), bool)
+    for one in situations:
+        covered[one.made] = True
+    words = change_words(here)
+    steps = Counter(
+        change for change, held in zip(words, covered, strict=True) if change and not held
+    )
+    order = sorted(steps, key=lambda c: (-steps[c], str(c[0]), str(c[1])))
+    return tuple((*change, steps[change]) for change in order)
+
+
+def silent_steps(here: Decisions, row: Ints) -> Counter[str]:
+    """How many of the log's steps are silent why; row (N,): the decision at each step."""
+    states, counts = np.unique(row[here.kind[row] == Kind.DEFER], return_counts=True)
+    words, steps_by_reason = silences(here), Counter[str]()
+    for why, count in zip(why_silent(here, states).tolist(), counts.tolist(), strict=True):
+        steps_by_reason[words[why]] += count
+    return steps_by_reason

@@ -1,0 +1,91 @@
+"""What is stated of all rules at once, and what is not, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dprl.policies._rule import number_words
+
+if TYPE_CHECKING:
+    from dprl.policies.rules import RulePolicy
+
+__all__ = ["WHOLE", "claim", "delta_of", "stated"]
+
+WHOLE = "Where only the first suggestion of an episode is followed"
+"""How the learner's note begins that is about all rules together, as they were issued."""
+IN_PART = (
+    "What these rules bring together is not stated: the learner said that of all of its rules, and "
+    "some were not approved or were narrowed."
+)
+
+ASSUMED = {
+    "estimated": "It assumes that the features tell all that decided who got what.",
+    "mixed": "Where probabilities of actions are estimated, it assumes that the features tell all "
+    "that decided who got what.",
+    "known": "The probabilities of actions are known (randomised): it does not assume that the "
+    "features tell all that decided who got what.",
+}
+"""Where the probabilities of actions come from → what a claim assumes about the features."""
+
+
+def delta_of(policy: RulePolicy) -> float | None:
+    """The probability with which what is stated of the rules may be wrong, if it is on record."""
+    delta = policy.parameters.get("delta")
+    good = isinstance(delta, int | float) and not isinstance(delta, bool) and 0 < delta < 1
+    return float(delta) if good and delta is not None else None
+
+
+def claim(policy: RulePolicy) -> str:
+    """What holds for all rules that speak and were not narrowed; '' where nothing is claimed."""
+    delta, margin = delta_of(policy), policy.parameters.get("margin") or 0
+    covered = [rule for rule in policy.rules if not rule.silent and not rule.narrowed]
+    if not covered or delta is None:
+        return ""
+    if not all(_is_sure(rule.facts, delta, margin) for rule in covered):
+        return ""
+    source = str(policy.provenance.get("probabilities", "estimated"))
+    more = f"{number_words(margin)} more" if margin else "more"
+    others = " that was not narrowed" if _narrowed(policy) else ""
+    return (
+        f"Large-sample, not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
+        f"of every rule{others} brought {more} than doing otherwise did, on average over the "
+        f"decisions where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
+    )
+
+
+def stated(policy: RulePolicy) -> tuple[str, ...]:
+    """What is stated of all rules at once, what of none, and what the learner noted."""
+    if all(rule.silent for rule in policy.rules):
+        return ()
+    notes = policy.provenance.get("notes")
+    noted = [n for n in notes if isinstance(n, str)] if isinstance(notes, list | tuple) else []
+    if any(rule.silent or rule.narrowed for rule in policy.rules):
+        noted = [IN_PART if note.startswith(WHOLE) else note for note in noted]
+    return tuple(s for s in (claim(policy), _exception(policy), *noted) if s)
+
+
+def _narrowed(policy: RulePolicy) -> list[int]:
+    """The numbers, from 1, of rules that speak and were narrowed."""
+    return [r for r, rule in enumerate(policy.rules, 1) if rule.narrowed and not rule.silent]
+
+
+def _exception(policy: RulePolicy) -> str:
+    """What is said of rules that were narrowed; '' where none was."""
+    numbers = _narrowed(policy)
+    if not numbers:
+        return ""
+    one = len(numbers) == 1
+    which = " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
+    return (
+        f"Rule{'' if one else 's'} {which} {'was' if one else 'were'} narrowed after looking at "
+        f"the half that certifies. {'Its' if one else 'Their'} numbers are of the narrower region "
+        "alone, not adjusted for the choice: no statement about all rules at once covers "
+        f"{'it' if one else 'them'}."
+    )
+
+
+def _is_sure(facts: Mapping[str, Any], delta: float, margin: float) -> bool:
+    """Whether what is on record about a rule passes its own test."""
+    low, p = facts.get("low"), facts.get("p")
+    return p <= delta if p is not None else low is not None and low > margin

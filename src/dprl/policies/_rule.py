@@ -203,7 +203,9 @@ class Rule:
             ...]); "advantage" (what the suggestion brought over doing otherwise), "se", "low" and
             "high" (its simultaneous interval), "p" (adjusted); "overlap" (share of steps at which
             the suggestion was likely enough to be judged); "balance" ([feature, largest
-            standardised difference]). Other names are kept and not used.
+            standardised difference]); "grade" ("proved" or "large-sample"), and of what `dprl.gate`
+            proved "proved_low" (lower bound of what the suggestion brings over doing otherwise at
+            first decisions there) and "log10_e". Other names are kept and not used.
         silent: True where the rule may not speak: it was not approved, and the policy defers where
             it holds. Default False.
 

@@ -20,7 +20,8 @@ __all__ = [
 
 COUNTS = ("steps", "groups", "groups_took", "groups_proposed")
 SHARES = ("p", "overlap", "share", "changed")
-NUMBERS = ("advantage", "se", "low", "high", "gain")
+NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e")
+GRADES = ("proved", "large-sample")
 PAIRED = ("share_usual", "groups_by_action")
 
 
@@ -37,6 +38,7 @@ def checked_facts(given: Any) -> dict[str, Any]:
         "groups_by_action": lambda value: _is_pairs(value, _is_count),
         "se": lambda value: _is_number(value) and value >= 0,
         "balance": _is_balance,
+        "grade": _is_grade,
     }
     for name, is_good in checks.items():
         if facts.get(name) is not None and not is_good(facts[name]):
@@ -143,6 +145,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1 + 1e-9
+
+
+def _is_grade(value: Any) -> bool:
+    return value in GRADES
 
 
 def _is_label(value: Any) -> bool:

@@ -13,6 +13,7 @@ from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_o
 from dprl.policies._explain import NONE, Explanation
 from dprl.policies._rule import Rule, number_words
 from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
+from dprl.policies.certificate import down
 
 if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy
@@ -28,6 +29,8 @@ NOTE = (
     "rules at once (large-sample).\ngroups came there in the half that certified, groups_proposed "
     "in the half that proposed."
 )
+NOTE_PROVED = "\nproved_low: what is proved of it at least, at first decisions there."
+PROVED = ("proved_low", "log10_e")
 ON_RECORD = (
     "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
 )  # fmt: skip
@@ -92,7 +95,13 @@ def rule_sentence(policy: RulePolicy, r: int) -> str:
 
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
-    return interval_words(rule.facts, _delta(policy))
+    """What a rule brought for large samples, and what is proved of it where it has a proof."""
+    parts = [interval_words(rule.facts, _delta(policy))]
+    proved_low = rule.facts.get("proved_low")
+    if policy.certificate is not None and proved_low is not None:
+        words = f"at least {down(proved_low):+.3g} over doing otherwise"
+        parts.append(f"proved at first decisions there: {words}")
+    return "; ".join(part for part in parts if part)
 
 
 def _delta(policy: RulePolicy) -> float | None:
@@ -106,19 +115,22 @@ def stated(policy: RulePolicy) -> tuple[str, ...]:
     """What is stated of all rules at once, and what its learner noted."""
     delta, margin = _delta(policy), policy.parameters.get("margin") or 0
     speaking = [rule for rule in policy.rules if not rule.silent]
+    proof = policy.certificate
+    proved = () if proof is None else (proof.claim,)
     if not speaking:
-        return ()
+        return proved
     notes = policy.provenance.get("notes")
     noted = tuple(n for n in notes if isinstance(n, str)) if isinstance(notes, list | tuple) else ()
     if delta is None or not all(_is_sure(rule.facts, delta, margin) for rule in speaking):
-        return noted
+        return (*proved, *noted)
     more = f"{number_words(margin)} more" if margin else "more"
     claim = (
-        f"Large-sample, not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
+        f"{'Beyond that, large-sample and' if proved else 'Large-sample,'} not proved: with "
+        f"confidence about {100 * (1 - delta):g} %, the suggestion "
         f"of every rule brought {more} than doing otherwise did, on average over the decisions "
         "where the rule holds. It assumes that the features tell all that decided who got what."
     )
-    return (claim, *noted)
+    return (*proved, claim, *noted)
 
 
 def _is_sure(facts: Mapping[str, Any], delta: float, margin: float) -> bool:
@@ -188,6 +200,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
     rules = [policy.rules[r] for r in rows]
     usual = [usual_first(rule.facts) for rule in rules]
     balance = [rule.facts.get("balance") or ("", None) for rule in rules]
+    on_record = (*ON_RECORD, *(PROVED if policy.certificate is not None else ()))
     return Table(
         {
             "rule": [r + 1 for r in rows],
@@ -195,12 +208,12 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
             "usual": [action for action, _ in usual],
             "usual_share": [share for _, share in usual],
             "suggested": [rule.suggested for rule in rules],
-            **{name: [rule.facts.get(name) for rule in rules] for name in ON_RECORD},
+            **{name: [rule.facts.get(name) for rule in rules] for name in on_record},
             "imbalance": [difference for _, difference in balance],
             "imbalance_of": [feature for feature, _ in balance],
         },
         caption=f"{len(rows):,} {what}",
-        note=NOTE if rows else "",
+        note=(NOTE + ("" if policy.certificate is None else NOTE_PROVED)) if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
     )
 

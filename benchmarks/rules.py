@@ -209,9 +209,12 @@ def trees(python: str, rows: int) -> str:
     return text + skipped
 
 
-def fits() -> str:
+def fits(depths: list[int]) -> str:
     """The table of fits."""
-    rows = [in_a_process(sys.executable, "--one", str(depth)) for depth in (2, 3)]
+    rows = []
+    for depth in depths:
+        rows.append(in_a_process(sys.executable, "--one", str(depth)))
+        print(rows[-1], flush=True)
     names = ("models", "scores", "choice of settings", "search", "certifying", "the exact gate")
     lines = [
         f"{STEPS:,} steps, {FEATURES} features, {ACTIONS} actions, {STEPS // LENGTH:,} episodes; "
@@ -250,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--econml", default=sys.executable, help="a Python that has EconML")
     parser.add_argument("--rows", type=int, default=STEPS // 2, help="steps for the trees alone")
+    parser.add_argument("--depths", type=int, nargs="*", default=[2, 3], help="of the fits")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--greedy", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
@@ -260,7 +264,10 @@ def main() -> None:
     if args.greedy:
         print(json.dumps(greedy(args.greedy)))
         return
-    text = f"{trees(args.econml, args.rows)}\n{fits()}"
+    text = trees(args.econml, args.rows)
+    print(text, flush=True)
+    if args.depths:
+        text += "\n" + fits(args.depths)
     text = f"{stamp()}\n\n{text}"
     print(text)
     if args.out:

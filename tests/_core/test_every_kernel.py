@@ -71,6 +71,9 @@ def cutting_features():
     X[::7, 0] = np.nan
     psi, took = rng.normal(size=(60, 2)), rng.integers(0, 2, 60).astype(np.int32)
     best_tree(Bins.of(X, 3), psi, took, depth=2, kappa=np.ones(2), least=2)
+    from dprl.evidence._stack import stack_weights
+
+    stack_weights(np.random.default_rng(0).uniform(0.1, 1.0, (20, 3)))
 
 
 def merging():

@@ -63,3 +63,13 @@ def test_the_seed_decides_everything():
     mean, parts = data(4)
     one, two = (max_t(mean, parts, level=0.05, seed=7) for _ in range(2))
     assert (one.p == two.p).all()
+
+
+def test_draws_that_do_not_fit_into_memory_are_the_same_draws(monkeypatch):
+    mean, parts = data(3)
+    whole = max_t(mean, parts, level=0.05, draws=499)
+    monkeypatch.setattr("dprl._core.max_t.AT_ONCE", 1_000)
+    monkeypatch.setattr("dprl._core.max_t.SOME", 100)
+    some = max_t(mean, parts, level=0.05, draws=499)
+    assert whole.p.tolist() == some.p.tolist()
+    np.testing.assert_allclose(whole.low, some.low, rtol=1e-12)

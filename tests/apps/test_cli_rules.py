@@ -413,13 +413,3 @@ def test_a_report_of_rules_says_what_is_stated_and_why_nothing_is_estimated(run,
     assert (facts["unjudged"], facts["evaluation"]) == (reason, None)
     code, out, _ = run("report", path.with_name("policy.dprl"), path, "--out", "r.html")
     assert (code, "No held-out check" in out, "not estimated" in out) == (0, True, False)
-
-
-def test_a_gate_says_that_rules_are_certified_already(run, made, tmp_path):
-    path, _ = made
-    code, out, err = run(
-        "gate", path.with_name("policy.dprl"), path, "--lowest", -9, "--highest", 9
-    )
-    assert (code, out, len(err.splitlines())) == (1, "", 3)
-    assert "rules were certified when they were learned" in err
-    assert list(tmp_path.iterdir()) == []

@@ -299,3 +299,23 @@ def test_where_actions_do_nothing_nothing_is_certified():
         log, _ = ward(1_000 + seed, n=200, effect=0.0, steps=3)
         issued += bool(dprl.Rules(gamma=0.9, folds=2, splits=1).fit(log).rules)
     assert issued <= 8  # 3 expected at delta = .05; three standard errors
+
+
+def test_no_setting_is_searched_twice(monkeypatch):
+    """Settings that are tried once more on the way are on record again, and not searched again."""
+    from dprl.learners import _rule_search as search
+
+    searched, plain = [], search.propose
+
+    def propose(scores, settings, *more):
+        searched.append((settings, len(scores.rows)))
+        return plain(scores, settings, *more)
+
+    monkeypatch.setattr(search, "propose", propose)
+    policy = dprl.Rules(gamma=1.0, splits=1).fit(ward(0)[0], **QUICK)
+    assert len(searched) == 2 * len({settings for settings, _ in searched})
+    tried = policy.provenance["rules"]["tried"]
+    assert len(tried) == 4 + 2 + 3
+    assert len({(t["lam"], t["depth"], t["n_min"]) for t in tried}) == len(searched) / 2 == 7
+    assert all(one == other for one in tried for other in tried
+               if all(one[k] == other[k] for k in ("lam", "depth", "n_min")))  # fmt: skip

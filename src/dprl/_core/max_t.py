@@ -24,6 +24,11 @@ __all__ = ["MaxT", "cluster_parts", "max_t"]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
+AT_ONCE = 1 << 24
+"""Signs that are kept in memory at once; where there are more, they are drawn in parts."""
+SOME = 1_024
+"""Draws in such a part."""
+
 
 @dataclass(frozen=True, eq=False)
 class MaxT:
@@ -83,8 +88,11 @@ def max_t(
     p, critical = np.ones(K), np.inf
     if fine.any():
         rng = np.random.default_rng(seed)
-        signs = np.where(rng.random((draws, len(parts))) < 0.5, -1.0, 1.0)
-        T = signs @ (parts[:, fine] / se[fine])
+        scaled, T = parts[:, fine] / se[fine], np.empty((draws, int(fine.sum())))
+        rows = draws if draws * len(parts) <= AT_ONCE else SOME
+        for begin in range(0, draws, rows):
+            drawn = rng.random((min(rows, draws - begin), len(parts)))
+            T[begin : begin + len(drawn)] = np.where(drawn < 0.5, -1.0, 1.0) @ scaled
         order = np.argsort(-t[fine], kind="stable")
         sorted_p, worst = np.empty(len(order)), 0.0
         tops = np.maximum.accumulate(T[:, order[::-1]], axis=1)[:, ::-1]

@@ -14,7 +14,7 @@ from dprl._core.disk import replacing
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
-__all__ = ["PALETTE", "curve", "grid", "look", "ready", "reference", "save", "style"]
+__all__ = ["PALETTE", "box", "curve", "grid", "look", "ready", "reference", "save", "style"]
 
 PALETTE = {
     "DPRL contrast": "#0072b2",
@@ -39,6 +39,15 @@ def _pyplot() -> Any:
 def ready() -> None:
     """Refuse now if figures cannot be drawn later (matplotlib is missing)."""
     _pyplot()
+
+
+def box(corner: tuple[float, float], width: float, height: float, colour: str) -> Any:
+    """A box with round corners and this colour inside, for `axis.add_patch`."""
+    patches = needed("matplotlib.patches", "a figure", "dprl[plot]")
+    return patches.FancyBboxPatch(
+        corner, width, height, facecolor=colour, zorder=2, edgecolor="#333333", linewidth=1,
+        boxstyle="round,pad=0,rounding_size=.08",
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -19,6 +19,9 @@ itself) and .05 δ for how often suggestions are met (`dprl.certificate._reach`)
   H is known (pairs then need n_min first visits that took them). Valid only if
   states, γ, n_min and the range were fixed without looking at returns: the user must say so.
 
+Over features the gate decides per cell (`dprl.certificate._cells`), and over the rules of
+`dprl.Rules` per proposed rule (`dprl.certificate._rules`).
+
 The issued pairs must also pass the learner's own rule on the whole log, so a gated policy makes a
 part of the suggestions of the policy before the gate, and no others.
 """
@@ -46,12 +49,14 @@ from dprl.certificate._gate_steps import (
     propose,
 )
 from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.certificate._rules import gate_rules
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
+from dprl.learners.rules import Rules
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log, check_log
@@ -59,6 +64,7 @@ from dprl.policies._base import provenance_of
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
+from dprl.policies.rules import RulePolicy
 from dprl.policies.table import TablePolicy
 
 __all__ = ["gate"]
@@ -68,7 +74,7 @@ Mode = Literal["swap-split", "in-sample"]
 
 
 def gate(
-    proposal: Policy | DPRLDiscrete | DPRLContinuous,
+    proposal: Policy | DPRLDiscrete | DPRLContinuous | Rules,
     log: Log,
     *,
     delta: float = 0.05,
@@ -79,23 +85,28 @@ def gate(
     split: Sequence[bool] | Bools | None = None,
     horizon: int | None = None,
     seed: int = 0,
-) -> TablePolicy | CellPolicy:
+) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
     Args:
-        proposal: `dprl.DPRLDiscrete` or `dprl.DPRLContinuous`, or a policy that one of them has
-            fitted. (`dprl.Confident` states a bound of its own.) For labelled states the gated
-            policy keeps some of its suggestions. For numeric features only its settings are used:
-            the features are grouped into cells, and each cell is decided anew.
+        proposal: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous` or `dprl.Rules`, or a policy that one
+            of them has fitted. (`dprl.Confident` states a bound of its own.) For labelled states
+            the gated policy keeps some of its suggestions. For `dprl.DPRLContinuous` only its
+            settings are used: the features are grouped into cells, and each cell is decided anew.
+            Of `dprl.Rules` all rules that one half proposed are tested, on the other half.
         log: The log to certify with; for a policy, usually the log it was fitted to. The part of
-            the log that proposes a suggestion and the part that certifies it are kept apart.
+            the log that proposes a suggestion and the part that certifies it are kept apart. For
+            rules it is exactly the log they were fitted to, or groups they have never seen, all of
+            which then certify.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
             taken from the log. Required.
         margin: The advantage that a suggestion must exceed, in units of returns, at least 0.
             Default 0.
         mode: "swap-split" (default): each half of the groups proposes, and the other half
-            certifies. "in-sample": the whole log does both, which needs `states_fixed`.
+            certifies. "in-sample": the whole log does both, which needs `states_fixed`. Rules
+            keep the halves they were made in, so `mode`, `split`, `horizon` and `seed` are not for
+            them.
         states_fixed: True declares that states, gamma, n_min and value_range were fixed without
             looking at returns. Default False.
         split: bool (episodes,), true for the episodes of the half that proposes first. Default
@@ -106,11 +117,13 @@ def gate(
 
     Returns:
         The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
-        for features a `CellPolicy`.
+        for features a `CellPolicy`, for rules a `RulePolicy`.
 
     Raises:
         ParameterError: An argument is outside its range, or the proposal is not from a learner of
             dprl that counts each trajectory once.
+        PolicyError: The log shares groups with the log that rules were learned from and is not the
+            same log, or the halves in which they were made cannot be made again.
         LogError: The log has cut episodes and the learner does not say how to treat them, a return
             lies outside value_range, or one half of the log is empty.
 
@@ -126,10 +139,13 @@ def gate(
     """
     asked = Asked(delta, check_range(value_range), margin, horizon)
     seed = check_seed(seed)
+    if isinstance(proposal, Rules | RulePolicy):
+        _check_for_rules(mode, states_fixed, split, horizon)
+        return _gate_rules(proposal, log, asked)
     learner = _learner(proposal)
     _check_counting(learner)
     check_log(log)
-    _check_cut(learner, log)
+    _check_cut(learner.cut, log)
     check_choice("mode", mode, ("swap-split", "in-sample"))
     check_flag("states_fixed", states_fixed)
     if mode == "in-sample" and not states_fixed:
@@ -202,6 +218,30 @@ def gate(
     gain = certified_gain(settled, choice, best_low(proofs, choice), learner.gamma, nats)
     notes = () if mode == "in-sample" else (split_note,)
     return finish(policy, proofs, learner, log, settled, asked, mode, gain, notes)
+
+
+def _gate_rules(proposal: Rules | RulePolicy, log: Log, asked: Asked) -> RulePolicy:
+    """The certified part of rules, which are fitted first where a learner is given."""
+    check_log(log)
+    settings = proposal.settings() if isinstance(proposal, Rules) else proposal.parameters
+    _check_cut(settings.get("cut"), log)
+    policy = proposal.fit(log) if isinstance(proposal, Rules) else proposal
+    return gate_rules(policy, log, asked, _origin(policy, log))
+
+
+def _check_for_rules(mode: str, states_fixed: bool, split: Any, horizon: int | None) -> None:
+    """Refuse settings that rules have no use for."""
+    check_choice("mode", mode, ("swap-split", "in-sample"))
+    if mode == "in-sample" or states_fixed:
+        raise ParameterError(
+            "rules are made from the data: there is no in-sample certificate.",
+            do="Leave out mode and states_fixed.",
+        )
+    if split is not None or horizon is not None:
+        raise ParameterError(
+            f"a gate over rules takes no {'split' if split is not None else 'horizon'}.",
+            do="Rules keep the halves they were made in; leave it out.",
+        )
 
 
 def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:
@@ -293,14 +333,6 @@ def _learner(proposal: Any) -> Learner:
             "For a certificate fit DPRLDiscrete (--learner dprl) and gate that; judge this policy "
             "with dprl.evaluate.",
         )
-    if name == "Rules" or type(proposal).__name__ == "Rules":
-        raise ParameterError(
-            "a gate proves what decision points show; rules were certified when they were learned, "
-            "by groups that did not propose them (policy.stated).",
-            f"a {type(proposal).__name__}",
-            "For the certificate of a gate fit DPRLContinuous (--learner dprl --radius R) and gate "
-            "that; judge this policy with dprl.evaluate.",
-        )
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",
@@ -329,15 +361,15 @@ def _check_counting(learner: Learner) -> None:
         )
 
 
-def _check_cut(learner: Learner, log: Log) -> None:
+def _check_cut(treatment: str | None, log: Log) -> None:
     cut = len(log.cut_episodes)
-    if cut and learner.cut is None:
+    if cut and treatment is None:
         raise LogError(
             f"{cut:,} of {log.n_episodes:,} episodes were cut, and no treatment is stated.",
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
             "Choose cut='drop' or cut='terminal' in the learner; the certificate will say which.",
         )
-    if cut and learner.cut == "bootstrap":
+    if cut and treatment == "bootstrap":
         raise LogError(
             f"{cut:,} of {log.n_episodes:,} episodes were cut and bootstrapped: their returns "
             "share estimates and are not independent.",

@@ -28,8 +28,8 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "half_of",
-           "propose"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "group_order",
+           "half_of", "independent", "propose", "settling"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -217,15 +217,7 @@ def finish(
 
 def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each."""
-    unit = "Episodes" if log.groups == log.episodes else "Groups"
     low, high = asked.value_range
-    cut = len(log.cut_episodes)
-    ended = {
-        "drop": f"{cut:,} cut episodes were left out: being cut says nothing about what would "
-        "have come.",
-        "terminal": f"{cut:,} cut episodes count as ended: the value meant is what was collected "
-        "until the cut, and how long that is depends on the state alone.",
-    }
     fixed = (
         f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
         "fixed without looking at returns (declared by the user)."
@@ -234,11 +226,11 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
         "this log."
     )
     words = [
-        f"{unit} are independent of each other.",
+        independent(log),
         "The state holds all that decisions were based on: no unmeasured confounding.",
         "It also holds all of the past that matters for what follows.",
         "Practice was the same throughout, and stays so wherever the policy defers.",
-        ended[str(learner.cut)] if cut else "No episode was cut short by what was about to come.",
+        settling(log, learner.cut),
         f"Every return lies within {low:g}..{high:g}, known beforehand.",
         fixed,
     ]
@@ -247,10 +239,34 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
             "Within a cell each action is worth the same and taken as often everywhere (see eps* "
             "for how nearly; the gain is for exactly the same)."
         )
-    if log.groups != log.episodes and len(log.groups) < log.n_episodes:
-        words.append(
-            "Episodes of a group come in the order they happened"
-            + (" (by time, then by label)" if log.time is not None else " (by label)")
-            + "; a group's first visit of a state counts, and the gain is that of first episodes."
-        )
+    words += group_order(log, "a state counts, and the gain is that of first episodes.")
     return tuple(words)
+
+
+def independent(log: Log) -> str:
+    """The assumption that groups (or episodes) have nothing to do with each other."""
+    unit = "Episodes" if log.groups == log.episodes else "Groups"
+    return f"{unit} are independent of each other."
+
+
+def settling(log: Log, cut: str | None) -> str:
+    """What is assumed of episodes that were cut, or of all where none was."""
+    n = len(log.cut_episodes)
+    ended = {
+        "drop": f"{n:,} cut episodes were left out: being cut says nothing about what would "
+        "have come.",
+        "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
+        "until the cut, and how long that is depends on the state alone.",
+    }
+    return ended[str(cut)] if n else "No episode was cut short by what was about to come."
+
+
+def group_order(log: Log, counted: str) -> list[str]:
+    """What is assumed of the order of a group's episodes; nothing where a group is an episode."""
+    if log.groups == log.episodes or len(log.groups) >= log.n_episodes:
+        return []
+    return [
+        "Episodes of a group come in the order they happened"
+        + (" (by time, then by label)" if log.time is not None else " (by label)")
+        + f"; a group's first visit of {counted}"
+    ]

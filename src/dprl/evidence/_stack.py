@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.compiled import compiled
 from dprl.evidence._nuisance_models import FLOOR, Floats
 
 __all__ = ["floored", "log_loss", "misplaced", "stack_weights"]
@@ -53,14 +54,29 @@ def stack_weights(taken: Floats) -> Floats:
         taken: float64 (N, M), the probability that each model gave to the action taken; above 0.
     """
     weights = np.full(taken.shape[1], 1 / taken.shape[1])
+    ratio = np.empty(taken.shape[1])
+    taken = np.ascontiguousarray(taken)
     for _ in range(ROUNDS):
-        mixed = (taken * weights).sum(axis=1)
-        ratio = (taken / mixed[:, None]).mean(axis=0)
+        _ratios(taken, weights, ratio)
         if ratio.max() - 1 <= CLOSE:
             break
         weights = weights * ratio
         weights /= weights.sum()
     return weights
+
+
+@compiled
+def _ratios(taken: Floats, weights: Floats, ratio: Floats) -> None:  # pragma: no cover - compiled
+    """Fill ratio (M,): the mean over rows of what each model gave over what the mixture gave."""
+    N, M = taken.shape
+    ratio[:] = 0.0
+    for t in range(N):
+        mixed = taken[t, 0] * weights[0]
+        for m in range(1, M):
+            mixed += taken[t, m] * weights[m]
+        for m in range(M):
+            ratio[m] += taken[t, m] / mixed
+    ratio /= N
 
 
 def log_loss(b: Floats, action: NDArray[Any]) -> float:

@@ -60,13 +60,14 @@ class Search:
     cuts: int
 
 
-def propose(scores: Scores, search: Search) -> list[Proposal]:
-    """Regions and actions that look better at these steps."""
+def propose(scores: Scores, search: Search, bins: Bins | None = None) -> list[Proposal]:
+    """Regions and actions that look better at these steps; `bins` where they are made already."""
     psi, group = scores.psi, scores.group
     if not len(group):
         return []
     kappa = np.array([KAPPA * _design(psi[:, a], group) for a in range(psi.shape[1])])
-    bins = Bins.of(scores.X, search.cuts, levels=scores.log.levels, psi=psi)
+    if bins is None:
+        bins = Bins.of(scores.X, search.cuts, levels=scores.log.levels, psi=psi)
     tree = best_tree(
         bins, psi, scores.took, depth=search.depth, kappa=kappa, least=search.n_min,
         margin=search.margin,
@@ -129,23 +130,33 @@ def choose(
     Returns:
         The settings to search with, and what was tried: λ, depth, n_min, gain, standard error.
     """
-    groups = np.unique(next(iter(scored.values())).group)
+    any_scores = next(iter(scored.values()))
+    groups = np.unique(any_scores.group)
     if len(groups) < 4:
         return replace(first, lam=next(iter(scored))), []
-    parts = _parts(next(iter(scored.values())), groups, seed)
+    parts = _parts(any_scores, groups, seed)
     tried: list[dict[str, float]] = []
+    bins: list[Bins | None] = [None, None]
+    if not any_scores.log.levels:  # cuts of numbers do not depend on the scores
+        bins = [Bins.of(any_scores.of_groups(part).X, first.cuts) for part in parts]
+    judgements: dict[Search, dict[str, float]] = {}
 
     def judged(search: Search) -> float:
+        if search not in judgements:
+            judgements[search] = judge(search)
+        tried.append(dict(judgements[search]))
+        return tried[-1]["gain"] - KAPPA * tried[-1]["se"]
+
+    def judge(search: Search) -> dict[str, float]:
         scores, total, parts_of_error = scored[search.lam], 0.0, []
         for side in (0, 1):
-            proposals = propose(scores.of_groups(parts[side]), search)
+            proposals = propose(scores.of_groups(parts[side]), search, bins[side])
             mean, error = whole_gain(scores.of_groups(parts[1 - side]), proposals)
             total += mean / 2
             parts_of_error.append(error / 2)
         se = float(np.sqrt((np.concatenate(parts_of_error) ** 2).sum()))
-        tried.append({"lam": search.lam, "depth": search.depth, "n_min": search.n_min,
-                      "gain": total, "se": se})  # fmt: skip
-        return total - KAPPA * se
+        return {"lam": search.lam, "depth": search.depth, "n_min": search.n_min,
+                "gain": total, "se": se}  # fmt: skip
 
     best = replace(first, lam=next(iter(scored)))
     for options in (

@@ -20,27 +20,49 @@ SUM, SQUARES, TOOK = 0, 1, 2
 
 @compiled
 def pair_histogram(
-    codes: Codes, psi: Floats, took: NDArray[np.int32], f: int, H: Floats, count: Floats
-) -> None:  # pragma: no cover - compiled
-    """Fill H (F, B, B, A, 3) and count (B, B) over feature f and every feature.
+    codes: Codes, scores: Floats, took: NDArray[np.int32], f: int, H: Floats, count: Floats,
+    sums: Floats, order: Ints,
+) -> None:  # pragma: no cover - compiled  # fmt: skip
+    """Fill H (F, B, B, A, 3) and count (F, B, B) over feature f and every feature.
 
     H[g, i, j, a]: sum and squares of the scores of action a, and steps that took it, over steps
     with codes i of f and j of g. count[g, i, j]: the steps.
+
+    scores (N, 2A): the scores of all actions, then their squares. Steps are taken by their code of
+    f, in their own order within it, so that what is added to stays in the cache and is added in the
+    order of the steps. sums (F, B, 2A) and order (N,) are working memory.
     """
     H[:] = 0.0
     count[:] = 0.0
     N, F = codes.shape
-    A = psi.shape[1]
+    B, A = count.shape[1], scores.shape[1] // 2
+    ends = np.zeros(B + 1, np.int64)
     for i in range(N):
-        at = codes[i, f]
+        ends[codes[i, f] + 1] += 1
+    for at in range(B):
+        ends[at + 1] += ends[at]
+    for i in range(N):
+        order[ends[codes[i, f]]] = i
+        ends[codes[i, f]] += 1
+    begin = 0
+    for at in range(B):
+        if ends[at] == begin:
+            continue
+        sums[:] = 0.0
+        for place in range(begin, ends[at]):
+            i = order[place]
+            for g in range(F):
+                code = codes[i, g]
+                for k in range(2 * A):
+                    sums[g, code, k] += scores[i, k]
+                count[g, at, code] += 1
+                H[g, at, code, took[i], TOOK] += 1
         for g in range(F):
-            cell = H[g, at, codes[i, g]]
-            count[g, at, codes[i, g]] += 1
-            for a in range(A):
-                score = psi[i, a]
-                cell[a, SUM] += score
-                cell[a, SQUARES] += score * score
-            cell[took[i], TOOK] += 1
+            for code in range(B):
+                for a in range(A):
+                    H[g, at, code, a, SUM] = sums[g, code, a]
+                    H[g, at, code, a, SQUARES] = sums[g, code, A + a]
+        begin = ends[at]
 
 
 @compiled
@@ -122,22 +144,24 @@ def best_split(
 
 @compiled
 def best_roots(
-    codes: Codes, psi: Floats, took: NDArray[np.int32], bins: Ints, kappa: Floats, least: float,
+    codes: Codes, scores: Floats, took: NDArray[np.int32], bins: Ints, kappa: Floats, least: float,
     margin: float, begin: int, end: int, value: Floats, children: Ints,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """For every split of features begin:end, the best tree of depth 2 below it.
 
+    scores (N, 2A): the scores of all actions, then their squares.
     value (F, B): its value at split j (low side: codes 0..j), and at j = B - 1 of missing | known;
     -1 where there is no such split. children (F, B, 2, 4): as `best_split` writes them.
     """
-    F, A = codes.shape[1], psi.shape[1]
+    F, A = codes.shape[1], scores.shape[1] // 2
     B = value.shape[1]
+    sums, order = np.empty((F, B, 2 * A)), np.empty(len(codes), np.int64)
     H, count = np.empty((F, B, B, A, 3)), np.empty((F, B, B))
     low, high = np.empty((F, B, A, 3)), np.empty((F, B, A, 3))
     low_steps, high_steps = np.empty((F, B)), np.empty((F, B))
     below, above = np.empty((A, 3)), np.empty((A, 3))
     for f in range(begin, end):
-        pair_histogram(codes, psi, took, f, H, count)
+        pair_histogram(codes, scores, took, f, H, count, sums, order)
         low[:] = 0.0
         high[:] = 0.0
         low_steps[:] = 0.0

@@ -291,12 +291,13 @@ class _Search:
         value, children = np.full((F, B), -1.0), np.full((F, B, 2, 4), -1, np.int64)
         codes = np.ascontiguousarray(self.bins.codes[rows])
         psi, took = self.psi[rows], self.took[rows]
+        scores = np.concatenate((psi, psi * psi), axis=1)
         sizes = self.sizes
         edges = np.unique(np.linspace(0, F, min(self.threads, F) + 1).astype(int))
 
         def part(begin: int, end: int) -> None:
             best_roots(
-                codes, psi, took, sizes, self.kappa, self.least, self.margin, begin, end, value,
+                codes, scores, took, sizes, self.kappa, self.least, self.margin, begin, end, value,
                 children,
             )  # fmt: skip
 

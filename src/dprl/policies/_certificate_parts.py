@@ -18,6 +18,7 @@ __all__ = [
     "cell_lines",
     "down",
     "is_row",
+    "rule_claim",
 ]
 
 KINDS: Final = tuple(kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE))
@@ -61,11 +62,13 @@ def is_row(row: Any) -> bool:
 
 
 def are_cells(cells: Any) -> bool:
-    """Whether `cells` describes cells of features, or is empty."""
+    """Whether `cells` describes cells of features, or how many rules were tested, or is empty."""
     if not isinstance(cells, Mapping):
         return False
     if not cells:
         return True
+    if "rules" in cells:
+        return set(cells) == {"rules"} and isinstance(cells["rules"], int)
     more = cells.get("sensitivity", ())
     return (
         are_numbers(*(cells.get(k, -1) for k in ("radius", "centres", "eps_star", "refuted")))
@@ -81,6 +84,11 @@ def are_cells(cells: Any) -> bool:
 
 def cell_lines(cells: Mapping[str, Any]) -> list[str]:
     """The sentences of `Certificate.cell_lines`."""
+    if "rules" in cells:
+        return [
+            f"{cells['rules']:,} proposed rules were tested. Nothing is proved about parts of the "
+            "region of a rule, about later decisions there, or about all rules followed together."
+        ]
     lines = [
         f"States are cells of radius {cells['radius']:g} around {cells['centres']:,} centres; "
         "farther from all of them it defers.",
@@ -104,3 +112,13 @@ def cell_lines(cells: Mapping[str, Any]) -> list[str]:
     if cells.get("sensitivity"):
         lines.append("  (each at its own δ: not to choose the radius by)")
     return lines
+
+
+def rule_claim(n: int, sure: str, better: str) -> str:
+    """The claim of a certificate of n rules, with `better` by how much; nothing of all together."""
+    every = "the one certified rule is" if n == 1 else f"each of the {n:,} certified rules is"
+    return (
+        f"With probability at least {sure}, {every} a true improvement on doing otherwise{better}: "
+        "at a trajectory's first decision where the rule holds, to follow it and go on as usual is "
+        "worth more, on average over these decisions."
+    )

@@ -205,7 +205,10 @@ class Rule:
             the suggestion was likely enough to be judged); "balance" ([feature, largest
             standardised difference]); "returns" ([contrast of whole returns, its lower end, its
             upper end]); "narrowed" (true where the rule was narrowed after looking) and
-            "narrowed_from" (where it held before). Other names are kept and not used.
+            "narrowed_from" (where it held before); "grade" ("proved" or "large-sample"), and of
+            what `dprl.gate` proved "proved_low" (lower bound of what the suggestion brings over
+            doing otherwise at first decisions there) and "log10_e". Other names are kept and not
+            used.
         silent: True where the rule may not speak: it was not approved, and the policy defers where
             it holds. Default False.
 

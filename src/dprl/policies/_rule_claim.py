@@ -47,8 +47,9 @@ def claim(policy: RulePolicy) -> str:
     source = str(policy.provenance.get("probabilities", "estimated"))
     more = f"{number_words(margin)} more" if margin else "more"
     others = " that was not narrowed" if _narrowed(policy) else ""
+    grade = "Large-sample," if policy.certificate is None else "Beyond that, large-sample and"
     return (
-        f"Large-sample, not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
+        f"{grade} not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
         f"of every rule{others} brought {more} than doing otherwise did, on average over the "
         f"decisions where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
     )
@@ -56,13 +57,15 @@ def claim(policy: RulePolicy) -> str:
 
 def stated(policy: RulePolicy) -> tuple[str, ...]:
     """What is stated of all rules at once, what of none, and what the learner noted."""
+    proof = policy.certificate
+    proved = "" if proof is None else proof.claim
     if all(rule.silent for rule in policy.rules):
-        return ()
+        return (proved,) if proved else ()
     notes = policy.provenance.get("notes")
     noted = [n for n in notes if isinstance(n, str)] if isinstance(notes, list | tuple) else []
     if any(rule.silent or rule.narrowed for rule in policy.rules):
         noted = [IN_PART if note.startswith(WHOLE) else note for note in noted]
-    return tuple(s for s in (claim(policy), _exception(policy), *noted) if s)
+    return tuple(s for s in (proved, claim(policy), _exception(policy), *noted) if s)
 
 
 def _narrowed(policy: RulePolicy) -> list[int]:

@@ -39,8 +39,6 @@ def draw_rules(policy: RulePolicy, axis: Any) -> Any:
 
 def _draw_tree(tree: Picture, axis: Any) -> Any:
     """Draw questions and leaves from left to right."""
-    from matplotlib.patches import FancyBboxPatch
-
     with plot.look():
         width, height = ACROSS * tree.columns, DOWN * tree.rows
         if axis is None:
@@ -59,12 +57,7 @@ def _draw_tree(tree: Picture, axis: Any) -> Any:
             fill = "white" if colour is None else DEFERS
             if colour is not None and colour >= 0:
                 fill = LEAVES[colour % len(LEAVES)]
-            axis.add_patch(
-                FancyBboxPatch(
-                    (left, middle - high / 2), wide, high, facecolor=fill, zorder=2,
-                    edgecolor="#333333", linewidth=1, boxstyle="round,pad=0,rounding_size=.08",
-                )
-            )  # fmt: skip
+            axis.add_patch(plot.box((left, middle - high / 2), wide, high, fill))
             axis.text(
                 left + wide / 2, middle, "\n".join(box["lines"]), ha="center", va="center",
                 fontsize=8, zorder=3, color="black", parse_math=False,

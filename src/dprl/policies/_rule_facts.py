@@ -21,7 +21,8 @@ __all__ = [
 
 COUNTS = ("steps", "groups", "groups_took", "groups_others", "groups_proposed")
 SHARES = ("p", "overlap", "share", "changed", "raises", "lowers")
-NUMBERS = ("advantage", "se", "low", "high", "gain")
+NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e")
+GRADES = ("proved", "large-sample")
 PAIRED = ("share_usual", "groups_by_action")
 LARGE = 0.1
 """A difference between takers and others, in standard deviations, that is worth a warning."""
@@ -43,6 +44,7 @@ def checked_facts(given: Any) -> dict[str, Any]:
         "returns": _is_whole,
         "narrowed": lambda value: isinstance(value, bool),
         "narrowed_from": lambda value: isinstance(value, str),
+        "grade": _is_grade,
     }
     for name, is_good in checks.items():
         if facts.get(name) is not None and not is_good(facts[name]):
@@ -174,6 +176,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1 + 1e-9
+
+
+def _is_grade(value: Any) -> bool:
+    return value in GRADES
 
 
 def _is_label(value: Any) -> bool:

@@ -14,6 +14,7 @@ from dprl.policies._explain import NONE, Explanation
 from dprl.policies._rule import Rule
 from dprl.policies._rule_claim import delta_of
 from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
+from dprl.policies.certificate import down
 
 if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy
@@ -29,6 +30,8 @@ NOTE = (
     "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
     "the half that certified, groups_proposed\nin the half that proposed."
 )
+NOTE_PROVED = "\nproved_low: what is proved of it at least, at first decisions there."
+PROVED = ("proved_low", "log10_e")
 ON_RECORD = (
     "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
 )  # fmt: skip
@@ -95,7 +98,13 @@ def rule_sentence(policy: RulePolicy, r: int) -> str:
 
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
-    return interval_words(rule.facts, delta_of(policy))
+    """What a rule brought for large samples, and what is proved of it where it has a proof."""
+    parts = [interval_words(rule.facts, delta_of(policy))]
+    proved_low = rule.facts.get("proved_low")
+    if policy.certificate is not None and proved_low is not None:
+        words = f"at least {down(proved_low):+.3g} over doing otherwise"
+        parts.append(f"proved at first decisions there: {words}")
+    return "; ".join(part for part in parts if part)
 
 
 def record(policy: RulePolicy, rule: Rule) -> str:
@@ -160,6 +169,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
     usual = [usual_first(rule.facts) for rule in rules]
     balance = [rule.facts.get("balance") or ("", None) for rule in rules]
     narrowed = [rule.narrowed for rule in rules]
+    on_record = (*ON_RECORD, *(PROVED if policy.certificate is not None else ()))
     return Table(
         {
             "rule": [r + 1 for r in rows],
@@ -167,13 +177,13 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
             "usual": [action for action, _ in usual],
             "usual_share": [share for _, share in usual],
             "suggested": [rule.suggested for rule in rules],
-            **{name: [rule.facts.get(name) for rule in rules] for name in ON_RECORD},
+            **{name: [rule.facts.get(name) for rule in rules] for name in on_record},
             "imbalance": [difference for _, difference in balance],
             "imbalance_of": [feature for feature, _ in balance],
             **({"narrowed": narrowed} if any(narrowed) else {}),
         },
         caption=f"{len(rows):,} {what}",
-        note=NOTE if rows else "",
+        note=(NOTE + ("" if policy.certificate is None else NOTE_PROVED)) if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
     )
 

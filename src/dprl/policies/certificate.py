@@ -19,6 +19,7 @@ from dprl.policies._certificate_parts import (
     cell_lines,
     down,
     is_row,
+    rule_claim,
 )
 
 __all__ = ["Certificate", "down"]
@@ -50,8 +51,8 @@ class Certificate:
         assumptions: The assumptions of the claim, one sentence each.
         log: Digest of the log.
         notes: Further sentences that a reader must know.
-        cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; empty for
-            labelled states.
+        cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; for rules
+            "rules", how many were tested; empty for labelled states.
 
     Raises:
         PolicyError: The parts do not make a certificate.
@@ -182,6 +183,8 @@ class Certificate:
         n = len(self.rows)
         every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
         better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
+        if "rules" in self.cells:
+            return rule_claim(n, self.sure, better)
         words = (
             f"With probability at least {self.sure}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."
@@ -233,16 +236,15 @@ class Certificate:
         rows = tuple(row for row in self.rows if row["state"] in keep)
         if len(rows) == len(self.rows):
             return self
-        note = (
-            f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions; the gain of "
-            "fewer is at least 0, and was not bounded again."
-        )
+        note = f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions"
+        if self.gain is not None:
+            note += "; the gain of fewer is at least 0, and was not bounded again"
         gone = {"sensitivity"} if rows else {"sensitivity", "eps_star", "refuted"}
         return replace(
             self,
             rows=rows,
-            gain=0.0 if rows else None,
-            notes=(*self.notes, note),
+            gain=0.0 if rows and self.gain is not None else None,
+            notes=(*self.notes, f"{note}."),
             bounds={},  # they were about all suggestions together
             cells={k: v for k, v in self.cells.items() if k not in gone},
         )
@@ -347,7 +349,7 @@ class Certificate:
             raise PolicyError("a certificate cannot be made of these parts.") from None
 
     def cell_lines(self) -> list[str]:
-        """Sentences that only a certificate over cells of numeric features has.
+        """Sentences that only a certificate over cells of numeric features, or over rules, has.
 
         Returns:
             The sentences; an empty list for labelled states.
@@ -371,7 +373,8 @@ class Certificate:
         lines = [f"Certificate ({self.mode}, δ = {self.delta:g})", self.claim]
         if self.rows:
             lines += ["", str(self.table())]
-        lines += ["", str(self.comparison())]
+        if "rules" not in self.cells:
+            lines += ["", str(self.comparison())]
         if self.cells:
             lines += ["", *self.cell_lines()]
         lines += ["", "It rests on:", *(f"  - {a}" for a in self.assumptions)]

@@ -28,13 +28,14 @@ from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
 from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
 from dprl.policies._rule_claim import claim, stated
-from dprl.policies._rule_facts import labels_in
+from dprl.policies._rule_facts import groups_by, labels_in
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies._tabled import steps_of, summary_of
 
 if TYPE_CHECKING:
     from dprl.policies._rule_match import FlatRules
+    from dprl.policies.certificate import Certificate
 
 __all__ = ["RulePolicy"]
 
@@ -57,7 +58,7 @@ class RulePolicy(Stored):
             record about it. What `Rule.to_dict` gives is taken too, and made into a rule.
         levels: For each feature its labels where it is a category, None where it is a number.
             Default (): all features are numbers.
-        certificate: Always None: what is known of a rule is on record with the rule.
+        certificate: What is proved about its rules, where it went through `dprl.gate`.
 
     Example:
         >>> import dprl
@@ -90,8 +91,6 @@ class RulePolicy(Stored):
             self._refuse("its features have no names of their own")
         if self.states:
             self._refuse("its states are features, and it has labels")
-        if self.certificate is not None:
-            self._refuse("a certificate is about labels or cells")
         object.__setattr__(self, "levels", self._checked_levels())
         for rule in self.rules:
             for condition in rule.conditions:
@@ -103,6 +102,24 @@ class RulePolicy(Stored):
         twice = [w for i, w in enumerate(words) if w in words[:i]]
         if twice:
             self._refuse(f"two rules are about the same states: {twice[0]}")
+        if self.certificate is not None:
+            self._check_certificate(self.certificate)
+
+    def _check_certificate(self, proved: Certificate) -> None:
+        """Refuse a certificate that is not about exactly the rules that speak, and their log."""
+        speaking = {rule.words: rule for rule in self.rules if not rule.silent}
+        if {words: rule.suggested for words, rule in speaking.items()} != proved.issued:
+            self._refuse("its certificate is about other suggestions")
+        took = {
+            words: dict(zip(self.actions, groups_by(rule.facts, self.actions), strict=True))
+            for words, rule in speaking.items()
+        }
+        if (
+            proved.log != self.provenance.get("log")
+            or proved.gamma != self.parameters.get("gamma")
+            or any(row["n"] > took[row["state"]][row["suggested"]] for row in proved.rows)
+        ):
+            self._refuse("its certificate is about another log")
 
     def _checked_levels(self) -> Levels:
         """The labels of the categories, () where there are none; refused if they are no labels."""
@@ -212,8 +229,8 @@ class RulePolicy(Stored):
     def terms(self) -> Terms:
         """On which terms it decides."""
         return Terms.of(
-            self.parameters, self.provenance, unseen="No rule holds in this state.",
-            elsewhere="No rule holds there.",
+            self.parameters, self.provenance, self.certificate,
+            unseen="No rule holds in this state.", elsewhere="No rule holds there.",
         )  # fmt: skip
 
     @property
@@ -574,7 +591,7 @@ class RulePolicy(Stored):
             noted: Facts to add to the provenance, such as who approved.
 
         Returns:
-            The limited policy.
+            The limited policy; its certificate, if it has one, is restated.
 
         Raises:
             ParameterError: No rule of this policy that changes usual practice has these words.
@@ -603,7 +620,8 @@ class RulePolicy(Stored):
             )
         origin = {**sealed_origin(self.provenance), "approved": {"policy": self.digest(), **noted}}
         rules = tuple(replace(r, silent=r.words not in kept) for r in self.rules)
-        return replace(self, rules=rules, provenance=origin)
+        proved = None if self.certificate is None else self.certificate.restricted(kept)
+        return replace(self, rules=rules, provenance=origin, certificate=proved)
 
     def narrowed(
         self, rule: int, conditions: Iterable[Any], facts: Mapping[str, Any]

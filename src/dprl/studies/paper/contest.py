@@ -162,8 +162,8 @@ def compete(
                     states_fixed=options["mode"] == "in-sample",
                 )  # fmt: skip
                 pi = mdp._matrix(gated)
-                notes = {"points": int((gated.kind > 0).sum()),
-                         "changes": int((gated.kind == 2).sum())}  # fmt: skip
+                notes = {"points": int((gated.decisions.kind > 0).sum()),
+                         "changes": int((gated.decisions.kind == 2).sum())}  # fmt: skip
             case "Confident":
                 sure = Confident(cut=CUT, splits=0, check=False, **options).fit(log)
                 pi = mdp._matrix(sure)

@@ -34,6 +34,7 @@ from dprl.logs._censoring import settle
 from dprl.logs.log import Log
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.cells import CellPolicy
+from dprl.policies.rules import RulePolicy
 from dprl.policies.table import TablePolicy
 from dprl.studies.harness import Experiment, Row, Rows, Setting
 from dprl.studies.paper.contest import VALUES, blocks, mdp_seed
@@ -119,7 +120,7 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
     shared: dict[str, Any] = {"n_min": N_MIN, "gamma": mdp.gamma, "cut": CUT}
     learner = DPRLDiscrete(**shared)
     ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA}
-    policies: dict[str, TablePolicy | CellPolicy] = {
+    policies: dict[str, TablePolicy | CellPolicy | RulePolicy] = {
         "paper's rule": DPRLDiscrete(contrast=False, **shared).fit(log),
         "contrast": learner.fit(log),
         "gate, swap-split": gate(learner, log, **ask),
@@ -128,8 +129,8 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
     rows, usual = [], mdp.value()
     for name, policy in policies.items():
         truth = mdp.value(policy) - usual
-        speaks = np.flatnonzero(policy.choice >= 0)
-        harmful = bool((A[speaks, policy.choice[speaks]] < -1e-9).any())
+        speaks = np.flatnonzero(policy.decisions.choice >= 0)
+        harmful = bool((A[speaks, policy.decisions.choice[speaks]] < -1e-9).any())
         facts: dict[str, Any] = {"issued": len(speaks), "harmful": harmful, "truth": truth}
         if policy.certificate is not None:
             gain = policy.certificate.gain or 0.0
@@ -149,7 +150,7 @@ def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
     """Bootstrap intervals for the gain of a policy without gate; none if it always defers."""
     train, test = log.split(0.5, seed=0)
     policy = DPRLDiscrete(n_min=N_MIN, gamma=mdp.gamma, cut=CUT).fit(train)
-    if not (policy.choice >= 0).any():
+    if not (policy.decisions.choice >= 0).any():
         return []
     truth = mdp.value(policy) - mdp.value()
     ask: dict[str, Any] = {"level": 0.95, "draws": DRAWS, "seed": 0, "cut": CUT}

@@ -1,0 +1,366 @@
+r"""The gate over rules: decide per region of a proposed rule.
+
+`dprl.Rules` states its claim for large samples. Here the same proposals are tested exactly. One
+half of the groups proposed K regions, each with an action; every step of the other half is labelled
+by the region it lies in (regions do not overlap; a step in none has a label of its own), and the
+labels are treated as the gate treats states: returns of first visits that took the action against
+those that did not, one e-value per proposal, at level δ/S/K. The learner tried S divisions in
+halves and kept the one whose certifying half looked best, so the level is shared among them: by the
+union bound the chance that any of them proves what is false is at most δ. *All* K proposals are
+tested, whatever the large-sample test said of them. On a log that the rules were not learned from
+there is nothing to choose: all of it certifies, and S = 1.
+
+**What is proved.** At a trajectory's first decision in the region, taking the action, and going on
+as usual, is worth more than doing otherwise, on average. That is less than what is proved of
+labels: nothing is said of parts of a region, of later decisions in it, nor of all rules together.
+
+**What it assumes.** In the region, whether the action was taken does not depend on anything that
+the outcome depends on, as if drawn by lot. Data can contradict that: where those who took it differ
+from others in a feature (`dprl.certificate._balance`) the rule is not issued.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.certificate._balance import Imbalance, imbalance
+from dprl.certificate._gate_steps import Asked, Proven, certify, group_order, independent, settling
+from dprl.certificate._histograms import first_visits
+from dprl.errors import LogError, ParameterError, PolicyError
+from dprl.evidence.tabular import availability, evidence
+from dprl.learners._rule_scores import first_actions, shares
+from dprl.logs._censoring import settle
+from dprl.logs._overlap import cannot_tell, sealed_origin, seen
+from dprl.logs.log import Log, deal
+from dprl.policies._base import provenance_of
+from dprl.policies._decisions import Kind
+from dprl.policies._explain import usual_words
+from dprl.policies._familiar import check_familiar
+from dprl.policies._rule import Rule, read_rules
+from dprl.policies.certificate import Certificate
+from dprl.policies.rules import RulePolicy
+
+__all__ = ["gate_rules"]
+
+Ints = NDArray[np.int64]
+
+OF_ALL = ("One half of the groups proposed", "Where only the first suggestion")
+"""How notes begin that are about all rules that the learner issued, not about those proved."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The part of a log that certifies.
+
+    Attributes:
+        log: The settled, gathered episodes that certify.
+        region: int64 (N,), the proposal whose region each step is in; K where it is in none.
+        x: float64 (N, d), the features in the order of the policy.
+        divisions: S, the number of divisions in halves that share the level.
+        words: Which part it is, in a sentence.
+    """
+
+    log: Log
+    region: Ints
+    x: NDArray[np.float64]
+    divisions: int
+    words: str
+
+    def labelled(self, regions: int) -> Log:
+        """The log with regions as states: 0..K-1, and K for a step in none of them."""
+        return replace(
+            self.log, features=None, feature_names=(), levels=(), states=tuple(range(regions + 1)),
+            state=self.region.astype(np.int32),
+        )  # fmt: skip
+
+    def groups(self, r: int, action: int, took: bool | None = None) -> int:
+        """Groups with a step in region r, or with one that took the action there or did not."""
+        inside = self.region == r
+        if took is not None:
+            inside &= (self.log.action == action) == took
+        return len(np.unique(np.repeat(self.log.group, self.log.lengths)[inside]))
+
+
+def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, Any]) -> RulePolicy:
+    """The proposals of `dprl.Rules` that a log proves, as a policy with a certificate.
+
+    Args:
+        policy: A policy that `dprl.Rules` has fitted.
+        log: The log it was fitted to, or one that shares no groups with it.
+        asked: delta, value_range and margin.
+        origin: What the provenance says more where the log is another one.
+    """
+    record, proposals = _proposals(policy)
+    gamma, cut = float(policy.parameters["gamma"]), policy.parameters.get("cut")
+    own = policy.provenance.get("log") == log.digest() and record.get("division") is not None
+    if not own:
+        _refuse_seen(policy, log)
+        check_familiar(policy, log)
+    settled = settle(log, gamma, cut).gathered()
+    part = _certifying(policy, settled, record, proposals, own)
+    K, actions = len(proposals), part.log.actions
+    labelled = part.labelled(K)
+    wanted = np.zeros((K + 1, len(actions)), bool)
+    for r, rule in enumerate(proposals):
+        if rule.suggested in actions:
+            wanted[r, actions.index(rule.suggested)] = True
+    counted = evidence(labelled, gamma)
+    proof = certify(labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions)
+    enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
+    available = availability(labelled)
+    enough &= True if available is None else available
+    differs = _imbalances(part, labelled, proposals, policy)
+    may_speak = _approved(policy)
+    rules, notes = [], []
+    for r, rule in enumerate(proposals):
+        facts = {k: v for k, v in rule.facts.items() if k not in ("grade", "proved_low", "struck")}
+        facts |= {} if own else _counts(part, settled, policy, rule, r)
+        passes = False
+        if wanted[r].any():
+            a = actions.index(rule.suggested)
+            facts["log10_e"] = float(proof.log_e[r, a] / math.log(10))
+            passes = bool(proof.pairs[r, a] and enough[r, a])
+        difference = differs.get(r)
+        if passes and difference is not None:
+            facts["struck"] = _struck(rule, difference)
+            notes.append(facts["struck"])
+        elif passes and (may_speak is None or rule.words in may_speak):
+            facts |= {"grade": "proved", "proved_low": float(proof.low[r, a])}
+        if "grade" not in facts:
+            facts["grade"] = "large-sample" if _passed(rule, policy) else None
+        rules.append(replace(rule, facts=facts))
+    proved = [r for r, rule in enumerate(rules) if rule.facts["grade"] == "proved"]
+    tested = {"tested": [rule.to_dict() for rule in rules]}
+    facts_of_rules = {k: v for k, v in record.items() if k != "whole"} | tested
+    if not own:
+        facts_of_rules.pop("division", None)
+    remaining = _noted(policy, own)
+    made = (
+        {**sealed_origin(policy.provenance), "notes": remaining, "rules": facts_of_rules}
+        if own
+        else {
+            **provenance_of(log, settled, notes=remaining, ranges=policy.provenance.get("ranges")),
+            **{k: policy.provenance[k] for k in ("approved",) if k in policy.provenance},
+            **origin,
+            "rules": facts_of_rules,
+        }
+    )
+    gated = replace(
+        policy, rules=tuple(replace(rules[r], silent=False) for r in proved), provenance=made,
+        certificate=None,
+    )  # fmt: skip
+    rows = [_row(gated, i, proof, r, actions) for i, r in enumerate(proved)]
+    return replace(
+        gated,
+        certificate=Certificate(
+            mode="split",
+            delta=asked.delta,
+            margin=asked.margin,
+            value_range=asked.value_range,
+            gamma=gamma,
+            groups=len(settled.groups),
+            tested=(max(1, K),),
+            rows=tuple(rows),
+            gain=None,
+            bounds={},
+            assumptions=_assumptions(log, cut, asked, own),
+            log=log.digest(),
+            notes=(part.words, *notes),
+            cells={"rules": K},
+        ),
+    )
+
+
+def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
+    """What is on record about how the rules were made, and all proposals."""
+    record = policy.provenance.get("rules")
+    if policy.parameters.get("learner") != "Rules" or not isinstance(record, Mapping):
+        raise ParameterError(
+            "a gate over rules needs all rules that were proposed, and this policy has no record "
+            "of them.",
+            cannot_tell(policy.provenance) or "its provenance says nothing about 'rules'",
+            "Gate a policy as dprl.Rules has fitted it.",
+        )
+    try:
+        proposals = read_rules(record["tested"])
+        own_level = len(record["divisions"]) == policy.parameters["splits"]
+    except (KeyError, TypeError) as error:
+        raise _damaged() from error
+    strange = [r for r in proposals if r.suggested not in policy.actions]
+    strange += [r for r in proposals for c in r.conditions if c.feature not in policy.feature_names]
+    meeting = any(r.meets(earlier) for i, r in enumerate(proposals) for earlier in proposals[:i])
+    if strange or meeting or not own_level:
+        raise _damaged()
+    return dict(record), proposals
+
+
+def _damaged() -> PolicyError:
+    return PolicyError(
+        "the policy's record of the rules that were proposed is damaged.", do="Fit it again."
+    )
+
+
+def _refuse_seen(policy: RulePolicy, log: Log) -> None:
+    """Refuse a log that shares groups with what the rules were learned from."""
+    what = seen(policy.provenance, log)
+    if what:
+        raise PolicyError(
+            f"{what}: which groups proposed the rules cannot be told apart from those that would "
+            "certify them.",
+            f"log {log.digest()[:12]}",
+            "Gate with exactly the log the rules were learned from, or with groups they have "
+            "never seen.",
+        )
+
+
+def _certifying(
+    policy: RulePolicy,
+    settled: Log,
+    record: Mapping[str, Any],
+    proposals: Sequence[Rule],
+    own: bool,
+) -> _Part:
+    """The part of a settled log that certifies."""
+    part, divisions, words = settled, 1, "The rules were learned from another log; all of this one "
+    words += "certified them."
+    if own:
+        divisions = len(record["divisions"])
+        inside = deal(len(settled.groups), 0.5, int(record["division"]))
+        part = settled.take(np.flatnonzero(~inside[settled.group]))
+        words = (
+            f"One half of the groups proposed {len(proposals):,} rules, the other half certified "
+            "them, all at once"
+            + (f"; {divisions} such divisions share the level." if divisions > 1 else ".")
+        )
+    if not part.n_episodes:
+        raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
+    x = np.asarray(policy.space.of_log(part)[0])
+    region = np.full(part.n_steps, len(proposals), np.int64)
+    for r, rule in enumerate(proposals):
+        region[rule.matches(x, policy.feature_names, policy.levels)] = r
+    result = _Part(part, region, x, divisions, words)
+    if own:
+        _check_half(result, proposals)
+    return result
+
+
+def _check_half(part: _Part, proposals: Sequence[Rule]) -> None:
+    """Refuse where the half that certifies is not the one that the rules were tested on."""
+    for r, rule in enumerate(proposals):
+        a = part.log.actions.index(rule.suggested) if rule.suggested in part.log.actions else -1
+        there = part.groups(r, a), part.groups(r, a, True)
+        before = rule.facts.get("groups"), rule.facts.get("groups_took")
+        if there != before:
+            raise PolicyError(
+                "the halves in which these rules were made cannot be made again from this log.",
+                f"{rule.words}: {there[0]:,} groups, {there[1]:,} of which took {rule.suggested}; "
+                f"on record are {before[0]} and {before[1]}",
+                "Fit the rules again, or gate them with groups they have never seen.",
+            )
+
+
+def _imbalances(
+    part: _Part, labelled: Log, proposals: Sequence[Rule], policy: RulePolicy
+) -> dict[int, Imbalance]:
+    """Proposal → what differs between takers and others at first visits of its region."""
+    first, log = first_visits(labelled), part.log
+    step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
+    result = {}
+    for r, rule in enumerate(proposals):
+        rows = np.flatnonzero(first & (part.region == r))
+        took = np.array([log.actions[a] == rule.suggested for a in log.action[rows]], bool)
+        difference = imbalance(
+            part.x[rows], policy.feature_names, policy.levels, step[rows].astype(np.float64), took
+        )
+        if difference is not None:
+            result[r] = difference
+    return result
+
+
+def _struck(rule: Rule, difference: Imbalance) -> str:
+    return (
+        f"Not issued: {rule.suggested} where {rule.words}. Those who took it there had "
+        f"{difference.words} than others (by {difference.size:.2f} standard deviations within the "
+        "region), so it was not given as if by lot."
+    )
+
+
+def _approved(policy: RulePolicy) -> set[str] | None:
+    """The words of the rules that people approved; None where nobody was asked."""
+    if "approved" not in policy.provenance:
+        return None
+    return {rule.words for rule in policy.rules if not rule.silent}
+
+
+def _passed(rule: Rule, policy: RulePolicy) -> bool:
+    """Whether a proposal passed the large-sample test of its learner."""
+    p, delta = rule.facts.get("p"), policy.parameters.get("delta")
+    groups = [rule.facts.get(name) or 0 for name in ("groups_took", "groups_others")]
+    return p is not None and delta is not None and p <= delta and min(groups) >= policy.n_min
+
+
+def _counts(part: _Part, settled: Log, policy: RulePolicy, rule: Rule, r: int) -> dict[str, Any]:
+    """Who came to a region in a log that the rules were not learned from."""
+    rows = np.flatnonzero(part.region == r)
+    a = settled.actions.index(rule.suggested) if rule.suggested in settled.actions else -1
+    theirs = set(policy.actions)
+    return {
+        "steps": len(rows),
+        "groups": part.groups(r, a),
+        "groups_took": part.groups(r, a, True),
+        "groups_others": part.groups(r, a, False),
+        "groups_by_action": [p for p in first_actions(settled, rows) if p[0] in theirs],
+        "share_usual": [p for p in shares(settled, rows) if p[0] in theirs],
+    }
+
+
+def _noted(policy: RulePolicy, own: bool) -> list[str]:
+    """The learner's notes that remain true of the rules that are proved."""
+    notes = policy.provenance.get("notes") or []
+    kept = [n for n in notes if isinstance(n, str) and not n.startswith(OF_ALL)]
+    if not own:
+        kept.append("Intervals and p-values are those of the log that the rules were learned from.")
+    return kept
+
+
+def _row(
+    gated: RulePolicy, i: int, proof: Proven, r: int, actions: Sequence[Any]
+) -> dict[str, Any]:
+    """What the certificate says of the rule at place i, which was proposal r."""
+    rule, counted = gated.rules[i], proof.evidence
+    at = (r, list(actions).index(rule.suggested))
+    return {
+        "state": rule.words,
+        "kind": Kind(gated.decisions.kind[i]).word,
+        "usual": usual_words(gated.decisions, i),
+        "suggested": rule.suggested,
+        "n": int(counted.took.n[at]),
+        "others": int(counted.others.n[at]),
+        "difference": float(counted.took.mean[at] - counted.others.mean[at]),
+        "low": float(proof.low[at]),
+        "advantage_low": float(proof.advantage[at]),
+        "log10_e": float(proof.log_e[at] / math.log(10)),
+    }
+
+
+def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[str, ...]:
+    """The assumptions of a certificate over rules, one sentence each."""
+    low, high = asked.value_range
+    return (
+        independent(log),
+        "Where a rule holds, whether its action was taken at a first decision there did not depend "
+        "on anything the outcome depends on: it was as if drawn by lot. (Features of those who "
+        "took it and of others were compared; what was not measured was not.)",
+        "Practice was the same throughout, and goes on as usual after the decision.",
+        settling(log, cut),
+        f"Every return lies within {low:g}..{high:g}, known beforehand.",
+        "Gamma, the range and the settings of the rules were chosen without the returns of "
+        f"{'the half that certified' if own else 'this log'}.",
+        *group_order(log, "the region of a rule counts."),
+    )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_world import DEFERRING, MIXED, columns, small_world, target, trajectories
 
-from dprl.evaluation._estimators import ESTIMATORS, _resample, _weigh, importance_weights
+from dprl.evaluation._estimators import ESTIMATORS, _weigh, importance_weights
+from dprl.evaluation._resampling import resample
 
 
 def expected(mdp, pi, speaks, *, wrong_behavior=False, Q=None):
@@ -121,7 +122,7 @@ def test_estimates_against_their_definitions(seed):
 
 def test_kernels_are_their_python_source():
     problem = random_problem(5)
-    starts, group, reward, gamma, ratio, speaks, Q, V = problem
+    starts, _, reward, gamma, ratio, speaks, Q, V = problem
     fast = importance_weights(*problem)
     w, single = np.empty_like(reward), np.zeros_like(fast.single)
     _weigh.py_func(starts, reward, gamma, ratio, speaks, Q, V, w, single)
@@ -129,7 +130,8 @@ def test_kernels_are_their_python_source():
     assert np.allclose(single, fast.single)
     out = np.empty((1, 8))
     counts = np.ones((1, fast.n_groups))
-    _resample.py_func(starts, group, reward, gamma, Q, V, w, single, counts, out)
+    sums = fast._sums
+    resample.py_func(sums.offset, sums.by_step, sums.alone, counts, out)
     assert out == pytest.approx(fast.estimates(), nan_ok=True)
 
 

@@ -311,7 +311,9 @@ def test_fewer_iterations_are_obeyed_and_said(monkeypatch):
     log = wandering()
     grown = []
     grow = fitted.Regression.grow
-    monkeypatch.setattr(fitted.Regression, "grow", lambda *args: grown.append(1) or grow(*args))
+    monkeypatch.setattr(
+        fitted.Regression, "grow", lambda *args, **shape: grown.append(1) or grow(*args, **shape)
+    )
     changes = {}
     for iterations in (1, 6, 26, 40):
         grown.clear()

@@ -8,14 +8,19 @@ groups there are alone, not on how many draws are held at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.compiled import compiled
+
 __all__ = ["counts", "percentiles", "picks"]
 
 ROOM = 1 << 24
-"""Counts held at a time."""
+"""Counts held at a time, unless `AT_LEAST` draws need more."""
+AT_LEAST = 8
+"""Draws held at a time, however many groups there are: users take several in one go."""
 
 
 def _picks(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.int64]:
@@ -44,15 +49,37 @@ def picks(
     return chosen
 
 
+@compiled
+def _tally(chosen: NDArray[np.int64], row: NDArray[np.float64]) -> None:  # pragma: no cover
+    """Fill row (n,) with how often each group was chosen."""
+    row[:] = 0.0
+    for group in chosen:
+        row[group] += 1.0
+
+
 def counts(n: int, draws: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """How often each group is drawn, float64 (some, n) at a time; `draws` rows in all."""
+    """How often each group is drawn, float64 (some, n) at a time; `draws` rows in all.
+
+    The next rows are drawn on a thread of their own while these are being used.
+    """
     rng = np.random.default_rng(seed)
-    at_once = max(1, ROOM // n)
-    for begin in range(0, draws, at_once):
+    at_once = max(AT_LEAST, ROOM // n)
+
+    def block(begin: int) -> NDArray[np.float64]:
         some = np.empty((min(at_once, draws - begin), n))
         for row in some:
-            row[:] = np.bincount(_picks(rng, n, 1)[0], minlength=n)
-        yield some
+            _tally(_picks(rng, n, 1)[0], row)
+        return some
+
+    if draws <= at_once:
+        yield block(0)
+        return
+    with ThreadPoolExecutor(1) as ahead:
+        some = ahead.submit(block, 0)
+        for begin in range(at_once, draws, at_once):
+            now, some = some.result(), ahead.submit(block, begin)
+            yield now
+        yield some.result()
 
 
 def percentiles(draws: NDArray[np.float64], level: float) -> tuple[float, float]:

@@ -1,14 +1,18 @@
 r"""Behavior: the probability of each action at every step of a log, estimated or given.
 
     labels     π̂_b(a|s) = (n(s,a) + 1/A) / (n(s) + 1)     n: visits in the other folds
-    features   extremely randomised trees (Geurts, Ernst, Wehenkel 2006) that consider all features
-               at every split, grown on the other folds to leaves of at least 10 steps; the mean
-               over the trees of the shares of actions in the leaf
+    features   logistic regression on splines, extra trees and boosting, each fitted to the other
+               folds, and mixed by weights with the smallest held-out log-loss (the models and the
+               weights of `dprl.evidence.nuisances`); the number of the step is a feature, too
 
 Estimates are cross-fitted by group: a fold is a random part of the groups, and the estimate at a
 step uses groups in other folds only. If a step helped to estimate its own probability, that
 probability would come out too high, and its importance weight too low. One extra visit, spread
-evenly over the actions (`1/A` and `1` above), keeps a state seen once from looking certain.
+evenly over the actions (`1/A` and `1` above), keeps a state seen once from looking certain. Over
+features the least probability is about .001.
+
+No model of features is fitted to more than 20,000 steps. So there are as few folds, from 2 to 5, as
+leave a fit this many: more folds would take longer, and no fit would see more steps.
 
 Calibration is part of the answer: of the actions that were given a probability of about p, did a
 share p happen? `misplaced` adds up the differences over ten equal bins of p,
@@ -25,11 +29,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_whole
+from dprl._core.checks import check_threads, check_whole
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
-from dprl.learners.baselines._forests import JOBS
-from dprl.learners.baselines._forests import Behavior as Forest
+from dprl.evidence._nuisance_models import MOST_ROWS
+from dprl.evidence.nuisances import fit_behavior
 from dprl.logs._feature_input import EVALUATED, plain_features
 from dprl.logs.log import Log, check_log
 
@@ -39,8 +43,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BINS = 10
-LEAF = 10
-"""Least number of steps in a leaf: a leaf of one step would estimate 0 or 1."""
+FOLDS = 5
+"""Folds of labels, and the most folds of features."""
 
 
 def folds_of(log: Log, folds: int, seed: int) -> Ints:
@@ -93,15 +97,18 @@ class Behavior:
             object.__setattr__(self, name, column)
 
     @classmethod
-    def fit(cls, log: Log, *, folds: int = 5, seed: int = 0, trees: int = 100) -> Behavior:
+    def fit(
+        cls, log: Log, *, folds: int | None = None, seed: int = 0, threads: int | None = None
+    ) -> Behavior:
         """Estimate the behaviour from the log itself, each fold of groups from the other folds.
 
         Args:
-            log: The log; counts are used for labelled states, extra trees for features.
+            log: The log; counts are used for labelled states, a mixture of models for features.
             folds: Number of folds, at least 2; at most as many are used as there are groups.
-                Default 5.
-            seed: Seed of the folds and the trees. Default 0.
-            trees: Number of trees in each forest; for features only. Default 100.
+                Default None: 5; for features from 2 (from 40,000 steps on) to 5 (below 26,667).
+            seed: Seed of the folds and the models. Default 0.
+            threads: How many models are fitted at a time; the numbers do not depend on it. Default
+                None: as many as there are cores.
 
         Returns:
             The estimated behaviour.
@@ -117,10 +124,15 @@ class Behavior:
             True
         """
         check_log(log)
-        fold = np.repeat(folds_of(log, folds, seed), log.lengths)
+        threads = check_threads(threads)
+        if log.state is None:
+            plain_features(log, do=EVALUATED)
+        wanted = _usual_folds(log) if folds is None else folds
+        fold = np.repeat(folds_of(log, wanted, seed), log.lengths)
         K = int(fold.max()) + 1
         if log.state is None:
-            table, how = _by_trees(log, fold, K, trees, seed), f"extra trees, {K} folds by group"
+            table, _ = fit_behavior(log, K, seed, threads)
+            how = f"three models weighed, {K} folds by group"
             row = np.arange(log.n_steps)
         else:
             table, how = _by_counts(log, fold, K), f"counts, {K} folds by group"
@@ -283,22 +295,9 @@ def _by_counts(log: Log, fold: Ints, K: int) -> Floats:
     return np.asarray(pi.reshape(K * S, A))
 
 
-def _by_trees(log: Log, fold: Ints, K: int, trees: int, seed: int) -> Floats:
-    """π̂_b (N, A) at every step, from trees grown on the other folds."""
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    x = plain_features(log, do=EVALUATED)
-    centre = x.mean(axis=0)
-    pi = np.empty((log.n_steps, log.n_actions))
-    for k in range(K):
-        mine = fold == k
-        forest = ExtraTreesClassifier(
-            n_estimators=trees,
-            min_samples_leaf=LEAF,
-            max_features=None,
-            random_state=seed,
-            n_jobs=JOBS,
-        )
-        forest.fit(np.asarray(x[~mine] - centre, np.float32), log.action[~mine])
-        pi[mine] = Forest(forest, centre, log.n_actions).probabilities(x[mine])
-    return pi
+def _usual_folds(log: Log) -> int:
+    """As few folds as leave a fit the steps that it takes, from 2 to `FOLDS`; see above."""
+    if log.state is not None:
+        return FOLDS
+    enough = (K for K in range(2, FOLDS) if log.n_steps * (K - 1) >= MOST_ROWS * K)
+    return next(enough, FOLDS)

@@ -15,16 +15,17 @@ With n trajectories and u_t = n w_t / ∑_e w_t:
 
 In the sum ∑_e w_t of WPDIS and WDR a finished trajectory keeps its last weight: its return is
 known, and leaving it out would give its share of the average to longer trajectories. At a deferred
-step the recursion of DR is v_t = r_t + γ v_{t+1}, and that of DM is the same. Every sum runs
-backwards, as returns are summed, so for a policy that never speaks all seven estimates are the mean
-return, to the last bit.
+step the recursion of DR is v_t = r_t + γ v_{t+1}, and that of DM is the same. For a policy that
+never speaks all seven estimates are the mean return, to the last bit.
 
 Resampling: a bootstrap draw takes groups with replacement, which gives every group a count, and
-every mean and sum above is taken with these counts. The ratios and the model stay as they are.
+every mean and sum above is taken with these counts (`dprl.evaluation._resampling`). The ratios and
+the model stay as they are.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
 from dprl._core.compiled import compiled, in_parts
+from dprl.evaluation._resampling import LANES, Sums, resample, sums_by_group
 
 __all__ = ["ESTIMATORS", "Weighted", "importance_weights"]
 
@@ -84,67 +86,6 @@ def _weigh(
         single[e, BEHAVIOR] = G
 
 
-@compiled
-def _resample(
-    starts: NDArray[np.int64],
-    group: NDArray[np.int32],
-    reward: Floats,
-    gamma: float,
-    Q: Floats,
-    V: Floats,
-    w: Floats,
-    single: Floats,
-    counts: Floats,
-    out: Floats,
-) -> None:  # pragma: no cover - compiled
-    """Fill out (B, 8) with the estimates under counts (B, G) of the groups."""
-    longest = 0
-    for e in range(len(starts) - 1):
-        longest = max(longest, starts[e + 1] - starts[e])
-    total, left = np.empty(longest), np.empty(longest + 1)
-    for b in range(len(counts)):
-        total[:], left[:] = 0.0, 0.0
-        n = 0.0
-        for e in range(len(starts) - 1):
-            c = counts[b, group[e]]
-            if c == 0.0:
-                continue
-            begin, end = starts[e], starts[e + 1]
-            n += c
-            for i in range(begin, end):
-                total[i - begin] += c * w[i]
-            left[end - begin] += c * w[end - 1]  # a finished trajectory keeps its weight
-        gone = 0.0
-        for t in range(longest):
-            gone += left[t]
-            total[t] += gone
-        sums = np.zeros(8)
-        for e in range(len(starts) - 1):
-            c = counts[b, group[e]]
-            if c == 0.0:
-                continue
-            begin, end = starts[e], starts[e + 1]
-            wpdis, wdr, u = 0.0, 0.0, 0.0
-            if w[end - 1] > 0.0:
-                u = n * w[end - 1] / total[end - 1 - begin]
-            for i in range(end - 1, begin - 1, -1):
-                before = 1.0
-                if i > begin:
-                    before = n * w[i - 1] / total[i - 1 - begin] if w[i - 1] > 0.0 else 0.0
-                wpdis = u * reward[i] + gamma * wpdis
-                wdr = (u * reward[i] + (before * V[i] - u * Q[i])) + gamma * wdr
-                u = before
-            sums[WIS] += c * single[e, IS]
-            sums[WPDIS] += c * wpdis
-            sums[WDR] += c * wdr
-            for k in (IS, PDIS, DM, DR, BEHAVIOR):
-                sums[k] += c * single[e, k]
-        for k in range(8):
-            out[b, k] = sums[k] / (total[longest - 1] if k == WIS else n)
-        if total[longest - 1] == 0.0:  # all weights are 0: there is nothing to average
-            out[b, WIS], out[b, WPDIS], out[b, WDR] = np.nan, np.nan, np.nan
-
-
 @dataclass(frozen=True, eq=False)
 class Weighted:
     """Trajectories with their importance weights; made by `importance_weights`.
@@ -189,16 +130,25 @@ class Weighted:
         """
         weights = np.ones((1, self.n_groups)) if weights is None else weights
         out = np.empty((len(weights), 8))
+        sums = self._sums
 
         def part(first: int, last: int) -> None:
-            _resample(
-                self.starts, self.group, self.reward, self.gamma, self.Q, self.V, self.w,
-                self.single, weights[first:last], out[first:last],
-            )  # fmt: skip
+            resample(sums.offset, sums.by_step, sums.alone, weights[first:last], out[first:last])
 
-        edges = np.linspace(0, len(weights), min(8, len(weights)) + 1).astype(int).tolist()
-        in_parts(part, list(itertools.pairwise(edges)))
+        blocks = -(-len(weights) // LANES)
+        edges = np.linspace(0, blocks, min(8, blocks) + 1).astype(int) * LANES
+        in_parts(part, list(itertools.pairwise(np.minimum(edges, len(weights)).tolist())))
+        if sums.same:
+            out[:, [WPDIS, WDR]] = out[:, [BEHAVIOR, BEHAVIOR]]
         return out
+
+    @functools.cached_property
+    def _sums(self) -> Sums:
+        """What every draw needs of the groups."""
+        return sums_by_group(
+            self.starts, self.group, self.n_groups, self.reward, self.gamma, self.Q, self.V,
+            self.w, self.single,
+        )  # fmt: skip
 
     def draws(self, n: int, seed: int) -> Iterator[Floats]:
         """n bootstrap draws of the estimates, by group; yields parts, float64 (k, 8)."""

@@ -86,7 +86,7 @@ def evaluate(
             Default None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
-        seed: Seed of the bootstrap, the folds and the trees, a whole number from 0. The same seed
+        seed: Seed of the bootstrap, the folds and the models, a whole number from 0. The same seed
             gives the same numbers. Default 0.
         clip: An estimated probability below this is raised to it; given ones stay as they are. In
             [0, 1]. Default 0.01.

@@ -8,7 +8,7 @@ practice's there,
 If π puts all probability on one action, it differs where practice does not always take that action.
 So a confirmation differs too where practice takes the usual action often but not always: taking it
 always changes what is done. Practice is the given behaviour; where none is given, it is for labels
-the share of each action in the state in this log, and for features the estimate of the trees.
+the share of each action in the state in this log, and for features the estimate.
 
 A **change** is a step at which the most probable action under π is not the usual one. Changes are
 also counted on their own.

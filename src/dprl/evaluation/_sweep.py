@@ -312,7 +312,7 @@ def sweep(
         behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: estimated once.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
-        seed: Seed of the bootstrap, the folds and the trees. Default 0.
+        seed: Seed of the bootstrap, the folds and the models. Default 0.
         clip: Least value of an estimated probability, as in `dprl.evaluate`. Default 0.01.
         values: Whether to fit Q̂ for every setting, which DM, DR and WDR need. Default True.
         delta: Certify each policy on `train` as well (`dprl.gate`); with probability 1 - delta all

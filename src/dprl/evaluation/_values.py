@@ -9,7 +9,12 @@ draw from the policy itself: no behaviour policy is needed.
   names a pair that was never seen, the observed next action is used instead, and the pair gets the
   value of usual practice in its state (for a state never seen, of the whole log). Such guesses are
   counted.
-* Features: fitted Q-iteration on extremely randomised trees (see `dprl.learners.baselines.fitted`).
+* Features: fitted Q-iteration on extremely randomised trees (see `dprl.learners.baselines.fitted`),
+  grown twice (to the returns, and to the values after five backups) and then kept, on at most
+  12,000 steps of whole groups, drawn at random. Q̂ has to be good enough to take noise out of DR;
+  where it is wrong, DR is still right if the behaviour is. Leaves of several steps would foretell
+  returns better, but their bias adds up from backup to backup: in simulated intensive care, where
+  the policy is worth 38.5, DM said 38.3 with leaves of one step and 36.2 with leaves of five.
 
 Values are cross-fitted: the values at a step come from the groups of the other folds, so that a
 step's own luck is in its reward and not in its Q̂ as well.
@@ -19,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +33,7 @@ from scipy import sparse
 from dprl._core.linear import solve
 from dprl.evaluation._behavior import folds_of
 from dprl.evaluation._decisions import Spoken
+from dprl.evidence._cross_fit import Fit, in_threads, plan_fits
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines._transitions import Transitions
@@ -41,6 +48,12 @@ Bools = NDArray[np.bool_]
 
 BACKUPS = 50
 """Least number of iterations; as many as the longest episode has steps where that is more."""
+MOST = 12_000
+"""Steps that the trees of one fold are grown on, at most; whole groups, at least one."""
+GROWN = 2
+"""How often the trees of a fold are grown."""
+MANY, TRIED = 12, 1 / 2
+"""From so many inputs on (features and actions), a split tries this share of them, not all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +64,7 @@ class Values:
         Q: float64 (N,), Q̂ of the state and the action that was taken.
         V: float64 (N,), V̂ of the state; equal to Q where the policy defers.
         guessed: bool (N,), true where the policy names an action that the other folds never took
-            in that state (for features: never took at all).
+            in that state (for features: none of the steps that the trees were grown on took).
     """
 
     Q: Floats
@@ -67,6 +80,7 @@ def evaluate_q(
     folds: int | None = None,
     seed: int = 0,
     trees: int = 20,
+    threads: int | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Values:
     """Cross-fitted values of a policy at the steps of a settled log.
@@ -79,26 +93,32 @@ def evaluate_q(
             seconds).
         seed: Seed of the folds and the trees. Default 0.
         trees: Number of trees in each forest; for features only. Default 20.
+        threads: How many folds are fitted at a time, for features only; the values do not depend on
+            it. Default None: as many as there are cores.
         progress: Called with "values" and the share of the folds that is done. Default None.
 
     Returns:
         The values at every step.
     """
+    tell = progress or (lambda stage, share: None)
     fold = folds_of(log, folds or (2 if log.state is None else 5), seed)
-    rows = np.repeat(fold, log.lengths)
-    N = log.n_steps
+    N, K = log.n_steps, int(fold.max()) + 1
     values = Values(np.zeros(N), np.zeros(N), np.zeros(N, bool))
-    K = int(fold.max()) + 1
-    for k in range(K):
-        if progress is not None:
-            progress("values", k / K)
-        if log.state is not None:
-            others = tables(log, decisions, gamma, rows != k)
-        else:
-            others = forests(log, decisions, gamma, fold != k, trees=trees, seed=seed)
-        mine = rows == k
-        values.Q[mine], values.V[mine] = others.Q[mine], others.V[mine]
-        values.guessed[mine] = others.guessed[mine]
+    rows = np.repeat(fold, log.lengths)
+    tell("values", 0.0)
+    if log.state is not None:
+        for k in range(K):
+            others, mine = tables(log, decisions, gamma, rows != k), rows == k
+            values.Q[mine], values.V[mine] = others.Q[mine], others.V[mine]
+            values.guessed[mine] = others.guessed[mine]
+            tell("values", (k + 1) / K)
+        return values
+    group = np.repeat(log.group, log.lengths).astype(np.int64)
+    fits = plan_fits(group, len(log.groups), K, seed)
+    grow = [partial(forests, log, decisions, gamma, fit, trees=trees, seed=seed) for fit in fits]
+    for fit, here in zip(fits, in_threads(grow, threads), strict=True):
+        values.Q[fit.held], values.V[fit.held] = here.Q, here.V
+        values.guessed[fit.held] = here.guessed
     return values
 
 
@@ -172,12 +192,11 @@ def _spread(
 
 
 def forests(
-    log: Log, decisions: Spoken, gamma: float, use: Bools, *, trees: int, seed: int
+    log: Log, decisions: Spoken, gamma: float, fit: Fit, *, trees: int, seed: int
 ) -> Values:
-    """Values at every step, learned from the episodes `use` (E,)."""
-    A, rows = len(decisions.actions), np.repeat(use, log.lengths)
-    x = plain_features(log, do=EVALUATED)
-    part = log.take(np.flatnonzero(use))
+    """Values at the held-out steps of a fit, learned from at most `MOST` of its other steps."""
+    A, rows = len(decisions.actions), fit.train(MOST)
+    part = log.take(np.unique(np.searchsorted(log.starts, rows, side="right") - 1))
     metric = Metric(scale="none").fit(log)
     points = Points.of(part, metric, gamma)
     last = np.zeros(part.n_steps, bool)
@@ -185,21 +204,23 @@ def forests(
     centre = points.z.mean(axis=0)
     data = Transitions(points, part.reward, last, gamma, A, metric, centre)
     pi = _followed(log, decisions)
-    mine = pi[rows]
+    learned_from = pi[rows]
 
     def value(Q: Floats) -> Floats:
-        return np.asarray(np.where(mine > 0, mine * Q, 0.0).sum(axis=1))
+        return np.asarray(np.where(learned_from > 0, learned_from * Q, 0.0).sum(axis=1))
 
-    backups = max(BACKUPS, int(log.lengths.max()))
-    fitted: FittedQ = fitted_q(data, mine > 0, value, iterations=backups, trees=trees, seed=seed)
-    z, step = metric.transform(x), np.arange(log.n_steps)
-    asked = pi > 0
-    asked[step, log.action] = True
-    Q = fitted.values(z, asked)
-    took = Q[step, log.action]
-    V = np.where(pi > 0, pi * Q, 0.0).sum(axis=1)
+    fitted: FittedQ = fitted_q(
+        data, learned_from > 0, value, iterations=max(BACKUPS, int(log.lengths.max())),
+        trees=trees, seed=seed, grown=GROWN,
+        tried=TRIED if points.z.shape[1] + A >= MANY else 1.0,
+    )  # fmt: skip
+    here, step, action = pi[fit.held], np.arange(len(fit.held)), log.action[fit.held]
+    asked = here > 0
+    asked[step, action] = True
+    Q = fitted.values(metric.transform(plain_features(log, do=EVALUATED)[fit.held]), asked)
+    V = np.where(here > 0, here * Q, 0.0).sum(axis=1)
     taken = np.bincount(part.action, minlength=A) > 0
-    return Values(took, V, np.any((pi > 0) & ~taken, axis=1))
+    return Values(Q[step, action], V, np.any((here > 0) & ~taken, axis=1))
 
 
 def _followed(log: Log, decisions: Spoken) -> Floats:

@@ -67,7 +67,7 @@ from dprl.evidence._stack import floored, log_loss, misplaced, stack_weights
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
 
-__all__ = ["OVERLAP", "Nuisances", "fit_nuisances"]
+__all__ = ["OVERLAP", "Nuisances", "fit_behavior", "fit_nuisances"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +218,48 @@ def fit_nuisances(
         *quality_notes(log, losses, b, given=source == "known"),
     ]
     return Nuisances(V, b, losses, tuple(notes), source)
+
+
+def fit_behavior(
+    log: Log, folds: int, seed: int, threads: int | None = None
+) -> tuple[Floats, Table]:
+    """Probabilities of actions of usual practice, cross-fitted by group, as in `fit_nuisances`.
+
+    Boosting is penalised for large steps here (`FIRM` of the models): probabilities are divided by,
+    and there may be many actions. Episodes may be cut, and where only one action was ever taken it
+    is the answer. An action that was taken counts as available, whatever the menu says.
+
+    Args:
+        log: A log whose states are features, with at least `folds` groups.
+        folds: Number of folds, at least 2.
+        seed: Seed of folds and models; it decides everything.
+        threads: How many fits run at a time; the answer does not depend on it. Default None: as
+            many as there are cores.
+
+    Returns:
+        float64 (N, A), and the losses of the models as in `Nuisances`.
+    """
+    columns, x = given_input.columns_of(log, step=True), given_input.inputs(log, step=True)
+    models = usual_behavior_models(columns, firm=True)
+    group = np.repeat(log.group, log.lengths).astype(np.int64)
+    fits = plan_fits(group, len(log.groups), folds, seed)
+    answers = in_threads(
+        [
+            partial(probabilities, model, x, log.action, log.n_actions, fit)
+            for model in models
+            for fit in fits
+        ],
+        threads,
+    )
+    menu = given_input.menu_of(log)
+    if menu is not None:
+        menu = menu.copy()
+        menu[np.arange(log.n_steps), log.action] = True
+    held_out = [
+        floored(_gathered(fits, answers[i : i + folds]), menu)
+        for i in range(0, len(answers), folds)
+    ]
+    return _weighed(log, models, held_out, None, floored(_shares(log, fits), menu), None)
 
 
 def _gathered(fits: list[Fit], answers: list[Floats]) -> Floats:

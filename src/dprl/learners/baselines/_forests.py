@@ -65,11 +65,18 @@ class Regression:
     mean: tuple[Floats, ...]
 
     @classmethod
-    def grow(cls, x: Singles, y: Floats, trees: int, seed: int) -> Regression:
-        """Trees fitted to inputs x and targets y (N,)."""
+    def grow(
+        cls, x: Singles, y: Floats, trees: int, seed: int, *, tried: float = 1.0
+    ) -> Regression:
+        """Trees fitted to inputs x and targets y (N,); a split tries a share of the inputs."""
         from sklearn.ensemble import ExtraTreesRegressor
 
-        forest = ExtraTreesRegressor(n_estimators=trees, random_state=seed, n_jobs=JOBS)
+        forest = ExtraTreesRegressor(
+            n_estimators=trees,
+            max_features=tried,
+            random_state=seed,
+            n_jobs=JOBS,
+        )
         forest.fit(x, y)
         return cls(forest, _leaves(forest, x), ()).with_targets(y)
 

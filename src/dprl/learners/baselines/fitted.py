@@ -105,6 +105,8 @@ def fitted_q(
     iterations: int,
     trees: int,
     seed: int,
+    grown: int = GROWN,
+    tried: float = 1.0,
 ) -> FittedQ:
     """Fitted Q-iteration.
 
@@ -115,6 +117,8 @@ def fitted_q(
         iterations: The most backups.
         trees: The number of trees in the forest.
         seed: Seed of the forest.
+        grown: How often trees are grown; the last ones are kept. Default `GROWN`.
+        tried: Share of the inputs that a split tries, in (0, 1]. Default 1.
     """
     points, A = data.points, data.n_actions
     rows, action = np.nonzero(asked & ~_first(data)[:, None])  # nothing leads to a first step
@@ -122,18 +126,18 @@ def fitted_q(
     x_ahead = pairs_of(points.z, data.centre, rows, action, A)
     y, change, k = points.G, math.inf, 0
     for k in range(iterations):
-        grows = k % KEPT == 0 and k < KEPT * GROWN
+        grows = k % KEPT == 0 and k < KEPT * grown
         if grows:
-            grown = Regression.grow(x, y, trees, seed)
-            ahead = grown.leaves(x_ahead)
+            forest = Regression.grow(x, y, trees, seed, tried=tried)
+            ahead = forest.leaves(x_ahead)
         Q = np.full(asked.shape, np.nan)
-        Q[rows, action] = grown.with_targets(y).at(ahead)
+        Q[rows, action] = forest.with_targets(y).at(ahead)
         new = data.targets(value(Q))
         change, y = float(np.abs(new - y).max()), new
         still = change <= SETTLED * float(np.abs(y).max())
-        if still and (grows or k >= KEPT * (GROWN - 1)):
+        if still and (grows or k >= KEPT * (grown - 1)):
             break
-    return FittedQ(grown.with_targets(y), data.centre, A, margin(y), k + 1, change)
+    return FittedQ(forest.with_targets(y), data.centre, A, margin(y), k + 1, change)
 
 
 def _first(data: Transitions) -> Bools:

@@ -139,7 +139,7 @@ def gate(
     """
     asked = Asked(delta, check_range(value_range), margin, horizon)
     seed = check_seed(seed)
-    if isinstance(proposal, Rules | RulePolicy):
+    if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
         _check_for_rules(mode, states_fixed, split, horizon)
         return _gate_rules(proposal, log, asked)
     learner = _learner(proposal)
@@ -220,7 +220,7 @@ def gate(
     return finish(policy, proofs, learner, log, settled, asked, mode, gain, notes)
 
 
-def _gate_rules(proposal: Rules | RulePolicy, log: Log, asked: Asked) -> RulePolicy:
+def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
     """The certified part of rules, which are fitted first where a learner is given."""
     check_log(log)
     settings = proposal.settings() if isinstance(proposal, Rules) else proposal.parameters

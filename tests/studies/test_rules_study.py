@@ -80,8 +80,8 @@ def test_parts_and_settings():
     assert {t["part"] for t in quick} == {"nothing works", "intensive care", "point mass"}
     logs = [t for t in whole if t["part"] == "nothing works"]
     assert sum(t["last"] - t["first"] for t in logs) == 400 * len(SHAPES)
-    wards = [(t["stays"], t["dataset"]) for t in whole if t["part"] == "intensive care"]
-    assert wards[:10] == [(2_000, d) for d in range(10)]
+    wards = {(t["stays"], t["dataset"]) for t in whole if t["part"] == "intensive care"}
+    assert wards >= {(2_000, d) for d in range(10)}
 
 
 def test_a_small_run_makes_a_table_and_a_figure():
@@ -104,7 +104,8 @@ def test_the_point_mass_and_a_ward_are_played():
     rows = run({"part": "point mass", "n": 60, "dataset": 0, "seed": 0})
     assert {row["method"] for row in rows} == {"Rules", "Rules, depth 4", "DPRL-C planned"}
     assert all(0 <= row["value"] <= 1 for row in rows)
-    ward = run({"part": "intensive care", "stays": 200, "dataset": 0, "seed": 0, "quick": True})
+    setting = {"part": "intensive care", "stays": 200, "dataset": 0, "seed": 0, "quick": True}
+    ward = [row for who in ("rules", "others") for row in run({**setting, "who": who})]
     methods = {row["method"] for row in ward}
     assert {"Rules", "DPRL-C", "gate over cells", "SPIBB", "best constant treatment"} <= methods
     assert all(np.isfinite(row["value"]) for row in ward)

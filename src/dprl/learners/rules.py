@@ -61,10 +61,6 @@ Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 
-PROPOSING = 2
-"""Folds of the models of the proposing half: its rules are judged by the other, better models."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """A learner of a few readable rules over features, certified on patients it did not learn from.
@@ -85,8 +81,7 @@ class Rules:
         splits: How many divisions in two halves are tried, at least 1; the one that brings most for
             certain is issued, and each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
-        folds: Folds of the cross-fitted models that certify, at least 2; those that propose have 2.
-            Default 4.
+        folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
             CutWarning.
         seed: Seed of the halves, the folds, the models and the multipliers. Default 0.
@@ -308,7 +303,6 @@ class Work:
         """Models of all groups, or of some of them alone: `inside` is bool (G,)."""
         log, propensity, folds = self.log, self.propensity, self.learner.folds
         if inside is not None:
-            folds = min(folds, PROPOSING)
             episodes = inside[log.group]
             if propensity is not None:
                 propensity = propensity[np.repeat(episodes, log.lengths)]

@@ -69,9 +69,10 @@ def settings(
         ]  # fmt: skip
     for stays, datasets in ({400: 1} if quick else STAYS).items():
         tasks += [
-            {"part": "intensive care", "stays": stays, "dataset": d, "seed": seed, "quick": quick}
-            for d in range(datasets)
-        ]
+            {"part": "intensive care", "stays": stays, "dataset": d, "who": who, "seed": seed,
+             "quick": quick}
+            for d in range(datasets) for who in ("rules", "others")
+        ]  # fmt: skip
     for n in MASSES[:1] if quick else MASSES:
         tasks += [{"part": "point mass", "n": n, "dataset": d, "seed": seed}
                   for d in range(2 if quick else 10)]  # fmt: skip
@@ -125,8 +126,11 @@ def _intensive_care(setting: Setting) -> list[Row]:
     usual, best = worth()[0], worth(frugal_treatment)[0]
     about: Row = {"study": "intensive care", "n": setting["stays"], "dataset": setting["dataset"],
                   "usual": usual, "best": best}  # fmt: skip
-    constant = best_constant(gamma=GAMMA, stays=played, seed=seed, costs=costs)
-    rows = [{**about, "method": "best constant treatment", "value": constant.value, "spoken": 1.0}]
+    rows: list[Row] = []
+    if setting["who"] == "others":
+        constant = best_constant(gamma=GAMMA, stays=played, seed=seed, costs=costs)
+        constant_row = {"method": "best constant treatment", "value": constant.value, "spoken": 1.0}
+        rows.append({**about, **constant_row})
     for name, make in _contestants(data.train, setting, seed).items():
         try:
             policy = make()
@@ -148,17 +152,24 @@ def _contestants(train: Any, setting: Setting, seed: int) -> dict[str, Callable[
         made = partial(rival, {"learner": name, **options}, train.n_steps, setting["quick"], seed)
         return lambda: made().fit(train)
 
-    chosen: dict[str, Callable[[], Any]] = {
-        "Rules": lambda: Rules(**shared, delta=DELTA).fit(train),
+    few = setting["stays"] <= 2_000
+    if setting["who"] == "rules":
+        made: dict[str, Callable[[], Any]] = {
+            "Rules": lambda: Rules(**shared, delta=DELTA).fit(train)
+        }
+        if few:
+            made["Rules, one division"] = lambda: Rules(**shared, delta=DELTA, splits=1).fit(train)
+        return made
+    made = {
         "DPRL-C": lambda: near(plan=False).fit(train),
         "DPRL-C planned": lambda: near(plan=True).fit(train),
+        "BC": learned("BC"),
     }
-    if setting["stays"] > 2_000:
-        return chosen
+    if not few:
+        return made
     low = -T * (1 + 3 * icu.Costs().bolus + 3 * icu.Costs().vasopressor)
     return {
-        **chosen,
-        "Rules, one division": lambda: Rules(**shared, delta=DELTA, splits=1).fit(train),
+        **made,
         "Rules, depth 3": lambda: Rules(**shared, delta=DELTA, depth=3).fit(train),
         "gate over cells": lambda: gate(
             near(plan=False), train, delta=DELTA, value_range=(low, 0.0), seed=seed
@@ -166,7 +177,6 @@ def _contestants(train: Any, setting: Setting, seed: int) -> dict[str, Callable[
         "SPIBB": learned("SPIBB", n_min=10),
         "PQI": learned("PQI", n_min=10),
         "CQL": learned("CQL", alpha=0.1),
-        "BC": learned("BC"),
     }
 
 

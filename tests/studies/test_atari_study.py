@@ -36,10 +36,10 @@ def test_the_papers_grids():
     assert [c["b"] for c in found["PQI"]] == [1e-4, 1e-3, 1e-2]
     assert [c["n_min"] for c in found["SPIBB"]] == [5, 10, 30]
     assert [c["alpha"] for c in found["CQL"]] == [1e-4, 1e-2, 1e-1]
-    for name in ("behaviour", "expert", "medium", "BC"):
+    for name in ("behaviour", "expert", "medium", "BC", "Rules"):
         assert found[name] == [{}]
     labels = [label(n, c) for n, cs in found.items() for c in cs]
-    assert len(set(labels)) == len(labels) == 85
+    assert len(set(labels)) == len(labels) == 86
 
 
 def test_tasks_are_data():

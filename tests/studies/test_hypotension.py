@@ -31,7 +31,7 @@ def ran(tmp_path_factory):
     simulate(folder / "tables", stays=36, seed=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "CONTESTANTS", SHORT)
-        small = SimpleNamespace(fit=partial(Behavior.fit, folds=2, trees=10))
+        small = SimpleNamespace(fit=partial(Behavior.fit, folds=2))
         patch.setattr(study, "Behavior", small)
         study._data.cache_clear()
         one = study.on_tables(folder / "tables", folder / "out")

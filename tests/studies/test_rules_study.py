@@ -35,7 +35,7 @@ def test_actions_depend_on_features_and_change_nothing(shape):
     assert (gap > 0.5) == (shape == "surrogate")
 
 
-def trial_file(folder, n=1_500, effect=0.0):
+def trial_file(folder, n=1_000, effect=0.0):
     """A made trial in the layout of the International Stroke Trial: the young recover."""
     rng = np.random.default_rng(0)
     age, aspirin = rng.integers(40, 95, n), rng.random(n) < 0.5
@@ -55,7 +55,7 @@ def trial_file(folder, n=1_500, effect=0.0):
 def test_a_thinned_trial_misleads_only_who_does_not_see_age(tmp_path):
     path = trial_file(tmp_path)
     trial = stroke_trial(path)
-    assert trial.n_episodes < 1_500  # unknown outcomes are left out
+    assert trial.n_episodes < 1_000  # unknown outcomes are left out
     log = trial.take(thinned(trial, 0))
     aspirin = log.action == log.actions.index("aspirin")
     assert log.reward[aspirin].mean() - log.reward[~aspirin].mean() > 0.1
@@ -67,7 +67,7 @@ def test_a_thinned_trial_misleads_only_who_does_not_see_age(tmp_path):
 
 
 def test_what_the_whole_trial_says_of_a_rule(tmp_path):
-    trial = stroke_trial(trial_file(tmp_path, effect=0.15))
+    trial = stroke_trial(trial_file(tmp_path, n=4_000, effect=0.15))
     rule = Rule((Condition("age", "at most", 70.0),), "aspirin", {})
     difference, low, high = in_trial(rule, trial)
     assert low < 0.15 < high

@@ -46,6 +46,8 @@ __all__ = ["Bins", "Leaf", "Split", "TreeNode", "best_tree", "leaves"]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
+A_THREAD = 2_000_000
+"""Steps x features² x actions that are worth a thread of their own: some milliseconds."""
 BEAM = (1, 1, 1, 6, 4)
 """How many roots are kept for a tree of each depth."""
 
@@ -293,7 +295,9 @@ class _Search:
         psi, took = self.psi[rows], self.took[rows]
         scores = np.concatenate((psi, psi * psi), axis=1)
         sizes = self.sizes
-        edges = np.unique(np.linspace(0, F, min(self.threads, F) + 1).astype(int))
+        worthwhile = max(len(rows) * F * F * psi.shape[1] // A_THREAD, 1)
+        threads = min(self.threads, F, worthwhile)
+        edges = np.unique(np.linspace(0, F, threads + 1).astype(int))
 
         def part(begin: int, end: int) -> None:
             best_roots(

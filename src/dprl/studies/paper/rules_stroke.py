@@ -129,7 +129,7 @@ def stroke_rows(file: Path, seed: int) -> list[Row]:
             false += rule.facts["low"] > high or rule.facts["high"] < low
         facts = policy.provenance["rules"]
         rows.append({
-            "study": f"stroke, {name}", "n": len(log.groups), "dataset": seed, "method": "Rules",
+            "study": f"stroke, {name}", "n": len(trial.groups), "dataset": seed, "method": "Rules",
             "issued": len(policy.rules), "proposed": len(facts["tested"]), "false": int(false > 0),
             "words": " | ".join(f"{r.words}: {r.suggested}" for r in policy.rules),
         })  # fmt: skip

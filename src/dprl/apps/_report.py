@@ -323,7 +323,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
-        "rules",
+        "rules", "luck",
     }  # fmt: skip
     rows = [
         ("Policy", policy.digest()),

@@ -636,6 +636,7 @@ class NeighborPolicy(Stored):
             "policy",
             text=in_a_line(self.summary(), "point"),
             stated=self.stated,
+            luck=self.luck,
             steps=steps_of(self.summary()),
             changes=changes,
             certificate=self.certificate,
@@ -651,7 +652,8 @@ class NeighborPolicy(Stored):
         return rows
 
     def __str__(self) -> str:
-        return "\n".join((in_a_line(self.summary(), "point"), *self.stated))
+        luck = () if self.luck is None else (self.luck.words,)
+        return "\n".join((in_a_line(self.summary(), "point"), *luck, *self.stated))
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

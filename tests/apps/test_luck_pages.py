@@ -160,6 +160,10 @@ def test_nobody_is_told_of_other_changes_than_there_are(lucky):
     """Where somebody chose otherwise after the fit, the numbers are about another policy."""
     silent = np.full(len(lucky.states), -1, np.int32)
     assert replace(lucky, choice=silent).luck is None
+    some = np.where(np.arange(len(silent)) < 10, lucky.choice, -1).astype(np.int32)
+    fewer = replace(lucky, choice=some)
+    assert 0 < fewer.summary()["changes"] < lucky.summary()["changes"]
+    assert fewer.luck is None
 
 
 def test_a_part_of_a_policy_says_what_it_was_taken_from(lucky):
@@ -179,3 +183,16 @@ def test_certified_and_other_policies_have_claims_of_their_own(sound):
     confident = dprl.Confident(gamma=1.0, check=False).fit(log)
     assert confident.luck is None
     assert "if no action mattered" not in str(confident)
+
+
+def test_over_features_it_says_that_it_was_not_counted(tmp_path):
+    log = dprl.envs.PointMass().sample(100, seed=0)
+    policy = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.97, cut="drop").fit(log)
+    words = (
+        "How many of its changes are luck was not counted: states are features, and their "
+        "neighbourhoods overlap."
+    )
+    assert str(policy).splitlines()[1] == words
+    assert not warned(policy._repr_html_(), words)
+    written = dprl.report(policy, log, tmp_path / "r.html", draws=50, values=False)
+    assert not warned(written.path.read_text(), words)

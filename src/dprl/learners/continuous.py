@@ -228,7 +228,11 @@ class DPRLContinuous:
             actions=log.actions,
             parameters=self.settings(),
             provenance=provenance_of(
-                log, settled, notes=list(notes), ranges=feature_ranges(settled)
+                log,
+                settled,
+                notes=list(notes),
+                ranges=feature_ranges(settled),
+                luck={"skipped": "states are features, and their neighbourhoods overlap"},
             ),
             feature_names=log.feature_names,
             episodes=settled.groups,

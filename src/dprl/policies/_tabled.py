@@ -158,9 +158,8 @@ class Tabled(Stored, ABC):
         """How far luck explains its changes; None if that is not recorded of these changes."""
         recorded = self.provenance.get("luck", {}).get("changes")
         changes = int((self.kind == Kind.CHANGE).sum())
-        if recorded not in (None, changes) and "approved" not in self.provenance:
-            return None  # somebody chose otherwise after it was fitted
-        return super().luck
+        another = recorded not in (None, changes) and "approved" not in self.provenance
+        return None if another or not changes else super().luck  # another: made after the fit
 
     def summary(self) -> dict[str, Any]:
         """The counts that describe it, as plain numbers.

@@ -636,7 +636,7 @@ class NeighborPolicy(Stored):
             "policy",
             text=in_a_line(self.summary(), "point"),
             stated=self.stated,
-            luck=self.luck,
+            luck=self.luck if changed else None,
             steps=steps_of(self.summary()),
             changes=changes,
             certificate=self.certificate,
@@ -652,8 +652,9 @@ class NeighborPolicy(Stored):
         return rows
 
     def __str__(self) -> str:
-        luck = () if self.luck is None else (self.luck.words,)
-        return "\n".join((in_a_line(self.summary(), "point"), *luck, *self.stated))
+        summary = self.summary()
+        luck = (self.luck.words,) if self.luck is not None and summary["changes"] else ()
+        return "\n".join((in_a_line(summary, "point"), *luck, *self.stated))
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

@@ -185,14 +185,25 @@ def test_certified_and_other_policies_have_claims_of_their_own(sound):
     assert "if no action mattered" not in str(confident)
 
 
-def test_over_features_it_says_that_it_was_not_counted(tmp_path):
+def test_over_features_it_speaks_of_training_points(tmp_path, monkeypatch):
     log = dprl.envs.PointMass().sample(100, seed=0)
-    policy = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.97, cut="drop").fit(log)
-    words = (
-        "How many of its changes are luck was not counted: states are features, and their "
-        "neighbourhoods overlap."
+    learner = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.97, cut="drop")
+    policy = learner.fit(log)
+    facts = policy.provenance["luck"]
+    line = str(policy).splitlines()[1]
+    assert line == policy.luck.words
+    assert line.startswith(
+        f"At 400 of {len(policy.z):,} training points it makes {facts['changes']} changes; if no "
     )
-    assert str(policy).splitlines()[1] == words
-    assert not warned(policy._repr_html_(), words)
+    assert warned(policy._repr_html_(), line) == bool(policy.luck.caution)
     written = dprl.report(policy, log, tmp_path / "r.html", draws=50, values=False)
-    assert not warned(written.path.read_text(), words)
+    assert warned(written.path.read_text(), line) == bool(policy.luck.caution)
+    policy.save(tmp_path / "p.dprl")
+    assert dprl.load(tmp_path / "p.dprl").luck == policy.luck
+    part = policy.limited_to(policy.situations(log)[:1])
+    assert "training points the policy it was taken from makes" in part.luck.sentence
+
+    monkeypatch.setattr("dprl.learners._neighbor_luck.LARGEST", 50)
+    words = str(learner.fit(log)).splitlines()[1]
+    assert words.startswith("How many of its changes are luck was not counted: ")
+    assert words.endswith(" training points are too many to shuffle.")

@@ -61,6 +61,7 @@ from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
+from dprl.learners._neighbor_luck import neighbor_luck
 from dprl.logs._censoring import settle
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log, check_log
@@ -228,11 +229,7 @@ class DPRLContinuous:
             actions=log.actions,
             parameters=self.settings(),
             provenance=provenance_of(
-                log,
-                settled,
-                notes=list(notes),
-                ranges=feature_ranges(settled),
-                luck={"skipped": "states are features, and their neighbourhoods overlap"},
+                log, settled, notes=list(notes), ranges=feature_ranges(settled)
             ),
             feature_names=log.feature_names,
             episodes=settled.groups,
@@ -258,7 +255,8 @@ class DPRLContinuous:
                 if self.plan:
                     worth = learner._planned(settled, policy, points, surprise)
                     policy = replace(policy, worth=worth, engines=engines)
-                yield policy
+                provenance = {**policy.provenance, "luck": neighbor_luck(policy)}
+                yield replace(policy, provenance=provenance, engines=policy._engines)
         finally:
             for engine in remembering:
                 engine.forget()

@@ -9,6 +9,8 @@ from typing import Any
 
 __all__ = ["Luck", "luck_words", "wrong_luck"]
 
+MORE = ("points",)
+"""Numbers that only some have."""
 NUMBERS = ("changes", "expected", "survive", "rate", "draws", "states")
 """The numbers that are kept of it."""
 WARY = "Luck may explain most of them: the gate keeps only what a log proves."
@@ -49,6 +51,11 @@ def luck_words(facts: Mapping[str, Any] | None, *, part: bool = False) -> Luck |
         return None
     about = f"{expected:,.0f}" if expected >= 9.95 else f"{expected:.1f}"
     whose = "The policy it was taken from makes " if part else ""
+    if "points" in facts:
+        whose = (
+            f"At {facts['states']:,} of {facts['points']:,} training points "
+            f"{'the policy it was taken from' if part else 'it'} makes "
+        )
     sentence = (
         f"{whose}{changes:,} change{'s' * (changes != 1)}; if no action mattered, luck alone would "
         f"make about {about}; {survive:,} survive{'s' * (survive == 1)} a false-discovery rate of "
@@ -64,7 +71,7 @@ def wrong_luck(facts: Any) -> str:
         return f"what it records of luck is {facts!r}"
     if "skipped" in facts:
         return "" if isinstance(facts["skipped"], str) else "luck was skipped for no reason"
-    for name in NUMBERS:
+    for name in (*NUMBERS, *(more for more in MORE if more in facts)):
         value: Any = facts.get(name)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and 0 <= value < math.inf):

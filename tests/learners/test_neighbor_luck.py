@@ -65,7 +65,7 @@ def test_what_is_true_survives_and_lies_where_it_is_true(monkeypatch):
     assert facts["survive"] == kept[0] > 50
     assert facts["changes"] > 1.2 * facts["expected"]
     rows = np.sort(np.random.default_rng(0).choice(len(policy.z), 400, replace=False))
-    here = policy._decide(policy.z[rows], policy.episode[rows])
+    here = policy.at_points(rows)
     t = np.where(
         here.kind == 2,
         (here.took_mean - here.others_mean)[np.arange(400), here.choice]

@@ -65,7 +65,7 @@ def neighbor_luck(policy: NeighborPolicy, seed: int = 0) -> dict[str, Any]:
         return {"skipped": f"{n_points:,} training points are too many to shuffle"}
     random = np.random.default_rng(seed)
     rows = np.sort(random.choice(n_points, min(n_points, LOOKED_AT), replace=False))
-    here = policy._decide(policy.z[rows], policy.episode[rows])
+    here = policy.at_points(rows)
     changed = here.kind == Kind.CHANGE
     if not changed.any():
         return {"skipped": f"it makes none at the {len(rows):,} training points looked at"}

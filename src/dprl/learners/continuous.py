@@ -243,11 +243,10 @@ class DPRLContinuous:
             menu=menu,
             menus=menus,
         )
-        engines, remembering = None, []
-        if len(learners) > 1 or self.plan:
-            engines = Engines.of(base)
-        if len(learners) > 1 and engines is not None:
-            remembering = [Remembering.of(e) for e in (engines.returns, engines.menus) if e]
+        own = Engines.of(base)
+        engines, remembering = own, []
+        if len(learners) > 1:
+            remembering = [Remembering.of(e) for e in (own.returns, own.menus) if e]
             engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
             for learner in learners:
@@ -255,8 +254,9 @@ class DPRLContinuous:
                 if self.plan:
                     worth = learner._planned(settled, policy, points, surprise)
                     policy = replace(policy, worth=worth, engines=engines)
-                provenance = {**policy.provenance, "luck": neighbor_luck(policy)}
-                yield replace(policy, provenance=provenance, engines=policy._engines)
+                luck = neighbor_luck(replace(policy, engines=own))  # what it asks is asked once
+                provenance = {**policy.provenance, "luck": luck}
+                yield replace(policy, provenance=provenance, engines=engines)
         finally:
             for engine in remembering:
                 engine.forget()

@@ -31,7 +31,7 @@ from dprl._core.checks import check_n_min
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
 
-__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows"]
+__all__ = ["TOLERANCE", "allowed", "best_choice", "best_rows", "enough"]
 
 TOLERANCE = 1e-9
 """The share of the size of the returns at a state that counts as a rounding error."""
@@ -67,8 +67,23 @@ def allowed(
         >>> [evidence.actions[a] for a in allowed(evidence, n_min=50)[0].nonzero()[0]]
         ['b1']
     """
+    pairs = enough(evidence, n_min, contrast=contrast, available=available)
+    return np.asarray(pairs & evidence.not_worse(TOLERANCE))
+
+
+def enough(
+    evidence: Evidence,
+    n_min: float,
+    *,
+    contrast: bool = True,
+    available: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
+    """The part of Eq. 1 that only counts: pairs (S, A) with enough trajectories, whatever came.
+
+    Arguments are those of `allowed`.
+    """
     n_min = check_n_min(n_min)
-    pairs = (evidence.n_pair >= n_min) & evidence.not_worse(TOLERANCE)
+    pairs = evidence.n_pair >= n_min
     if contrast:
         pairs &= evidence.n_others >= n_min
     if available is not None:

@@ -61,6 +61,7 @@ from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
+from dprl.learners._neighbor_luck import neighbor_luck
 from dprl.logs._censoring import settle
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log, check_log
@@ -242,11 +243,10 @@ class DPRLContinuous:
             menu=menu,
             menus=menus,
         )
-        engines, remembering = None, []
-        if len(learners) > 1 or self.plan:
-            engines = Engines.of(base)
-        if len(learners) > 1 and engines is not None:
-            remembering = [Remembering.of(e) for e in (engines.returns, engines.menus) if e]
+        own = Engines.of(base)
+        engines, remembering = own, []
+        if len(learners) > 1:
+            remembering = [Remembering.of(e) for e in (own.returns, own.menus) if e]
             engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
             for learner in learners:
@@ -254,7 +254,9 @@ class DPRLContinuous:
                 if self.plan:
                     worth = learner._planned(settled, policy, points, surprise)
                     policy = replace(policy, worth=worth, engines=engines)
-                yield policy
+                luck = neighbor_luck(replace(policy, engines=own))  # what it asks is asked once
+                provenance = {**policy.provenance, "luck": luck}
+                yield replace(policy, provenance=provenance, engines=engines)
         finally:
             for engine in remembering:
                 engine.forget()

@@ -29,7 +29,7 @@ from dprl._core.checks import (
 )
 from dprl._core.limits import need_for_pairs
 from dprl.evidence._evidence import Evidence
-from dprl.evidence.decision_points import allowed, best_choice
+from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.tabular import (
     LARGEST_TABLE,
     Occurrences,
@@ -38,6 +38,7 @@ from dprl.evidence.tabular import (
 )
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
+from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
 from dprl.policies._base import provenance_of
@@ -144,6 +145,8 @@ class DPRLDiscrete:
         for learner in learners:
             pairs = allowed(evidence, learner.n_min, contrast=self.contrast, available=offered)
             choice, planned = self.choose(settled, evidence, occurrences, pairs)
+            counted = enough(evidence, learner.n_min, contrast=self.contrast, available=offered)
+            luck = luck_of(settled, evidence, occurrences, counted, choice, plan=self.plan)
             yield TablePolicy.of(
                 evidence,
                 choice=choice,
@@ -151,7 +154,7 @@ class DPRLDiscrete:
                 planned=planned,
                 steps=np.bincount(settled.codes(), minlength=log.n_states),
                 parameters=learner.settings(),
-                provenance=provenance_of(log, settled),
+                provenance=provenance_of(log, settled, luck=luck),
             )
 
     def settings(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from dprl.errors import PolicyError
 from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
+from dprl.policies._luck_words import Luck, luck_words, wrong_luck
 from dprl.policies.certificate import Certificate
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Parts:
             self._refuse("its certificate is none")
         if not isinstance(self.provenance.get("columns", {}), Mapping):
             self._refuse("its provenance names no columns")
+        if "luck" in self.provenance and (wrong := wrong_luck(self.provenance["luck"])):
+            self._refuse(wrong)
 
     def _refuse(self, what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")
@@ -109,6 +112,14 @@ class Parts:
     def stated(self) -> tuple[str, ...]:
         """What its learner states about the whole policy, in sentences; none for most."""
         return ()
+
+    @property
+    def luck(self) -> Luck | None:
+        """How far luck explains its changes; None if that is not recorded, or it is certified."""
+        if self.certificate is not None:
+            return None
+        facts = self.provenance.get("luck")
+        return luck_words(facts, part="approved" in self.provenance)
 
     @property
     def n_min(self) -> float:

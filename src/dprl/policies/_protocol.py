@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dprl._core.table import Table
     from dprl.logs._censoring import Near
     from dprl.policies._explain import Explanation
+    from dprl.policies._luck_words import Luck
     from dprl.policies._restrict import Approved
     from dprl.policies._situations import Situation
     from dprl.policies.certificate import Certificate
@@ -220,6 +221,7 @@ class DeferringPolicy(Policy, Protocol):
         terms: On which terms it decides.
         stated: What its learner states about the whole policy, in sentences; empty for most.
         gain: The gain over usual practice that it states, in numbers; None for most.
+        luck: How far luck explains its changes, in words; None where that is not recorded.
     """
 
     KIND: ClassVar[str]
@@ -231,6 +233,8 @@ class DeferringPolicy(Policy, Protocol):
     def stated(self) -> tuple[str, ...]: ...
     @property
     def gain(self) -> Mapping[str, Any] | None: ...
+    @property
+    def luck(self) -> Luck | None: ...
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """Where its suggestion is what is usually done already."""

@@ -29,7 +29,8 @@ Kept = TypeVar("Kept", bound=Stored)
 
 FACTS = (
     "made_by", "episodes", "groups", "steps", "cut_episodes", "episodes_used", "steps_used",
-    "columns", "notes", "ranges", "backups", "markov", "probabilities",
+    "columns", "notes", "ranges", "backups", "luck", "markov",
+    "probabilities",
 )  # fmt: skip
 PARTS = {
     "sweep": ("settings", "rule", "words", "estimator"),

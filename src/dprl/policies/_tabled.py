@@ -16,6 +16,7 @@ from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_o
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
+    from dprl.policies._luck_words import Luck
 
 __all__ = ["Tabled", "in_a_line", "steps_of", "summary_of"]
 
@@ -152,6 +153,14 @@ class Tabled(Stored, ABC):
         """Whether it changes usual practice in some state."""
         return bool((self.kind == Kind.CHANGE).any())
 
+    @property
+    def luck(self) -> Luck | None:
+        """How far luck explains its changes; None if that is not recorded of these changes."""
+        recorded = self.provenance.get("luck", {}).get("changes")
+        changes = int((self.kind == Kind.CHANGE).sum())
+        another = recorded not in (None, changes) and "approved" not in self.provenance
+        return None if another or not changes else super().luck  # another: made after the fit
+
     def summary(self) -> dict[str, Any]:
         """The counts that describe it, as plain numbers.
 
@@ -178,7 +187,8 @@ class Tabled(Stored, ABC):
 
         return pages.snippet(
             "policy",
-            text=str(self),
+            text=str(self).splitlines()[0],
+            luck=self.luck,
             steps=steps_of(self.summary()),
             changes=self._changed(),
             certificate=self.certificate,

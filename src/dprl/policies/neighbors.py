@@ -464,6 +464,27 @@ class NeighborPolicy(Stored):
 
     # -- what it would change ----------------------------------------------------------------
 
+    def at_points(self, rows: NDArray[np.int64]) -> Decisions:
+        """What it answers at some of its training points, their own trajectories left out.
+
+        Args:
+            rows: int64 (k,), which of the N points.
+
+        Returns:
+            The k decisions.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=range(60), state=[[0.0], [0.5]] * 30,
+            ...     action=["drug", "wait", "wait"] * 20, reward=[1, 0, 0] * 20,
+            ... )
+            >>> policy = dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=1.0).fit(log)
+            >>> policy.at_points([0, 7]).answers()
+            ['drug', 'drug']
+        """
+        return self._decide(self.z[rows], self.episode[rows])
+
     @functools.cached_property
     def training(self) -> Decisions:
         """Its decisions at its own training points, each left out of its own neighbourhood."""
@@ -636,6 +657,7 @@ class NeighborPolicy(Stored):
             "policy",
             text=in_a_line(self.summary(), "point"),
             stated=self.stated,
+            luck=self.luck if changed else None,
             steps=steps_of(self.summary()),
             changes=changes,
             certificate=self.certificate,
@@ -651,7 +673,8 @@ class NeighborPolicy(Stored):
         return rows
 
     def __str__(self) -> str:
-        return "\n".join((in_a_line(self.summary(), "point"), *self.stated))
+        luck = (self.luck.words,) if self.luck and self.summary()["changes"] else ()
+        return "\n".join((in_a_line(self.summary(), "point"), *luck, *self.stated))
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

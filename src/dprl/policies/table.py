@@ -259,10 +259,11 @@ class TablePolicy(Tabled):
         return [{**r, "where": r["state"], "steps": steps[r["state"]]} for r in self.changes()]
 
     def __str__(self) -> str:
-        return in_a_line(self.summary(), "state")
+        line = in_a_line(self.summary(), "state")
+        return line if self.luck is None else f"{line}\n{self.luck.words}"
 
     def __repr__(self) -> str:
-        return f"<Policy: {self}>"
+        return f"<Policy: {in_a_line(self.summary(), 'state')}>"
 
 
 def changes_of(here: Decisions) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import show
 from dprl.apps.cli.options import Cases, Json
@@ -27,7 +29,9 @@ def changes(
     proved = fitted.certificate
     if json:
         facts = None if proved is None else proved.to_dict()
-        more = {"stated": fitted.stated} if fitted.stated else {}
+        more: dict[str, Any] = {"stated": fitted.stated} if fitted.stated else {}
+        if fitted.luck is not None:
+            more["luck"] = {**fitted.provenance["luck"], "words": fitted.luck.words}
         show({"rows": table.to_dicts(), "certificate": facts, **more}, json)
         return 0
     show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)

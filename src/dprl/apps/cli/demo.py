@@ -61,7 +61,8 @@ def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
 
     policy = DPRLDiscrete(n_min=N_MIN, gamma=1.0).fit(log)
     policy.save(saved)
-    say(f"3. Fitted: {policy} → {saved}\n")
+    line, *by_luck = str(policy).splitlines()
+    say("\n   ".join([f"3. Fitted: {line} → {saved}", *by_luck]) + "\n")
     for row in policy.changes():
         say(
             f"   When the situation is {row['state']!r}: {row['suggested']}, not {row['usual']} "

@@ -79,6 +79,8 @@ def fit(
             f"the learner {learning.learner} does not use the probabilities in "
             f"{log.propensity!r}; rules do."
         )
+    if policy.luck is not None and policy.luck.caution:
+        cautions.append(policy.luck.words)
     changes = policy.changes()
     if json:
         facts: dict[str, Any] = {
@@ -86,6 +88,8 @@ def fit(
         }  # fmt: skip
         if learning.learner == "confident":
             facts["gain"] = policy.gain
+        if policy.luck is not None:
+            facts["luck"] = {**policy.provenance["luck"], "words": policy.luck.words}
         if policy.stated:
             facts["stated"] = policy.stated
         if rules:

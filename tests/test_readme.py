@@ -99,6 +99,7 @@ def test_blocks_of_the_howto_run(empty):
         assert (empty / left).exists()
 
 
+@pytest.mark.slow
 def test_blocks_of_the_study_of_tables_run(empty):
     chain = [block for block in blocks("docs/howto.md") if of_tables(block)]
     assert [language for language, _ in chain] == ["bash", "python"]

@@ -216,6 +216,7 @@ def test_two_reviewers_at_once(browser, page, tmp_path):
         assert ann.complaints == bo.complaints == []
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_nothing_is_lost(page, tmp_path):
     policy = written(tmp_path, tuple(f"s{i}" for i in range(6)))
     with review(tmp_path) as (process, facts):

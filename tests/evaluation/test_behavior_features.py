@@ -100,6 +100,7 @@ def test_values_of_a_fold_do_not_hear_its_own_rewards():
     assert not np.array_equal(before.Q[fold == 0], after.Q[fold == 0])
 
 
+@pytest.mark.slow
 def test_probabilities_are_better_than_those_of_a_forest():
     from sklearn.ensemble import ExtraTreesClassifier
 

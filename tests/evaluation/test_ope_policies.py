@@ -49,6 +49,7 @@ def test_states_never_seen_are_deferred_and_said(care):
     assert any("50.0 % of steps are in states the policy never saw" in w for w in found.warnings)
 
 
+@pytest.mark.slow
 def test_features():
     world = dprl.envs.PointMass()
     train, log = world.sample(300, seed=1), world.sample(300, seed=2)

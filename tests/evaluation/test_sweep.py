@@ -73,6 +73,7 @@ def walker(**more):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [False, True])
 def test_neighbours_are_found_once_a_radius(walks, monkeypatch, plan):
     train, valid = walks

@@ -31,6 +31,7 @@ def facts_of(log, radius=0.5, plan=False, **more):
     return learner.fit(log).provenance["luck"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "radius", "plan"),
     [

@@ -193,6 +193,7 @@ def test_point_mass():
         world.sample(0, seed=0)
 
 
+@pytest.mark.slow
 def test_gallery_example(tmp_path):
     import runpy
     from pathlib import Path

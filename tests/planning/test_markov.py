@@ -88,6 +88,7 @@ def test_threads_do_not_matter_but_the_seed_does(monkeypatch):
     assert dprl.markov_check(log, 0.99, permutations=499, seed=1) != one
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dprl.CutWarning")
 @pytest.mark.parametrize(
     ("name", "episodes", "gamma"),

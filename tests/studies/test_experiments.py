@@ -175,6 +175,7 @@ class Some:
         return self.tasks
 
 
+@pytest.mark.slow
 def test_forest_claims(tmp_path):
     """PQI with b = .02 stays at its floor at any n; DPRL gets to .679 once eps·n >> n_min."""
     found = summary_of("forest", tmp_path, [{"n": n, "first": 0, "last": 25} for n in (50, 1000)])
@@ -185,6 +186,7 @@ def test_forest_claims(tmp_path):
     assert found[50, "DPRL contrast, n_min 20"]["below"] == 0
 
 
+@pytest.mark.slow
 def test_risky_arms_claims(tmp_path):
     """CQL and small thresholds fall below the behaviour in CVaR; n_min = 50 does not."""
     found = summary_of("risky-arms", tmp_path, [{"n": 200, "first": 0, "last": 60}])

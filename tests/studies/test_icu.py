@@ -450,6 +450,7 @@ def test_sql_and_the_slow_way_agree(tmp_path, seed):
             assert got == pytest.approx(row, abs=1e-6), (stay, row["hour"])
 
 
+@pytest.mark.slow
 def test_layouts_files_cases_threads_and_order_change_nothing(tmp_path):
     ward = busy(9)
     first = None

@@ -88,6 +88,7 @@ def test_one_experiment_alone_is_refused_as_ever(run, toys):
     assert (code, json.loads(out)["error"]["kind"]) == (1, "PackageError")
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_told_from_the_workers_too(run, toys):
     code, _, err = run("reproduce", "lacking", "last", "--workers", 2)
     assert (code, "lacking: the toy needs no-such" in err) == (1, True)

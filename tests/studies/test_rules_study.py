@@ -52,6 +52,7 @@ def trial_file(folder, n=1_000, effect=0.0):
     return path
 
 
+@pytest.mark.slow
 def test_a_thinned_trial_misleads_only_who_does_not_see_age(tmp_path):
     path = trial_file(tmp_path)
     trial = stroke_trial(path)

@@ -358,6 +358,7 @@ def test_pages_fit_read_well_and_name_everything(page, served, width):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_a_rule_is_narrowed_by_keyboard(page, tmp_path):
     rng = np.random.default_rng(0)
     pressure, drug = rng.normal(70, 10, 300).round(1), rng.random(300) < 0.5

@@ -198,7 +198,7 @@ def test_in_a_notebook_nothing_else_is_restyled(page, reports):  # noqa: F811
         page.screenshot(path=Path(SHOTS) / "notebook.png", full_page=True)
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1280, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
 def test_no_label_is_cut_off(page, reports, name, width):  # noqa: F811
     opened(page, reports(name), width)

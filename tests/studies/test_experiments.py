@@ -75,6 +75,7 @@ def test_files_and_rows(tmp_path):
     assert (tmp_path / "a" / "summary.csv").read_text().startswith("tasks,mean\n6,")
 
 
+@pytest.mark.slow
 def test_workers_do_not_matter(tmp_path):
     reproduce(TOY, tmp_path / "one", workers=1)
     reproduce(TOY, tmp_path / "two", workers=2)

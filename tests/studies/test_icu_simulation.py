@@ -192,6 +192,7 @@ def test_levels_that_are_other_doses_are_refused(ward):
         true_value(Deferring(6), fitted, gamma=GAMMA, stays=10)
 
 
+@pytest.mark.slow
 def test_the_best_treatment_is_best_where_treatment_is_free():
     """Usual practice is far from it; one treatment for all is not, which is why there are costs."""
     best, _ = true_value(best_treatment, gamma=GAMMA, stays=1000)

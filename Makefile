@@ -16,7 +16,7 @@ demo: $(STAMP)
 	@$(BIN)/dprl demo
 
 test: lint
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(DOCTESTS) tests
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(DOCTESTS) tests
 
 check: lint
 	@$(BIN)/python -m pytest -n auto $(DOCTESTS) tests/test_layers.py

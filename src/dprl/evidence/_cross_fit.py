@@ -21,8 +21,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Fit", "in_threads", "plan_fits"]
+__all__ = ["Fit", "gathered", "in_threads", "plan_fits"]
 
+Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 T = TypeVar("T")
 
@@ -69,6 +70,14 @@ def plan_fits(group: Ints, groups: int, folds: int, seed: int) -> list[Fit]:
         model_seed = int(random.integers(1 << 31))
         fits.append(Fit(np.flatnonzero(fold[group] == k), order, group, model_seed))
     return fits
+
+
+def gathered(fits: Sequence[Fit], answers: Sequence[Floats]) -> Floats:
+    """The answers of all fits, (N, …), in the order of the log."""
+    out = np.empty((sum(map(len, answers)), *answers[0].shape[1:]))
+    for fit, rows in zip(fits, answers, strict=True):
+        out[fit.held] = rows
+    return out
 
 
 @functools.cache

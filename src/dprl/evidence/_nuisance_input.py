@@ -58,13 +58,13 @@ def check_features(log: Log, categories: bool = False) -> None:
         )
 
 
-def check_folds(log: Log, folds: int) -> int:
-    """The number of groups of a log: at least one for each fold."""
+def check_folds(log: Log, folds: int, otherwise: str = "") -> int:
+    """The number of groups of a log: at least one for each fold; `otherwise` is more advice."""
     G = len(log.groups)
     if folds > G:
         raise LogError(
             f"{folds} folds need at least {folds} groups; got {G:,}.",
-            do="Read more groups (or episodes), or lower folds (at least 2).",
+            do=f"Read more groups (or episodes), or lower folds (at least 2).{otherwise}",
         )
     return G
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from dprl._core.checks import check_gamma, check_seed, check_threads, check_whole
 from dprl.errors import LogError
-from dprl.evidence._cross_fit import in_threads, plan_fits
-from dprl.evidence._nuisance_input import check_regressor, columns_of, inputs
+from dprl.evidence._cross_fit import gathered, in_threads, plan_fits
+from dprl.evidence._nuisance_input import check_folds, check_regressor, columns_of, inputs
 from dprl.evidence._nuisance_models import Floats, predicted, usual_value_model
 from dprl.evidence._nuisance_notes import fit_notes
 from dprl.evidence.credit import check_settled
@@ -62,20 +62,11 @@ def usual_values(
     check_settled(log)
     gamma, seed, threads = check_gamma(gamma), check_seed(seed), check_threads(threads)
     folds = check_whole("folds", folds, 2)
-    if len(log.groups) < folds:
-        raise LogError(
-            f"{folds} folds need at least {folds} groups; got {len(log.groups):,}.",
-            f"{log.n_episodes:,} episodes",
-            "Read more groups (or episodes), lower folds (at least 2), or leave lam out: plain "
-            "returns need no model of values.",
-        )
+    groups = check_folds(log, folds, " Or leave lam out: plain returns need no model of values.")
     x, G = inputs(log, step=True), returns(log, gamma)
     columns = columns_of(log, step=True)
     regressor = check_regressor(value_model, usual_value_model(columns), columns)
     group = np.repeat(log.group, log.lengths).astype(np.int64)
-    fits = plan_fits(group, len(log.groups), folds, seed)
-    V = np.empty(log.n_steps)
+    fits = plan_fits(group, groups, folds, seed)
     answers = in_threads([partial(predicted, regressor, x, G, fit) for fit in fits], threads)
-    for fit, rows in zip(fits, answers, strict=True):
-        V[fit.held] = rows
-    return V, tuple(fit_notes(log, fits, [regressor]))
+    return gathered(fits, answers), tuple(fit_notes(log, fits, [regressor]))

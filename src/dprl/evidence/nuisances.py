@@ -52,7 +52,7 @@ from dprl._core.checks import check_flag, check_gamma, check_seed, check_threads
 from dprl._core.table import Table
 from dprl.errors import ParameterError
 from dprl.evidence import _nuisance_input as given_input
-from dprl.evidence._cross_fit import Fit, in_threads, plan_fits
+from dprl.evidence._cross_fit import Fit, gathered, in_threads, plan_fits
 from dprl.evidence._known_probabilities import Known, Source, source_note
 from dprl.evidence._nuisance_models import (
     Floats,
@@ -203,7 +203,7 @@ def fit_nuisances(
         threads,
     )
     V, *by_model = (
-        _gathered(fits, answers[i : i + len(fits)]) for i in range(0, len(answers), len(fits))
+        gathered(fits, answers[i : i + len(fits)]) for i in range(0, len(answers), len(fits))
     )
     held_out = [floored(b, menu) for b in by_model]
     shares = floored(_shares(log, fits), menu)
@@ -256,24 +256,15 @@ def fit_behavior(
         menu = menu.copy()
         menu[np.arange(log.n_steps), log.action] = True
     held_out = [
-        floored(_gathered(fits, answers[i : i + folds]), menu)
-        for i in range(0, len(answers), folds)
+        floored(gathered(fits, answers[i : i + folds]), menu) for i in range(0, len(answers), folds)
     ]
     return _weighed(log, models, held_out, None, floored(_shares(log, fits), menu), None)
-
-
-def _gathered(fits: list[Fit], answers: list[Floats]) -> Floats:
-    """The answers of all fits, (N, …), in the order of the log."""
-    out = np.empty((sum(map(len, answers)), *answers[0].shape[1:]))
-    for fit, rows in zip(fits, answers, strict=True):
-        out[fit.held] = rows
-    return out
 
 
 def _shares(log: Log, fits: list[Fit]) -> Floats:
     """The shares of actions in the training rows of every row's fit, (N, A)."""
     counts = [np.bincount(log.action[fit.train()], minlength=log.n_actions) for fit in fits]
-    return _gathered(
+    return gathered(
         fits, [np.tile(n / n.sum(), (len(f.held), 1)) for n, f in zip(counts, fits, strict=True)]
     )
 

@@ -76,6 +76,8 @@ def test_divisions_share_the_level_and_the_best_is_issued(policy):
     one = dprl.Rules(gamma=1.0, splits=1, seed=best["seed"]).fit(ward(0)[0], **QUICK)
     assert one.provenance["rules"]["division"] == best["seed"]
     assert any("3 divisions" in note for note in policy.provenance["notes"])
+    least = 1 / 10_000  # the smallest p-value of 9,999 draws; three divisions pay for three
+    assert min(rule.facts["p"] for rule in policy.rules) == pytest.approx(3 * least)
 
 
 def test_the_proposing_half_knows_nothing_of_the_other():

@@ -321,3 +321,10 @@ def test_no_setting_is_searched_twice(monkeypatch):
     assert len({(t["lam"], t["depth"], t["n_min"]) for t in tried}) == len(searched) / 2 == 7
     assert all(one == other for one in tried for other in tried
                if all(one[k] == other[k] for k in ("lam", "depth", "n_min")))  # fmt: skip
+
+
+def test_fewer_than_two_groups_a_fold_are_refused_with_the_number_of_all_groups():
+    log, _ = ward(0, n=7)
+    with pytest.raises(dprl.LogError, match="two halves need at least 8 groups; got 7"):
+        dprl.Rules(gamma=1.0).fit(log)
+    dprl.Rules(gamma=1.0, folds=3, splits=1).fit(log, **QUICK)

@@ -162,7 +162,8 @@ class Rules:
             The policy: an ordered list of rules; it defers wherever none applies.
 
         Raises:
-            LogError: If the log is empty, its states are labels, or it has too few groups.
+            LogError: If the log is empty, its states are labels, or it has fewer than two groups
+                for every fold.
 
         Example:
             >>> import dprl, numpy as np
@@ -203,7 +204,8 @@ class Rules:
             What `fit` works with; its cut episodes are settled.
 
         Raises:
-            LogError: If the log is empty, or its states are labels.
+            LogError: If the log is empty, its states are labels, or it has fewer than two groups
+                for every fold.
 
         Example:
             >>> import dprl
@@ -221,6 +223,13 @@ class Rules:
                 do="Read the features as states (--state 'x_*'), or use dprl.Confident for labels.",
             )
         settled = settle(log, self.gamma, self.cut).gathered()
+        groups = len(settled.groups)
+        if groups < 2 * self.folds:
+            raise LogError(
+                f"{self.folds} folds in each of two halves need at least {2 * self.folds} groups; "
+                f"got {groups:,}.",
+                do="Read more groups (or episodes), or lower folds (at least 2).",
+            )
         if propensity is not None:
             propensity = check_propensity(log, propensity)[_rows_in(log, settled)]
         brought = {"behavior_models": behavior_models, "value_model": value_model}

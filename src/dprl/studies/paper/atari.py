@@ -302,7 +302,9 @@ def fitted(name: str, log: Log, rule: float, setting: Setting) -> list[tuple[Set
     elif name == "BC":
         policies = [ForestBC(trees=setting["trees"], seed=seed).fit(log)]
     elif name == "Rules":
-        policies = [Rules(gamma=GAMMA, cut="terminal", delta=DELTA, seed=seed).fit(log)]
+        rules = Rules(gamma=GAMMA, cut="terminal", delta=DELTA, seed=seed)
+        enough = len(log.groups) >= 4 * rules.folds  # two groups a fold in either half
+        policies = [rules.fit(log) if enough else None]
     else:
         policies = [None]
     return list(zip(grid, policies, strict=True))

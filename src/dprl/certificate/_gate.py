@@ -50,10 +50,12 @@ from dprl.certificate._gate_steps import (
 )
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.certificate._rules import gate_rules
+from dprl.certificate._whole_policy import gate_policy
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.tabular import availability, count, evidence
+from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
@@ -70,17 +72,19 @@ from dprl.policies.table import TablePolicy
 __all__ = ["gate"]
 
 Bools = NDArray[np.bool_]
-Mode = Literal["swap-split", "in-sample"]
+Mode = Literal["swap-split", "in-sample", "policy"]
+Grade = Literal["proved", "large-sample"]
 
 
 def gate(
-    proposal: Policy | DPRLDiscrete | DPRLContinuous | Rules,
+    proposal: Policy | DPRLDiscrete | DPRLContinuous | Confident | Rules,
     log: Log,
     *,
     delta: float = 0.05,
     value_range: tuple[float, float] | None = None,
     margin: float = 0.0,
     mode: Mode = "swap-split",
+    grade: Grade = "proved",
     states_fixed: bool = False,
     split: Sequence[bool] | Bools | None = None,
     horizon: int | None = None,
@@ -90,7 +94,8 @@ def gate(
 
     Args:
         proposal: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous` or `dprl.Rules`, or a policy that one
-            of them has fitted. (`dprl.Confident` states a bound of its own.) For labelled states
+            of them has fitted. (`dprl.Confident` states a bound of its own; it and its policies
+            are for mode "policy" only.) For labelled states
             the gated policy keeps some of its suggestions. For `dprl.DPRLContinuous` only its
             settings are used: the features are grouped into cells, and each cell is decided anew.
             Of `dprl.Rules` all rules that one half proposed are tested, on the other half.
@@ -100,13 +105,19 @@ def gate(
             which then certify.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
-            taken from the log. Required.
-        margin: The advantage that a suggestion must exceed, in units of returns, at least 0.
-            Default 0.
+            taken from the log. Required for the grade "proved".
+        margin: The advantage that a suggestion must exceed, in units of returns, at least 0; in
+            mode "policy", what the gain of the whole policy must exceed. Default 0.
         mode: "swap-split" (default): each half of the groups proposes, and the other half
-            certifies. "in-sample": the whole log does both, which needs `states_fixed`. Rules
-            keep the halves they were made in, so `mode`, `split`, `horizon` and `seed` are not for
-            them.
+            certifies. "in-sample": the whole log does both, which needs `states_fixed`. "policy":
+            one bound for the policy as a whole, on groups it was not learned from; all of it is
+            issued or nothing. A learner is fitted to half of the groups for that, and a policy
+            needs a log that it has never seen. Rules keep the halves they were made in, so
+            `mode`, `split`, `horizon` and `seed` are not for them.
+        grade: "proved" (default): exact for samples of any size. "large-sample": a studentised
+            test, by step-down max-t for all suggestions at once; it has more power, is an
+            approximation, and the certificate says so. In mode "policy", "proved" needs the
+            probabilities of actions (the log's `propensity`), "large-sample" estimates them.
         states_fixed: True declares that states, gamma, n_min and value_range were fixed without
             looking at returns. Default False.
         split: bool (episodes,), true for the episodes of the half that proposes first. Default
@@ -137,8 +148,17 @@ def gate(
         >>> gated.act(["fever", "stable"])
         ['antibiotics', DEFER]
     """
-    asked = Asked(delta, check_range(value_range), margin, horizon)
+    check_choice("mode", mode, ("swap-split", "in-sample", "policy"))
+    check_choice("grade", grade, ("proved", "large-sample"))
+    ends = None if value_range is None and grade != "proved" else check_range(value_range)
+    asked = Asked(delta, ends, margin, horizon, grade)
     seed = check_seed(seed)
+    if mode == "policy":
+        check_log(log)
+        _check_for_policy(proposal, log, states_fixed, split, horizon)
+        return gate_policy(
+            proposal, log, asked, lambda: _sides(log, split, seed), _split_note(split, seed)
+        )
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
         _check_for_rules(mode, states_fixed, split, horizon)
         return _gate_rules(proposal, log, asked)
@@ -146,7 +166,6 @@ def gate(
     _check_counting(learner)
     check_log(log)
     _check_cut(learner.cut, log)
-    check_choice("mode", mode, ("swap-split", "in-sample"))
     check_flag("states_fixed", states_fixed)
     if mode == "in-sample" and not states_fixed:
         raise ParameterError(
@@ -154,14 +173,16 @@ def gate(
             do="Only if states, gamma, n_min and value_range were fixed without looking at "
             "returns: say states_fixed=True. Otherwise use mode='swap-split'.",
         )
+    if mode == "in-sample" and grade != "proved":
+        raise ParameterError(
+            "a large-sample test of suggestions that the same returns proposed is worth nothing.",
+            "mode='in-sample', grade='large-sample'",
+            "Use mode='swap-split'.",
+        )
     if mode == "in-sample" and split is not None:
         raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
     tested = _universe(log, learner.n_min, asked.horizon)
-    split_note = (
-        "The split of the groups was given."
-        if split is not None
-        else f"Groups were split in two with seed {seed}."
-    )
+    split_note = _split_note(split, seed)
     if isinstance(learner, DPRLContinuous):
         if mode == "in-sample":
             raise ParameterError(
@@ -179,7 +200,7 @@ def gate(
     available = availability(log)
     whole, occurrences = count(settled, learner.gamma)
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=available)
-    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous):
+    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous | Confident):
         pairs &= _same_pairs(proposal, log)
         check_familiar(proposal, log)
     if mode == "in-sample":
@@ -231,7 +252,6 @@ def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
 
 def _check_for_rules(mode: str, states_fixed: bool, split: Any, horizon: int | None) -> None:
     """Refuse settings that rules have no use for."""
-    check_choice("mode", mode, ("swap-split", "in-sample"))
     if mode == "in-sample" or states_fixed:
         raise ParameterError(
             "rules are made from the data: there is no in-sample certificate.",
@@ -242,6 +262,30 @@ def _check_for_rules(mode: str, states_fixed: bool, split: Any, horizon: int | N
             f"a gate over rules takes no {'split' if split is not None else 'horizon'}.",
             do="Rules keep the halves they were made in; leave it out.",
         )
+
+
+def _check_for_policy(
+    proposal: Any, log: Log, states_fixed: bool, split: Any, horizon: int | None
+) -> None:
+    """Refuse settings that a gate for the whole policy has no use for, and cuts without a word."""
+    learner = hasattr(proposal, "fit")
+    unused = {
+        "states_fixed": bool(states_fixed), "horizon": horizon is not None,
+        "split": split is not None and not learner,
+    }  # fmt: skip
+    for name in (name for name, given in unused.items() if given):
+        raise ParameterError(
+            f"mode='policy' {'of a policy ' if name == 'split' else ''}takes no {name}.",
+            do="Leave it out.",
+        )
+    settings = getattr(proposal, "parameters", {})
+    _check_cut(getattr(proposal, "cut", None) if learner else settings.get("cut"), log)
+
+
+def _split_note(split: Any, seed: int) -> str:
+    if split is not None:
+        return "The split of the groups was given."
+    return f"Groups were split in two with seed {seed}."
 
 
 def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:

@@ -17,6 +17,7 @@ from dprl._core.checks import check_delta, check_number, check_whole
 from dprl._core.intervals import welch
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
+from dprl.certificate._large_sample import LEAST, compare_pairs
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
 from dprl.evidence._evidence import Evidence
 from dprl.evidence.decision_points import allowed
@@ -28,8 +29,9 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "group_order",
-           "half_of", "independent", "propose", "settling"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "best_low", "certify", "finish",
+           "group_order", "half_of", "independent", "propose", "returns_words", "settling",
+           "strength"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -40,6 +42,9 @@ P = TypeVar("P", bound=Tabled)
 DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
 """The parts of δ that go to the differences, to p, and to how often suggestions are met."""
 
+ISSUE, ENDS = 0.6, 0.3
+"""For large samples the differences need two parts: one to issue pairs, one for lower ends."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -47,15 +52,18 @@ class Asked:
 
     Attributes:
         delta: Probability with which the claim may fail.
-        value_range: (lowest, highest) return there can be, known beforehand.
+        value_range: (lowest, highest) return there can be, known beforehand; None where the grade
+            does not need it and nobody stated it.
         margin: The advantage that a suggestion must exceed, in units of returns.
         horizon: The largest number of steps a group can have; None where that is not known.
+        grade: "proved" or "large-sample".
     """
 
     delta: float
-    value_range: tuple[float, float]
+    value_range: tuple[float, float] | None
     margin: float
     horizon: int | None
+    grade: str = "proved"
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
@@ -72,12 +80,15 @@ class Proven:
 
     Attributes:
         pairs: bool, whether the pair is certified.
-        low: Lower bound of E x - E y in units of returns, -inf where not tested.
+        low: Lower bound of E x - E y in units of returns, -inf where not tested; never below 0
+            where a large-sample test has passed.
         advantage: Lower bound of the advantage in units of returns, -inf where not tested.
         log_e: Natural logarithm of the e-value of "no benefit", 0 where not tested.
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
         evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
+        p: p-value of "no benefit" for large samples, adjusted so that δ is what it is compared
+            with; None where e-values were used.
     """
 
     pairs: Bools
@@ -87,6 +98,7 @@ class Proven:
     p_high: Floats
     evidence: Evidence
     tested: int
+    p: Floats | None = None
 
 
 def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
@@ -111,24 +123,35 @@ def certify(
     share: float,
 ) -> Proven:
     """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`."""
-    counts = histograms(log, gamma, asked.value_range)
+    large = asked.grade == "large-sample"
+    counts = None if asked.value_range is None else histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
-    passed = np.zeros(wanted.shape, bool)
+    passed, p_value = np.zeros(wanted.shape, bool), np.ones(wanted.shape)
     at = np.nonzero(wanted)
     if len(at[0]):
         each = asked.delta * share / tested
-        result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
-        low[at], log_e[at] = result.low, result.log_e
+        if large:
+            family = asked.delta * share
+            together = compare_pairs(log, gamma, wanted, level=ISSUE * family, ends=ENDS * family)
+            p_value[at] = np.minimum(together.p / (ISSUE * share), 1.0)
+            passed[at] = p_value[at] <= asked.delta
+            low[at] = np.where(passed[at], np.maximum(together.low, 0.0), together.low)
+        else:
+            assert counts is not None  # a proof has a range
+            result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
+            low[at], log_e[at] = result.low, result.log_e
+            passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         took, total = evidence.took.n[at], evidence.state.n[at[0]]
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
         p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
         advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * low[at], low[at])
-        passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    return Proven(passed, low, advantage, log_e, p_high, evidence, tested)
+    return Proven(
+        passed, low, advantage, log_e, p_high, evidence, tested, p_value if large else None
+    )
 
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
@@ -178,24 +201,10 @@ def finish(
             "difference": float(evidence.took.mean[s, a] - evidence.others.mean[s, a]),
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
-            "log10_e": float(proof.log_e[s, a] / math.log(10)),
+            **strength(proof, int(s), int(a)),
         })  # fmt: skip
-    low, high = asked.value_range
-    facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
-                             "delta": asked.delta}  # fmt: skip
-    S, A, N = len(policy.states), len(policy.actions), len(settled.groups)
-    enough = int((policy.n >= learner.n_min).sum())
-    published = dprl_theorem_1(enough, learner.n_min, **facts)
-    sound = sound_theorem_1(
-        max(S, 1),
-        A,
-        N,
-        asked.horizon or math.inf,
-        learner.n_min,
-        contrast=learner.contrast,
-        **facts,
-    )
-    values = {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
+    N = len(settled.groups)
+    values = {} if asked.value_range is None else _theorems(policy, learner, asked, N)
     certificate = Certificate(
         mode=mode,
         delta=float(asked.delta),
@@ -211,18 +220,55 @@ def finish(
         log=log.digest(),
         notes=tuple(notes),
         cells=cells or {},
+        grade=asked.grade,
+        approximation=approximation(asked, rows),
     )
     return replace(policy, certificate=certificate)
 
 
+def strength(proof: Proven, s: int, a: int) -> dict[str, float]:
+    """How strong the evidence for a pair is: its e-value, or its p-value for large samples."""
+    if proof.p is not None:
+        return {"p": float(proof.p[s, a])}
+    return {"log10_e": float(proof.log_e[s, a] / math.log(10))}
+
+
+def approximation(asked: Asked, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a large-sample claim rests on, beside what it was measured with; empty for a proof."""
+    if asked.grade == "proved":
+        return {}
+    smallest = min((min(row["n"], row["others"]) for row in rows), default=0)
+    return {"measured_from": LEAST, "smallest": int(smallest)}
+
+
+def _theorems(policy: Tabled, learner: Learner, asked: Asked, groups: int) -> dict[str, float]:
+    """What Theorem 1 would say of the policy, as published and as it can be proved."""
+    assert asked.value_range is not None  # it is stated
+    low, high = asked.value_range
+    facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
+                             "delta": asked.delta}  # fmt: skip
+    enough = int((policy.n >= learner.n_min).sum())
+    published = dprl_theorem_1(enough, learner.n_min, **facts)
+    sound = sound_theorem_1(
+        max(len(policy.states), 1),
+        len(policy.actions),
+        groups,
+        asked.horizon or math.inf,
+        learner.n_min,
+        contrast=learner.contrast,
+        **facts,
+    )
+    return {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
+
+
 def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each."""
-    low, high = asked.value_range
+    with_range = " the range and" if asked.value_range is not None else " and"
     fixed = (
         f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
         "fixed without looking at returns (declared by the user)."
         if mode == "in-sample"
-        else "Gamma, n_min, the range and what makes a state were chosen without the returns of "
+        else f"Gamma, n_min,{with_range} what makes a state were chosen without the returns of "
         "this log."
     )
     words = [
@@ -231,7 +277,7 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
         "It also holds all of the past that matters for what follows.",
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),
-        f"Every return lies within {low:g}..{high:g}, known beforehand.",
+        *returns_words(asked),
         fixed,
     ]
     if isinstance(learner, DPRLContinuous):
@@ -241,6 +287,20 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
         )
     words += group_order(log, "a state counts, and the gain is that of first episodes.")
     return tuple(words)
+
+
+def returns_words(asked: Asked) -> list[str]:
+    """What is assumed of the returns: their range, and for large samples that nothing is hidden."""
+    words = []
+    if asked.value_range is not None:
+        low, high = asked.value_range
+        words.append(f"Every return lies within {low:g}..{high:g}, known beforehand.")
+    if asked.grade == "large-sample":
+        words.append(
+            "Means of returns are nearly normal: no return is so rare and so far from the others "
+            "that the log has not met it."
+        )
+    return words
 
 
 def independent(log: Log) -> str:

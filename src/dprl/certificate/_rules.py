@@ -21,7 +21,6 @@ from others in a feature (`dprl.certificate._balance`) the rule is not issued.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._gate_steps import Asked, Proven, certify, group_order, independent, settling
+from dprl.certificate._gate_steps import (
+    Asked,
+    Proven,
+    approximation,
+    certify,
+    group_order,
+    independent,
+    returns_words,
+    settling,
+    strength,
+)
 from dprl.certificate._histograms import first_visits
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence
@@ -49,6 +58,9 @@ from dprl.policies.rules import RulePolicy
 __all__ = ["gate_rules"]
 
 Ints = NDArray[np.int64]
+
+EARLIER = ("grade", "proved_low", "struck", "log10_e", "gate_low", "gate_p")
+"""What an earlier gate said of a rule."""
 
 OF_ALL = ("One half of the groups proposed", "Where only the first suggestion")
 """How notes begin that are about all rules that the learner issued, not about those proved."""
@@ -117,25 +129,29 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
     enough &= True if available is None else available
     differs = _imbalances(part, labelled, proposals, policy)
     may_speak = _approved(policy)
-    rules, notes = [], []
+    rules, notes, issued = [], [], []
     for r, rule in enumerate(proposals):
-        facts = {k: v for k, v in rule.facts.items() if k not in ("grade", "proved_low", "struck")}
+        facts = {k: v for k, v in rule.facts.items() if k not in EARLIER}
         facts |= {} if own else _counts(part, settled, policy, rule, r)
         passes = False
         if wanted[r].any():
             a = actions.index(rule.suggested)
-            facts["log10_e"] = float(proof.log_e[r, a] / math.log(10))
+            facts |= {
+                "log10_e" if name == "log10_e" else "gate_p": value
+                for name, value in strength(proof, r, a).items()
+            }
             passes = bool(proof.pairs[r, a] and enough[r, a])
         difference = differs.get(r)
         if passes and difference is not None:
             facts["struck"] = _struck(rule, difference)
             notes.append(facts["struck"])
         elif passes and (may_speak is None or rule.words in may_speak):
-            facts |= {"grade": "proved", "proved_low": float(proof.low[r, a])}
+            low = "proved_low" if asked.grade == "proved" else "gate_low"
+            facts |= {"grade": asked.grade, low: float(proof.low[r, a])}
+            issued.append(r)
         if "grade" not in facts:
             facts["grade"] = "large-sample" if _passed(rule, policy) else None
         rules.append(replace(rule, facts=facts))
-    proved = [r for r, rule in enumerate(rules) if rule.facts["grade"] == "proved"]
     tested = {"tested": [rule.to_dict() for rule in rules]}
     facts_of_rules = {k: v for k, v in record.items() if k != "whole"} | tested
     if not own:
@@ -152,10 +168,10 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         }
     )
     gated = replace(
-        policy, rules=tuple(replace(rules[r], silent=False) for r in proved), provenance=made,
+        policy, rules=tuple(replace(rules[r], silent=False) for r in issued), provenance=made,
         certificate=None,
     )  # fmt: skip
-    rows = [_row(gated, i, proof, r, actions) for i, r in enumerate(proved)]
+    rows = [_row(gated, i, proof, r, actions) for i, r in enumerate(issued)]
     return replace(
         gated,
         certificate=Certificate(
@@ -173,6 +189,8 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
             log=log.digest(),
             notes=(part.words, *notes),
             cells={"rules": K},
+            grade=asked.grade,
+            approximation=approximation(asked, rows),
         ),
     )
 
@@ -345,13 +363,13 @@ def _row(
         "difference": float(counted.took.mean[at] - counted.others.mean[at]),
         "low": float(proof.low[at]),
         "advantage_low": float(proof.advantage[at]),
-        "log10_e": float(proof.log_e[at] / math.log(10)),
+        **strength(proof, *at),
     }
 
 
 def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[str, ...]:
     """The assumptions of a certificate over rules, one sentence each."""
-    low, high = asked.value_range
+    with_range = " the range" if asked.value_range is not None else ""
     return (
         independent(log),
         "Where a rule holds, whether its action was taken at a first decision there did not depend "
@@ -359,8 +377,8 @@ def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[st
         "took it and of others were compared; what was not measured was not.)",
         "Practice was the same throughout, and goes on as usual after the decision.",
         settling(log, cut),
-        f"Every return lies within {low:g}..{high:g}, known beforehand.",
-        "Gamma, the range and the settings of the rules were chosen without the returns of "
-        f"{'the half that certified' if own else 'this log'}.",
+        *returns_words(asked),
+        f"Gamma{',' * bool(with_range)}{with_range} and the settings of the rules were chosen "
+        f"without the returns of {'the half that certified' if own else 'this log'}.",
         *group_order(log, "the region of a rule counts."),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dprl.policies._decisions import Kind
@@ -11,26 +11,53 @@ from dprl.policies._decisions import Kind
 __all__ = [
     "KINDS",
     "LOWER",
-    "NOTE",
-    "ORDER",
+    "approximation_words",
     "are_cells",
     "are_numbers",
     "cell_lines",
     "down",
+    "is_approximation",
     "is_row",
+    "is_whole",
+    "note_of",
+    "order_of",
     "rule_claim",
+    "whole_claim",
+    "whole_lines",
 ]
 
 KINDS: Final = tuple(kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE))
-ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
-         "advantage_low", "log10_e")  # fmt: skip
-ROW = set(ORDER)
+ALONE = ("state", "kind", "usual", "suggested", "n", "others", "difference")
 LOWER = ("low", "advantage_low")
 NOTE = (
     "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
-    "did not, on the\npart of the log that certified it; low: its lower bound, for all rows at "
-    "once. log10_e: the evidence against\n'no benefit', in powers of ten."
+    "did not, on the\npart of the log that certified it"
 )
+WHOLE: Final = ("estimator", "probabilities", "difference", "groups", "reached", "followers")
+"""What is on record of a bound on a whole policy."""
+TEXTS = ("estimator", "probabilities")
+
+
+def order_of(mode: str, grade: str) -> tuple[str, ...]:
+    """The keys of a certificate's rows, in the order in which they are printed."""
+    if mode == "policy":
+        return ALONE
+    return (*ALONE, *LOWER, "log10_e" if grade == "proved" else "p")
+
+
+def note_of(mode: str, grade: str) -> str:
+    """The note below a certificate's rows."""
+    if mode == "policy":
+        return f"{NOTE}. It is for reading only: nothing is claimed about any one row."
+    if grade == "proved":
+        return (
+            f"{NOTE}; low: its lower bound, for all rows at once. log10_e: the evidence "
+            "against\n'no benefit', in powers of ten."
+        )
+    return (
+        f"{NOTE}; low: its lower bound for large samples, for all rows at once.\np: p-value of "
+        "'no benefit', adjusted for all that was tested; it was to be at most δ."
+    )
 
 
 def down(value: float) -> float:
@@ -48,17 +75,71 @@ def are_numbers(*values: Any) -> bool:
     )
 
 
-def is_row(row: Any) -> bool:
-    """Whether `row` describes one certified suggestion."""
-    if not (isinstance(row, Mapping) and set(row) >= ROW and row["kind"] in KINDS):
+def is_row(row: Any, order: Sequence[str]) -> bool:
+    """Whether `row` describes one suggestion of a certificate, with these keys."""
+    if not (isinstance(row, Mapping) and set(row) >= set(order) and row["kind"] in KINDS):
         return False
     labels = (row["state"], row["usual"], row["suggested"])
     counts = (row["n"], row["others"])
     return (
         all(isinstance(label, str | int) for label in labels)
         and all(isinstance(n, int) and n >= 0 for n in counts)
-        and are_numbers(*(row[name] for name in ("difference", "low", "advantage_low", "log10_e")))
+        and (order == ALONE or are_numbers(*(row[name] for name in order[6:])))
     )
+
+
+def is_approximation(facts: Any, grade: str) -> bool:
+    """Whether `facts` say how large the samples of a large-sample claim are; empty for a proof."""
+    if not isinstance(facts, Mapping) or grade == "proved":
+        return bool(facts == {})
+    return set(facts) == {"measured_from", "smallest"} and are_numbers(*facts.values())
+
+
+def is_whole(facts: Any, mode: str) -> bool:
+    """Whether `facts` say how a whole policy was bounded; empty where that is not claimed."""
+    if not isinstance(facts, Mapping) or mode != "policy":
+        return bool(facts == {})
+    if set(facts) != set(WHOLE) or not all(isinstance(facts[k], str) for k in TEXTS):
+        return False
+    return are_numbers(*(facts[name] for name in WHOLE if name not in TEXTS))
+
+
+def approximation_words(facts: Mapping[str, Any], mode: str) -> str:
+    """Beside a large-sample claim: from which samples on it was measured; '' for a proof."""
+    if not facts:
+        return ""
+    least, smallest = facts["measured_from"], facts["smallest"]
+    here = (
+        f"{smallest:,} followers of the policy and as many others at least"
+        if mode == "policy"
+        else f"{smallest:,} on the smaller side of a comparison"
+    )
+    if smallest < least:
+        return (
+            f" Too few to be sure of the approximation: it rests on {here}, and its error was "
+            f"measured from {least:,} on."
+        )
+    return f" The error of the approximation was measured from {least:,} on; this rests on {here}."
+
+
+def whole_claim(n: int, with_words: str, gain: float) -> str:
+    """The claim of a certificate of a whole policy with n suggestions."""
+    every = "its one suggestion" if n == 1 else f"all of its {n:,} suggestions"
+    alone = "" if n == 1 else " That is about the whole policy, not about any one suggestion."
+    return (
+        f"{with_words}, the policy as a whole, with {every} followed, is worth at least "
+        f"{down(gain):.4g} more than usual practice.{alone}"
+    )
+
+
+def whole_lines(whole: Mapping[str, Any]) -> list[str]:
+    """The sentences of `Certificate.whole_lines`."""
+    return [
+        f"Held-out difference to usual practice by {whole['estimator']} (probabilities of actions "
+        f"{whole['probabilities']}): {whole['difference']:.4g}, from {whole['groups']:,} groups; "
+        f"{whole['reached']:,} reached a suggestion and {whole['followers']:,} of them followed "
+        "every one they met."
+    ]
 
 
 def are_cells(cells: Any) -> bool:
@@ -82,11 +163,12 @@ def are_cells(cells: Any) -> bool:
     )
 
 
-def cell_lines(cells: Mapping[str, Any]) -> list[str]:
+def cell_lines(cells: Mapping[str, Any], grade: str) -> list[str]:
     """The sentences of `Certificate.cell_lines`."""
+    prove = "prove" if grade == "proved" else "show (large-sample)"
     if "rules" in cells:
         return [
-            f"{cells['rules']:,} proposed rules were tested. Nothing is proved about parts of the "
+            f"{cells['rules']:,} proposed rules were tested. Nothing is claimed about parts of the "
             "region of a rule, about later decisions there, or about all rules followed together."
         ]
     lines = [
@@ -95,9 +177,10 @@ def cell_lines(cells: Mapping[str, Any]) -> list[str]:
     ]
     if cells.get("eps_star") is not None:
         shown = (
-            f"the data prove differences of {down(cells['refuted']):.4g} (at a level δ of its own)"
+            f"the data {prove} differences of {down(cells['refuted']):.4g} (at a level δ of its "
+            "own)"
             if cells.get("refuted")
-            else "the data prove no difference there"
+            else f"the data {prove} no difference there"
         )
         lines.append(
             "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
@@ -114,11 +197,11 @@ def cell_lines(cells: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def rule_claim(n: int, sure: str, better: str) -> str:
+def rule_claim(n: int, with_words: str, better: str) -> str:
     """The claim of a certificate of n rules, with `better` by how much; nothing of all together."""
     every = "the one certified rule is" if n == 1 else f"each of the {n:,} certified rules is"
     return (
-        f"With probability at least {sure}, {every} a true improvement on doing otherwise{better}: "
+        f"{with_words}, {every} a true improvement on doing otherwise{better}: "
         "at a trajectory's first decision where the rule holds, to follow it and go on as usual is "
         "worth more, on average over these decisions."
     )

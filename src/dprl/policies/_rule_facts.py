@@ -20,8 +20,8 @@ __all__ = [
 ]
 
 COUNTS = ("steps", "groups", "groups_took", "groups_others", "groups_proposed")
-SHARES = ("p", "overlap", "share", "changed", "raises", "lowers")
-NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e")
+SHARES = ("p", "overlap", "share", "changed", "raises", "lowers", "gate_p")
+NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e", "gate_low")
 GRADES = ("proved", "large-sample")
 PAIRED = ("share_usual", "groups_by_action")
 LARGE = 0.1

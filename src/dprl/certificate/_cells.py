@@ -174,11 +174,11 @@ def _gated(
     if len(speaks):
         facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
         facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
-    notes = [note]
+    notes, shows = [note], "prove" if asked.grade == "proved" else "show"
     if too_large.any():
         notes.append(
-            f"{int(too_large.sum()):,} more passed, but the data show too much difference within "
-            "their cells: not issued. A smaller radius may help."
+            f"{int(too_large.sum()):,} more passed, but the data {shows} too much difference "
+            "within their cells: not issued. A smaller radius may help."
         )
     return finish(policy, [proof], learner, log, settled, asked, "split", gain, notes, facts)
 

@@ -25,6 +25,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     fit,
     gate,
     icu,
+    monitor,
     report,
     reproduce,
     review,

@@ -216,11 +216,15 @@ def test_cut_episodes_are_said():
     assert "1 of 11 episodes" in found.notes[0]
     assert found.log_digest == log.digest()
     assert sum(case.cut for side in found.cases(found.changes[0]) for case in side) == 1
+    with pytest.raises(dprl.LogError, match="1 of 11 episodes were cut and would be left out"):
+        describe_changes(replace(policy, parameters={**policy.parameters, "cut": "drop"}), log)
     dropped = describe_changes(
-        replace(policy, parameters={**policy.parameters, "cut": "drop"}), log
+        replace(policy, parameters={**policy.parameters, "cut": "drop-unrelated"}), log
     )
     assert dropped.notes == (
-        "1 of 11 episodes were cut and are left out: every number here is of the other 10.",
+        "1 of 11 episodes were cut and are left out: every number here is of the other 10, and it "
+        "is declared that whether an episode was cut depends neither on its length nor on its "
+        "outcome.",
     )
     assert dropped.changes[0].check.took == 4
 

@@ -221,7 +221,10 @@ LOG = to_log([[("s", "a", 1.0)]] * 3)
         ({"gamma": 0.0}, r"gamma must be a number in \(0, 1\]; got 0.0"),
         ({"gamma": 1.01}, "got 1.01"),
         ({"gamma": float("nan")}, "got nan"),
-        ({"cut": "forget"}, "cut must be 'drop', 'bootstrap', 'terminal' or None; got 'forget'"),
+        (
+            {"cut": "forget"},
+            "cut must be 'drop', 'drop-unrelated', 'bootstrap', 'terminal', 'ipcw' or None; got 'forget'",
+        ),
         ({"visits": "some"}, "visits must be 'first' or 'all'; got 'some'"),
     ],
 )

@@ -22,6 +22,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs._censoring import UNRELATED
 from dprl.logs.log import Log
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
@@ -252,9 +253,10 @@ def independent(log: Log) -> str:
 def settling(log: Log, cut: str | None) -> str:
     """What is assumed of episodes that were cut, or of all where none was."""
     n = len(log.cut_episodes)
+    later = "" if len(log.groups) >= log.n_episodes else ", with all later ones of their groups"
     ended = {
-        "drop": f"{n:,} cut episodes were left out: being cut says nothing about what would "
-        "have come.",
+        "drop-unrelated": f"{n:,} cut episodes were left out{later}: {UNRELATED} (declared by the "
+        "user).",
         "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
         "until the cut, and how long that is depends on the state alone.",
     }

@@ -9,6 +9,8 @@ import numpy as np
 
 from dprl._core.checks import Cut
 from dprl.evaluation._result import ENOUGH
+from dprl.logs._censoring import DROPS, UNRELATED
+from dprl.logs._uncensored import WEIGHED
 from dprl.logs.log import Log
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
@@ -46,10 +48,16 @@ def wary_of(
         strange = float((~in_policy)[log.codes()].mean())
         if strange > 0.01:
             cautions.append(never_saw(policy, strange))
-    if cut == "drop" and len(log.cut_episodes):
+    if cut in DROPS and len(log.cut_episodes):
         cautions.append(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
-            f"every number here is of the other {facts['episodes']:,}."
+            f"every number here is of the other {facts['episodes']:,}, and it is declared that "
+            f"{UNRELATED}."
+        )
+    if cut == "ipcw" and len(log.cut_episodes):
+        cautions.append(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED} Every "
+            "interval is for large samples and takes these chances as known. DM is left out."
         )
     if cut == "bootstrap" and len(log.cut_episodes):
         cautions.append(

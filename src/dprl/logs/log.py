@@ -23,7 +23,8 @@ from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
 from dprl.logs._log_parts import canonical, canonical_features, validate
 
-__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
+__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
+           "in_group_order"]  # fmt: skip
 
 Label: TypeAlias = str | int | bool
 
@@ -332,10 +333,7 @@ class Log:
             >>> log.gathered().episodes
             (2, 1, 3)
         """
-        keys: tuple[NDArray[Any], ...] = (self.group,)
-        if self.time is not None and len(self.groups) < self.n_episodes:
-            keys = (self.time[self.starts[:-1]], self.group)
-        order = np.lexsort(keys)
+        order = in_group_order(self)
         if (order == np.arange(self.n_episodes)).all():
             return self
         lengths = self.lengths[order]
@@ -438,6 +436,17 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.setflags(write=False)
     return view
+
+
+def in_group_order(log: Log) -> NDArray[np.int64]:
+    """int64 (E,): the episodes group by group, and in a group in the order they happened.
+
+    That is by the time of their first row if the log has times, else as they are in the log.
+    """
+    keys: tuple[NDArray[Any], ...] = (log.group,)
+    if log.time is not None and len(log.groups) < log.n_episodes:
+        keys = (log.time[log.starts[:-1]], log.group)
+    return np.lexsort(keys)
 
 
 def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from dprl.logs.columns import NAMES, ROLES
 
 __all__ = [
     "SETTINGS",
+    "TREATMENTS",
     "Cases",
     "Draws",
     "Json",
@@ -60,6 +61,14 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
+
+TREATMENTS = (
+    "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "
+    "that whether an episode was cut depends neither on its length nor on its outcome), terminal "
+    "(as ended: values are of what came before the cut), bootstrap (put an estimate after the "
+    "cut), ipcw (weigh by the chance to be followed so far; large-sample)"
+)
+"""The treatments of cut episodes, for the help of --cut."""
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 

@@ -38,6 +38,7 @@ from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs._uncensored import WEIGHED
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
+from dprl.policies._conditions import window_words
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import change_rows
 from dprl.policies._familiar import check_familiar
@@ -200,6 +201,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
     if policy.terms.credit is not None:
         notes += policy.stated
+    notes += [words] if (words := window_words(log.follow_up)) else []
     left_out = log.n_episodes - settled.n_episodes
     if left_out and cut in DROPS:
         later = " (or came after a cut one)" if left_out > len(log.cut_episodes) else ""

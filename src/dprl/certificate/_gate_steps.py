@@ -30,7 +30,7 @@ from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
 __all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "group_order",
-           "half_of", "independent", "propose", "settling"]  # fmt: skip
+           "half_of", "independent", "propose", "settling", "windowed"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -240,6 +240,7 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
             "Within a cell each action is worth the same and taken as often everywhere (see eps* "
             "for how nearly; the gain is for exactly the same)."
         )
+    words += windowed(log)
     words += group_order(log, "a state counts, and the gain is that of first episodes.")
     return tuple(words)
 
@@ -261,6 +262,16 @@ def settling(log: Log, cut: str | None) -> str:
         "until the cut, and how long that is depends on the state alone.",
     }
     return ended[str(cut)] if n else "No episode was cut short by what was about to come."
+
+
+def windowed(log: Log) -> list[str]:
+    """What returns are of, where every episode is followed for a fixed time."""
+    if log.follow_up is None:
+        return []
+    return [
+        f"Returns are of the first {log.follow_up} of an episode (chosen without looking at "
+        "returns). How much of that time is left is part of the state, or does not matter."
+    ]
 
 
 def group_order(log: Log, counted: str) -> list[str]:

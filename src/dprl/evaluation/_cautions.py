@@ -12,10 +12,25 @@ from dprl.evaluation._result import ENOUGH
 from dprl.logs._censoring import DROPS, UNRELATED
 from dprl.logs._uncensored import WEIGHED
 from dprl.logs.log import Log
+from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
 
 __all__ = ["wary_of"]
+
+
+def _window(policy: Policy, log: Log) -> list[str]:
+    """What is said of the time for which episodes are followed, here and in training."""
+    words = [w] if (w := window_words(log.follow_up)) else []
+    origin = getattr(policy, "provenance", None) or {}
+    own = origin.get("columns", {}).get("follow_up")
+    if origin and own != log.follow_up:
+        words.append(
+            f"the policy was learned from episodes followed "
+            f"{f'for {own}' if own else 'to their end'}, and these are followed "
+            f"{f'for {log.follow_up}' if log.follow_up else 'to their end'}."
+        )
+    return words
 
 
 def wary_of(
@@ -48,6 +63,7 @@ def wary_of(
         strange = float((~in_policy)[log.codes()].mean())
         if strange > 0.01:
             cautions.append(never_saw(policy, strange))
+    cautions += _window(policy, log)
     if cut in DROPS and len(log.cut_episodes):
         cautions.append(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "

@@ -41,6 +41,7 @@ from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
+from dprl.logs._follow_up import keep_rows
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
 
@@ -173,27 +174,10 @@ def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
 
 def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
     """The log without the last row of each cut episode, and those rows (numbers in `log`)."""
-    is_cut = log.ended == CUT
-    at = log.starts[1:][is_cut] - 1
+    at = log.starts[1:][log.ended == CUT] - 1
     keep = np.ones(log.n_steps, bool)
     keep[at] = False
-
-    def shortened(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[keep]
-
-    short = replace(
-        log,
-        starts=np.concatenate(([0], np.cumsum(log.lengths - is_cut))),
-        action=log.action[keep],
-        reward=log.reward[keep],
-        state=shortened(log.state),
-        features=shortened(log.features),
-        time=shortened(log.time),
-        offset=shortened(log.offset),
-        available=shortened(log.available),
-        propensity=shortened(log.propensity),
-    )
-    return short, at
+    return keep_rows(log, keep), at
 
 
 @compiled

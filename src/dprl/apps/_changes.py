@@ -33,9 +33,9 @@ from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
 from dprl.apps._change_counts import scattered, silent_steps
 from dprl.errors import LogError
-from dprl.logs._censoring import DROPS, UNRELATED, check_claim, settle
+from dprl.logs._censoring import check_claim, settle
+from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs._overlap import cannot_tell, seen
-from dprl.logs._uncensored import WEIGHED
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
 from dprl.policies._conditions import window_words

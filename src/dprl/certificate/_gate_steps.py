@@ -22,7 +22,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._censoring import UNRELATED
+from dprl.logs._cut_words import UNRELATED
 from dprl.logs.log import Log
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words

@@ -9,8 +9,7 @@ import numpy as np
 
 from dprl._core.checks import Cut
 from dprl.evaluation._result import ENOUGH
-from dprl.logs._censoring import DROPS, UNRELATED
-from dprl.logs._uncensored import WEIGHED
+from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
 from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw

@@ -41,17 +41,12 @@ from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
+from dprl.logs._cut_words import DROPS, UNRELATED
 from dprl.logs._follow_up import keep_rows
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
 
-__all__ = ["DROPS", "UNRELATED", "Near", "check_claim", "outside", "settle"]
-
-DROPS = ("drop", "drop-unrelated")
-"""The treatments that leave cut episodes out."""
-
-UNRELATED = "whether an episode was cut depends neither on its length nor on its outcome"
-"""What ``"drop-unrelated"`` declares."""
+__all__ = ["Near", "check_claim", "outside", "settle"]
 
 Reads: TypeAlias = Literal["transitions", "returns", "rewards"]
 """What is read of a settled log; weights are possible for returns and for rewards."""

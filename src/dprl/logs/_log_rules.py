@@ -178,11 +178,11 @@ def probabilities_known(log: Log) -> Finding | None:
 
 LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     cut_episodes,
+    endings,
     one_row_episodes,
     one_action,
     reward_range,
     ending_unsaid,
-    endings,
     availability_varies,
     missing_features,
     categories,

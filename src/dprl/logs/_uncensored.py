@@ -42,16 +42,9 @@ from scipy import sparse
 from dprl.errors import CutWarning, LogError
 from dprl.logs.log import CUT, TERMINAL, Log
 
-__all__ = ["WEIGHED", "chance_of_cut", "weighted"]
+__all__ = ["chance_of_cut", "weighted"]
 
 Floats: TypeAlias = NDArray[np.float64]
-
-WEIGHED = (
-    "what is seen counts by the inverse of the chance to be followed so far, estimated by step, "
-    "state and action with a logistic model, cross-fitted by group (inverse-probability-of-"
-    "censoring weights, large-sample). It is assumed that no more than these tells who was cut."
-)
-"""What "ipcw" does and assumes, in words."""
 
 FOLDS, LARGEST_CHANCE, SMALL = 5, 0.95, 0.05
 """Folds of the model, largest chance to be cut at one step, and chances to be followed so far below

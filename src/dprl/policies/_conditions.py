@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dprl.logs._censoring import UNRELATED
-from dprl.logs._uncensored import WEIGHED
+from dprl.logs._cut_words import UNRELATED, WEIGHED
 
 __all__ = ["conditions_of", "window_words"]
 

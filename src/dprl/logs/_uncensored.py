@@ -135,7 +135,7 @@ def _predicted(x: Any, was_cut: NDArray[np.bool_], asked: Any) -> Floats:
         return np.full(asked.shape[0], float(was_cut.any()))
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=10.0, max_iter=500).fit(x, was_cut)
+    model = LogisticRegression(C=1.0, max_iter=500).fit(x, was_cut)
     return np.asarray(model.predict_proba(asked)[:, 1], np.float64)
 
 

@@ -250,7 +250,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         scattered=scattered(policy, here, situations),
         _rows={changes[i].key: rows[i] for i in order},
-        _G=G,
+        # Weights are for means; a single case is shown with what was seen of it.
+        _G=returns(log, gamma) if cut == "ipcw" else G,
     )
 
 

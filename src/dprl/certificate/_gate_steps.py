@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_delta, check_number, check_whole
+from dprl._core.confounding import MOST
 from dprl._core.intervals import welch
+from dprl.certificate._confounding import Hidden, as_in_the_state
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
@@ -23,6 +25,7 @@ from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Log
+from dprl.policies._certificate_parts import several_words
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
@@ -50,19 +53,22 @@ class Asked:
         value_range: (lowest, highest) return there can be, known beforehand.
         margin: The advantage that a suggestion must exceed, in units of returns.
         horizon: The largest number of steps a group can have; None where that is not known.
+        confounding: Γ, at least 1: by how much an unrecorded cause may move the odds of treatment.
     """
 
     delta: float
     value_range: tuple[float, float]
     margin: float
     horizon: int | None
+    confounding: float = 1.0
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
         check_number("margin", self.margin, "[0, infinity)")
+        check_number("confounding", self.confounding, f"[1, {MOST:g}]")
         if self.horizon is not None:
             check_whole("horizon", self.horizon, 1)
-        for name in ("delta", "margin"):
+        for name in ("delta", "margin", "confounding"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
 
@@ -78,6 +84,8 @@ class Proven:
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
         evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
+        gamma_star: Γ* of each certified pair, NaN where not certified.
+        gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested.
     """
 
     pairs: Bools
@@ -87,6 +95,8 @@ class Proven:
     p_high: Floats
     evidence: Evidence
     tested: int
+    gamma_star: Floats
+    gamma_point: Floats
 
 
 def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
@@ -109,17 +119,28 @@ def certify(
     asked: Asked,
     tested: int,
     share: float,
+    proposed_by: Log | None = None,
 ) -> Proven:
-    """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`."""
+    """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`.
+
+    `proposed_by` is the settled part of the log that proposed them, for Γ*; None where the whole
+    log did both.
+    """
     counts = histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
     passed = np.zeros(wanted.shape, bool)
+    gamma_star, gamma_point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
     at = np.nonzero(wanted)
     if len(at[0]):
         each = asked.delta * share / tested
-        result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
-        low[at], log_e[at] = result.low, result.log_e
+        hidden = Hidden.of(log, at, gamma, asked.value_range, proposed_by)
+        if asked.confounding > 1:
+            everyone = np.arange(len(at[0]))
+            low[at], log_e[at] = hidden.at(asked.confounding, DIFFERENCES * each, everyone)
+        else:
+            result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
+            low[at], log_e[at] = result.low, result.log_e
         took, total = evidence.took.n[at], evidence.state.n[at[0]]
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
@@ -128,7 +149,13 @@ def certify(
         passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    return Proven(passed, low, advantage, log_e, p_high, evidence, tested)
+        gamma_star[at] = hidden.strongest(
+            passed[at], DIFFERENCES * each, asked.confounding, asked.margin, 1 - p_high[at]
+        )
+        gamma_point[at] = hidden.points()
+    return Proven(
+        passed, low, advantage, log_e, p_high, evidence, tested, gamma_star, gamma_point
+    )  # fmt: skip
 
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
@@ -179,6 +206,8 @@ def finish(
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
             "log10_e": float(proof.log_e[s, a] / math.log(10)),
+            "gamma_star": max(float(p.gamma_star[s, a]) for p in proofs if p.pairs[s, a]),
+            "gamma_point": float(proof.gamma_point[s, a]),
         })  # fmt: skip
     low, high = asked.value_range
     facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
@@ -209,10 +238,21 @@ def finish(
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
         assumptions=_assumptions(learner, log, asked, mode),
         log=log.digest(),
-        notes=tuple(notes),
+        notes=(*notes, *_several(rows, policy, settled)),
         cells=cells or {},
+        confounding=asked.confounding,
     )
     return replace(policy, certificate=certificate)
+
+
+def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> list[str]:
+    """What Γ* says of all suggestions together, where an episode meets several of them."""
+    if not rows:
+        return []
+    states, row = policy.space.of_log(settled)
+    speaks = (policy.at(states).choice >= 0)[row]
+    most = int(np.add.reduceat(speaks.astype(np.int64), settled.starts[:-1]).max())
+    return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []
 
 
 def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
@@ -227,7 +267,7 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
     )
     words = [
         independent(log),
-        "The state holds all that decisions were based on: no unmeasured confounding.",
+        as_in_the_state(asked.confounding),
         "It also holds all of the past that matters for what follows.",
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),

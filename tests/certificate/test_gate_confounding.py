@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from helpers.hidden_cause import HiddenCause
 
 import dprl
 from dprl._core.confounding import GAMMAS
 from dprl.certificate._confounding import Hidden
+from helpers.hidden_cause import HiddenCause
 
 UNIT = {"value_range": (0.0, 1.0)}
 LEARNER = dprl.DPRLDiscrete(n_min=20, gamma=1.0)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
 from dprl._core.confounding import GAMMAS
 from dprl.certificate._confounding import Hidden
+from dprl.studies.paper.rules_stroke import stroke_trial, thinned
 from helpers.hidden_cause import HiddenCause
 
 UNIT = {"value_range": (0.0, 1.0)}
@@ -185,3 +190,45 @@ def test_values_in_unit_range_do_not_leave_it():
     low = [hidden.at(g, 0.05, np.array([0]))[0][0] for g in (1.0, 1.1, 1.5, 3.0, 19.0)]
     assert (np.diff(low) <= 0.02).all()
     assert low[0] > 0 > low[-1]
+
+
+# -- the thinned stroke trial: a treatment that does next to nothing, age nowhere in the log ------
+
+DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+@pytest.fixture(scope="module")
+def stroke():
+    file = DATA / "trials" / "ist.parquet"
+    if not file.is_file():
+        pytest.skip("the International Stroke Trial (ist.parquet) is not here")
+    trial = stroke_trial(file)
+    return trial.take(thinned(trial, seed=0))
+
+
+def test_with_age_nowhere_the_certificate_prints_gamma_star(stroke):
+    log = dprl.from_arrays(
+        episode=np.arange(stroke.n_episodes), state=["stroke"] * stroke.n_episodes,
+        action=[stroke.actions[a] for a in stroke.action], reward=stroke.reward,
+    )  # fmt: skip
+    proved = dprl.gate(LEARNER, log, **UNIT).certificate
+    (row,) = proved.rows
+    assert row["suggested"] == "aspirin"
+    assert 1.28 <= row["gamma_star"] <= 1.44
+    assert f"Γ* = {np.floor(100 * row['gamma_star']) / 100:.2f}" in proved.claim
+    assert dprl.gate(LEARNER, log, confounding=1.6, **UNIT).certificate.vacuous
+
+
+def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
+    kept = [f for f, name in enumerate(stroke.feature_names) if name != "age"]
+    log = replace(stroke, features=np.asarray(stroke.features)[:, kept],
+                  feature_names=tuple(stroke.feature_names[f] for f in kept))  # fmt: skip
+    quick = {"behavior_models": [("logistic", LogisticRegression())],
+             "value_model": LinearRegression()}  # fmt: skip
+    policy = dprl.Rules(gamma=1.0).fit(log, **quick)
+    (rule,) = policy.rules
+    assert 1.28 <= rule.facts["gamma_star"] <= 1.44
+    assert rule.facts["gamma_star"] < rule.facts["gamma_point"]
+    star = f"Γ* = {np.floor(100 * rule.facts['gamma_star']) / 100:.2f}"
+    assert star in policy.stated[0]
+    assert star in str(policy)

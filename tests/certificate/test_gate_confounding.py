@@ -225,7 +225,7 @@ def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
                   feature_names=tuple(stroke.feature_names[f] for f in kept))  # fmt: skip
     quick = {"behavior_models": [("logistic", LogisticRegression())],
              "value_model": LinearRegression()}  # fmt: skip
-    policy = dprl.Rules(gamma=1.0).fit(log, **quick)
+    policy = dprl.Rules(gamma=1.0, depth=1, splits=1).fit(log, **quick)
     (rule,) = policy.rules
     assert 1.28 <= rule.facts["gamma_star"] <= 1.44
     assert rule.facts["gamma_star"] < rule.facts["gamma_point"]

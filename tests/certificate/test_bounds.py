@@ -324,7 +324,7 @@ def test_every_kind_of_policy():
         assert "maximum-likelihood MDP: +0.0000" in str(table).replace("-0.0000", "+0.0000")
     nobody = published(log, never, **{**FOREST, "n_min": math.inf})
     assert nobody["value"][0] == 0
-    assert nobody["vacuous"] == [False, False, True, True]
+    assert nobody["vacuous"] == [False, False, False, False, True, True]
 
 
 def test_a_policy_with_its_actions_in_another_order():
@@ -363,7 +363,7 @@ def test_cut_episodes_are_treated_as_asked():
         table = published(log, pi, **FOREST)
     assert table["value"] == published(log, pi, **FOREST, cut="terminal")["value"]
     dropped = published(log, pi, **FOREST, cut="drop")
-    assert dropped["value"][2] == pytest.approx(-1e6 / 0.02 * (0.2 + math.sqrt(0.2)))
+    assert dropped["value"][4] == pytest.approx(-1e6 / 0.02 * (0.2 + math.sqrt(0.2)))
 
 
 # -- bad input -------------------------------------------------------------------------------

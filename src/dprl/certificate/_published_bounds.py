@@ -95,7 +95,7 @@ def published(
         gain = model.mdp.value(policy) - model.mdp.value()
         error = _expected(model, count_errors(model.n, S, A, delta), policy)
     pairs = int((evidence(log, gamma).n_pair >= n_min).sum())
-    given: dict[str, float] = {"gamma": gamma, "v_max": v_max, "delta": delta, "v_min": v_min}
+    given: dict[str, Any] = {"gamma": gamma, "v_max": v_max, "delta": delta, "v_min": v_min}
     bounds = (
         dprl_theorem_1(pairs, n_min, **given),
         spibb_theorem_2(S, A, n_min, gain, **given),

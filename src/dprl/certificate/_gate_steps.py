@@ -31,8 +31,8 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "group_order",
-           "half_of", "independent", "propose", "settling"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Learner", "Proven", "at_gamma", "best_low", "certify", "finish",
+           "group_order", "half_of", "independent", "propose", "settling"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -84,8 +84,9 @@ class Proven:
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
         evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
-        gamma_star: Γ* of each certified pair, NaN where not certified.
-        gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested.
+        gamma_star: Γ* of each certified pair, NaN where not certified; None before `at_gamma`.
+        gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested, None
+            before `at_gamma`.
     """
 
     pairs: Bools
@@ -95,8 +96,8 @@ class Proven:
     p_high: Floats
     evidence: Evidence
     tested: int
-    gamma_star: Floats
-    gamma_point: Floats
+    gamma_star: Floats | None = None
+    gamma_point: Floats | None = None
 
 
 def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
@@ -130,17 +131,11 @@ def certify(
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
     passed = np.zeros(wanted.shape, bool)
-    gamma_star, gamma_point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
     at = np.nonzero(wanted)
+    each = asked.delta * share / max(tested, 1)
     if len(at[0]):
-        each = asked.delta * share / tested
-        hidden = Hidden.of(log, at, gamma, asked.value_range, proposed_by)
-        if asked.confounding > 1:
-            everyone = np.arange(len(at[0]))
-            low[at], log_e[at] = hidden.at(asked.confounding, DIFFERENCES * each, everyone)
-        else:
-            result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
-            low[at], log_e[at] = result.low, result.log_e
+        result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
+        low[at], log_e[at] = result.low, result.log_e
         took, total = evidence.took.n[at], evidence.state.n[at[0]]
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
@@ -149,13 +144,52 @@ def certify(
         passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-        gamma_star[at] = hidden.strongest(
-            passed[at], DIFFERENCES * each, asked.confounding, asked.margin, 1 - p_high[at]
-        )
-        gamma_point[at] = hidden.points()
-    return Proven(
-        passed, low, advantage, log_e, p_high, evidence, tested, gamma_star, gamma_point
+    proof = Proven(passed, low, advantage, log_e, p_high, evidence, tested)
+    return at_gamma(proof, log, wanted, gamma, asked, DIFFERENCES * each, proposed_by)
+
+
+def at_gamma(
+    proof: Proven,
+    log: Log,
+    wanted: Bools,
+    gamma: float,
+    asked: Asked,
+    alpha: float,
+    proposed_by: Log | None = None,
+) -> Proven:
+    """The same proof with Γ* of each certified pair, tested by the returns of first visits.
+
+    Where `asked.confounding` is above 1, bounds and what is certified are those at this Γ.
+
+    Args:
+        proof: What was proved without an unrecorded cause, by whatever e-value.
+        log: The settled part of the log that certifies.
+        wanted: bool (S, A), the pairs that were tested.
+        gamma: Discount per step.
+        asked: The settings of the gate.
+        alpha: Level of the e-value of each pair.
+        proposed_by: The settled part of the log that proposed; None where there is none.
+    """
+    at = np.nonzero(wanted)
+    star, point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
+    if not len(at[0]):
+        return replace(proof, gamma_star=star, gamma_point=point)
+    hidden = Hidden.of(log, at, gamma, asked.value_range, proposed_by)
+    rest = 1 - proof.p_high[at]
+    if asked.confounding > 1:
+        low, log_e, advantage = (x.copy() for x in (proof.low, proof.log_e, proof.advantage))
+        low[at], log_e[at] = hidden.at(asked.confounding, alpha, np.arange(len(at[0])))
+        advantage[at] = np.where(low[at] > 0, rest * low[at], low[at])
+        passed = np.zeros(wanted.shape, bool)
+        passed[at] = log_e[at] >= -math.log(alpha) - 1e-12
+        if asked.margin > 0:
+            passed[at] &= advantage[at] > asked.margin
+        proof = replace(proof, pairs=passed, low=low, log_e=log_e, advantage=advantage)
+    star[at] = hidden.strongest(
+        proof.pairs[at], alpha, asked.confounding, asked.margin, rest
     )  # fmt: skip
+    point[at] = hidden.points()
+    return replace(proof, gamma_star=star, gamma_point=point)
 
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
@@ -206,8 +240,7 @@ def finish(
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
             "log10_e": float(proof.log_e[s, a] / math.log(10)),
-            "gamma_star": max(float(p.gamma_star[s, a]) for p in proofs if p.pairs[s, a]),
-            "gamma_point": float(proof.gamma_point[s, a]),
+            **_strengths([p for p in proofs if p.pairs[s, a]], proof, (s, a)),
         })  # fmt: skip
     low, high = asked.value_range
     facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
@@ -245,9 +278,17 @@ def finish(
     return replace(policy, certificate=certificate)
 
 
+def _strengths(passed: Sequence[Proven], proof: Proven, pair: tuple[Any, Any]) -> dict[str, float]:
+    """Γ* of a row, the largest of the parts that certified it, and the estimate of one of them."""
+    stars = [float(p.gamma_star[pair]) for p in passed if p.gamma_star is not None]
+    if proof.gamma_point is None or not stars:
+        return {}
+    return {"gamma_star": max(stars), "gamma_point": float(proof.gamma_point[pair])}
+
+
 def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> list[str]:
     """What Γ* says of all suggestions together, where an episode meets several of them."""
-    if not rows:
+    if not rows or not all("gamma_star" in row for row in rows):
         return []
     states, row = policy.space.of_log(settled)
     speaks = (policy.at(states).choice >= 0)[row]

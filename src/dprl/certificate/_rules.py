@@ -367,8 +367,8 @@ def _row(
         "low": float(proof.low[at]),
         "advantage_low": float(proof.advantage[at]),
         "log10_e": float(proof.log_e[at] / math.log(10)),
-        "gamma_star": float(proof.gamma_star[at]),
-        "gamma_point": float(proof.gamma_point[at]),
+        "gamma_star": 1.0 if proof.gamma_star is None else float(proof.gamma_star[at]),
+        "gamma_point": 1.0 if proof.gamma_point is None else float(proof.gamma_point[at]),
     }
 
 

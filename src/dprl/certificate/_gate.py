@@ -92,6 +92,7 @@ def gate(
     split: Sequence[bool] | Bools | None = None,
     horizon: int | None = None,
     seed: int = 0,
+    confounding: float = 1.0,
 ) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
@@ -121,6 +122,9 @@ def gate(
         horizon: The largest number of steps a group can have, known beforehand; it makes
             "in-sample" sharper. Default None: not known.
         seed: Seed of the split, a whole number from 0. Default 0.
+        confounding: Γ, from 1 to 20: only suggestions are issued that remain proved although an
+            unrecorded cause moved the odds of treatment, the state being equal, by up to this
+            factor. Default 1: the state is taken to hold all that decisions were based on.
 
     Returns:
         The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
@@ -144,7 +148,7 @@ def gate(
         >>> gated.act(["fever", "stable"])
         ['antibiotics', DEFER]
     """
-    asked = Asked(delta, check_range(value_range), margin, horizon)
+    asked = Asked(delta, check_range(value_range), margin, horizon, confounding)
     seed = check_seed(seed)
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
         _check_for_rules(mode, states_fixed, split, horizon)
@@ -207,7 +211,16 @@ def gate(
             wanted = propose(seen[one], learner, availability(halves[one]))
             tested = int(wanted.sum())
             proofs.append(
-                certify(halves[other], seen[other], wanted, learner.gamma, asked, tested, 0.5)
+                certify(
+                    halves[other],
+                    seen[other],
+                    wanted,
+                    learner.gamma,
+                    asked,
+                    tested,
+                    0.5,
+                    halves[one],
+                )
             )
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
     choice, planned = learner.choose(settled, whole, occurrences, pairs)

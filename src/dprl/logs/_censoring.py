@@ -120,6 +120,7 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
         offset=shortened(log.offset),
         available=shortened(log.available),
         propensity=shortened(log.propensity),
+        also=None if log.also is None else log.also[keep],
     )
     return short, at
 

@@ -13,6 +13,7 @@ from dprl._core.disk import replacing
 from dprl._core.limits import said_if_short
 from dprl._core.zones import written
 from dprl.errors import LogError, ParameterError
+from dprl.logs._also import AlsoNames
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._categories import row_labels
 from dprl.logs._columns import MISSING_WORDS, tidy_labels
@@ -44,6 +45,7 @@ def read(
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
     categorical: Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
     partitions: bool = False,
     progress: Progress | None = None,
 ) -> Log:
@@ -80,6 +82,11 @@ def read(
             None: any finite reward.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to
+            `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
+            there are at most 30, without identifiers and free text (`log.also.words` says which).
+            (): none.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
@@ -102,7 +109,7 @@ def read(
         Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
-    columns = read_columns(paths, parts, progress, partitions, categorical or ())
+    columns = read_columns(paths, parts, progress, partitions, categorical or (), also)
     with said_if_short("the log's rows"):
         return build(
             columns, missing=missing, states=states, actions=actions, reward_range=reward_range
@@ -126,6 +133,7 @@ def from_frame(
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
     categorical: Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -159,6 +167,11 @@ def from_frame(
             None: any finite reward.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to
+            `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
+            there are at most 30, without identifiers and free text (`log.also.words` says which).
+            (): none.
 
     Returns:
         The log.
@@ -176,7 +189,7 @@ def from_frame(
     """
     parts = by_role(locals())
     return build(
-        frame_columns(frame, parts, categorical or ()),
+        frame_columns(frame, parts, categorical or (), also),
         missing=missing,
         states=states,
         actions=actions,
@@ -201,6 +214,7 @@ def from_arrays(
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
     categorical: Sequence[str] | None = None,
+    also: Mapping[str, Any] | None = None,
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 
@@ -233,6 +247,9 @@ def from_arrays(
             None: any finite reward.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Name → (N,) values of further columns that are not in the state: numbers, labels or
+            dates. They are compared between those who took a suggestion and others, and can be
+            given to `evaluate(by=...)`; no learner sees them. Default None: none.
 
     Returns:
         The log.
@@ -266,6 +283,15 @@ def from_arrays(
         names["state"] = named
         data.update({name: table[:, j] for j, name in enumerate(named)})
 
+    further = AlsoNames(tuple(map(str, also or ())), asked=True) if also is not None else None
+    for name, values in (also or {}).items():
+        if str(name) in data:
+            raise LogError(
+                f"{name!r} is in also and a column of the log already.",
+                do="Give the columns in also names of their own.",
+            )
+        data[str(name)] = values
+
     def get(name: str) -> Any:
         values = data[name]
         if isinstance(values, np.ma.MaskedArray):
@@ -278,7 +304,7 @@ def from_arrays(
         return array, None
 
     return build(
-        columns_of(names, get, categorical or ()),
+        columns_of(names, get, categorical or (), further),
         missing=missing,
         states=states,
         actions=actions,
@@ -330,13 +356,15 @@ def check(source: Any, **options: Any) -> CheckResult:
     progress = options.pop("progress", None)
     partitions = options.pop("partitions", False)
     labelled = options.pop("categorical", None) or ()
+    also = options.pop("also", None)
     if isinstance(source, str | os.PathLike | list | tuple):
-        return examine(read_columns(source, options, progress, partitions, labelled), **rules_given)
+        columns = read_columns(source, options, progress, partitions, labelled, also)
+        return examine(columns, **rules_given)
     if partitions:
         raise ParameterError(
             "partitions exist only for files, not for a dataframe.", do="Leave it out."
         )
-    return examine(frame_columns(source, options, labelled), **rules_given)
+    return examine(frame_columns(source, options, labelled, also), **rules_given)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------
@@ -523,10 +551,26 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         data[_called(log, "ended")] = words([how.get(x, "") for x in range(3)], log.ended[which])
     if log.propensity is not None:
         data[_called(log, "propensity")] = log.propensity
+    if log.also is not None:
+        data |= _further(log, kind)
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
+
+
+def _further(log: Log, kind: str) -> dict[str, Any]:
+    """The columns in `also`, as they are written to a file of this kind."""
+    assert log.also is not None
+    columns: dict[str, Any] = {}
+    for j, (name, labels) in enumerate(zip(log.also.names, log.also.levels, strict=True)):
+        if labels is None:
+            columns[name] = log.also.values[j]
+            continue
+        if kind == ".csv":
+            _refuse_missing_words(labels)
+        columns[name] = row_labels(labels, log.also.numbers(j))
+    return columns
 
 
 def _survives_csv(labels: Sequence[Label]) -> None:

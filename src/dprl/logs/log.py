@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from dprl._core.checks import Cut, check_number
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
 from dprl.logs._log_parts import canonical, canonical_features, validate
+
+if TYPE_CHECKING:
+    from dprl.logs._also import Also
 
 __all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
 
@@ -89,6 +92,9 @@ class Log:
         columns: Which source column played which part, for messages and provenance.
         propensity: float64 (N,), the probability with which the action taken was taken, above 0
             and at most 1, NaN where it is unknown; None where the log does not say.
+        also: Further columns of the table, which are not in the state: to look for confounding and
+            for groups that a policy harms. No learner sees them, and they do not count in
+            `digest`. None where there are none.
 
     Raises:
         LogError: If the columns contradict each other (different lengths, codes without a label).
@@ -124,6 +130,7 @@ class Log:
     columns: Mapping[str, Any] = field(default_factory=dict)
     levels: tuple[tuple[str, ...] | None, ...] = ()
     propensity: NDArray[np.float64] | None = None
+    also: Also | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -285,6 +292,7 @@ class Log:
             offset=pick(self.offset),
             available=pick(self.available),
             propensity=pick(self.propensity),
+            also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
             groups=tuple(self.groups[g] for g in codes),
@@ -357,6 +365,7 @@ class Log:
             offset=moved(self.offset),
             available=moved(self.available),
             propensity=moved(self.propensity),
+            also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
             ended=self.ended[order],
@@ -391,6 +400,8 @@ class Log:
 
     def digest(self) -> str:
         """SHA-256 of the content: equal for equal logs, whatever file or table they came from.
+
+        The columns in `also` do not count: they change nothing that is learned.
 
         Returns:
             64 hexadecimal digits.

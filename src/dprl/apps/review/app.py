@@ -30,6 +30,7 @@ from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
 from dprl.errors import DprlError, ParameterError
+from dprl.evaluation._subgroups import Subgroups
 from dprl.learners.held_out import HeldOut
 
 __all__ = ["review_app"]
@@ -58,14 +59,16 @@ def review_app(
     cases: bool = False,
     half: HeldOut | None = None,
     unread: str = "",
+    subgroups: Subgroups | None = None,
 ) -> Starlette:
     """The review page as an ASGI application.
 
     Past cases of the log that the policy is judged by are shown with their labels. With `cases`,
     the most similar *training* episodes are shown too; the policy file names them. With `half`,
-    rules can be narrowed; else `unread` says why they cannot.
+    rules can be narrowed; else `unread` says why they cannot. `subgroups` are what the policy is
+    worth for whom.
     """
-    site = _Site(described, verdicts, out, token, needs, cases, half, unread)
+    site = _Site(described, verdicts, out, token, needs, cases, half, unread, subgroups)
     routes = [
         Route("/{token}/", site.index),
         Route("/{token}/style.css", site.style),
@@ -103,8 +106,9 @@ class _Site:
         training_cases: bool,
         half: HeldOut | None,
         unread: str,
+        subgroups: Subgroups | None,
     ) -> None:
-        self.half, self.unread = half, unread
+        self.half, self.unread, self.subgroups = half, unread, subgroups
         self.described, self.verdicts, self.out = described, verdicts, out
         self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
         self.keys = [c.key for c in described.changes]
@@ -155,6 +159,7 @@ class _Site:
             since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
             narrowed_words=kept_words,
+            subgroups=self.subgroups,
             message=message or _said(request),
         )
 
@@ -210,6 +215,7 @@ class _Site:
             took=took,
             others=others,
             similar=self._similar(c),
+            compared=self.described.compared.get(key),
             certified=self._certified(c),
             reviewer=reviewer,
             comment=comment,

@@ -33,6 +33,7 @@ from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
 from dprl.apps._change_counts import scattered, silent_steps
 from dprl.errors import LogError
+from dprl.evaluation._subgroups import Subgroups
 from dprl.evidence.balance import Balance, Compared, ComparedChange, balance
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, seen
@@ -85,6 +86,7 @@ class Described:
         balance: Whether those who took the suggestions differ from the others in columns that are
             not in the state; None where the log has no such columns.
         compared: Key of a change → the same for this change alone.
+        subgroups: What the policy is worth for whom; None where nobody asked.
     """
 
     policy: DeferringPolicy
@@ -103,6 +105,7 @@ class Described:
     compared: Mapping[str, ComparedChange]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+    subgroups: Subgroups | None = None
 
     @property
     def unsure(self) -> str:

@@ -30,7 +30,6 @@ from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
 from dprl.errors import DprlError, ParameterError
-from dprl.evaluation._subgroups import Subgroups
 from dprl.learners.held_out import HeldOut
 
 __all__ = ["review_app"]
@@ -59,16 +58,14 @@ def review_app(
     cases: bool = False,
     half: HeldOut | None = None,
     unread: str = "",
-    subgroups: Subgroups | None = None,
 ) -> Starlette:
     """The review page as an ASGI application.
 
     Past cases of the log that the policy is judged by are shown with their labels. With `cases`,
     the most similar *training* episodes are shown too; the policy file names them. With `half`,
-    rules can be narrowed; else `unread` says why they cannot. `subgroups` are what the policy is
-    worth for whom.
+    rules can be narrowed; else `unread` says why they cannot.
     """
-    site = _Site(described, verdicts, out, token, needs, cases, half, unread, subgroups)
+    site = _Site(described, verdicts, out, token, needs, cases, half, unread)
     routes = [
         Route("/{token}/", site.index),
         Route("/{token}/style.css", site.style),
@@ -106,9 +103,8 @@ class _Site:
         training_cases: bool,
         half: HeldOut | None,
         unread: str,
-        subgroups: Subgroups | None,
     ) -> None:
-        self.half, self.unread, self.subgroups = half, unread, subgroups
+        self.half, self.unread = half, unread
         self.described, self.verdicts, self.out = described, verdicts, out
         self.token, self.needs, self.csrf = token, needs, secrets.token_urlsafe(24)
         self.keys = [c.key for c in described.changes]
@@ -159,7 +155,6 @@ class _Site:
             since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
             narrowed_words=kept_words,
-            subgroups=self.subgroups,
             message=message or _said(request),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.verdicts import Verdicts
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._evaluate import evaluate
-from dprl.evaluation._subgroups import Subgroups, columns_by
+from dprl.evaluation._subgroups import columns_by
 from dprl.learners.held_out import HeldOut
 from dprl.logs.log import Log
 from dprl.policies._load import read_like
@@ -40,7 +40,6 @@ class Review:
         half: The half of the training log that certified rules; None where rules cannot be
             narrowed.
         unread: Why they cannot, in words.
-        subgroups: What the policy is worth for whom; None where nobody asked.
     """
 
     described: Described
@@ -49,7 +48,6 @@ class Review:
     needs: int
     half: HeldOut | None = None
     unread: str = ""
-    subgroups: Subgroups | None = None
 
     def export(self) -> Exported:
         """Write the approved policy and the audit trail."""
@@ -62,7 +60,7 @@ class Review:
         return review_app(
             self.described, self.verdicts, self.out,
             token=token, needs=self.needs, host=host, names=names, cases=cases, half=self.half,
-            unread=self.unread, subgroups=self.subgroups,
+            unread=self.unread,
         )  # fmt: skip
 
 
@@ -119,10 +117,10 @@ def open_review(
     if by:
         subgroups = evaluate(policy, data, by=columns_by(by, data), progress=progress).subgroups
     progress("describing the changes", 0.0)
-    described = describe_changes(policy, data)
+    described = replace(describe_changes(policy, data), subgroups=subgroups)
     keys = [c.key for c in described.changes]
     given = Verdicts(file, policy.digest(), keys, data.digest())
-    return Review(described, given, out, needs, half, unread, subgroups)
+    return Review(described, given, out, needs, half, unread)
 
 
 def _half(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.max_t import max_t
 from dprl.learners._rule_scores import Proposal, Scores, first_actions, shares
-from dprl.learners._rule_search import whole_gain
+from dprl.learners._rule_search import KAPPA, whole_gain
 from dprl.policies._rule import Rule
 
 __all__ = ["Claims", "certify", "region_facts"]
@@ -32,7 +32,8 @@ class Claims:
     Attributes:
         tested: All proposals as rules, with what is on record about them; most per decision first.
         issued: Those that passed, in the same order.
-        worth: Sum over issued rules of the lower end times the steps where the rule holds.
+        worth: What the issued rules bring an episode over usual practice, added up one change at a
+            time, less a standard error by groups; divisions are compared by it. 0 for no rules.
         whole: What the issued rules bring an episode over usual practice: gain, low and high where
             only the first suggestion of an episode is followed; "sum", what all would bring if each
             were the only one; and "changed", the share of steps that would change.
@@ -86,9 +87,14 @@ def certify(
     return Claims(
         [rules[k] for k in order],
         [rules[k] for k in issued],
-        float(sum(max(test.low[k], 0.0) * len(places[k].rows) for k in issued)),
+        _worth(other, [proposals[k] for k in issued], gamma),
         _whole(other, [proposals[k] for k in issued], gamma, level),
     )
+
+
+def _worth(other: Scores, proposals: Sequence[Proposal], gamma: float) -> float:
+    mean, parts = whole_gain(other, proposals, gamma)
+    return mean - KAPPA * float(np.sqrt((parts**2).sum())) if proposals else 0.0
 
 
 def _whole(

@@ -104,7 +104,7 @@ class Scores:
     def groups_with(self, a: int) -> tuple[int, int]:
         """How many groups took an action at these steps, and how many did otherwise."""
         took = self.took == a
-        return len(np.unique(self.group[took])), len(np.unique(self.group[~took]))
+        return _different(self.group[took]), _different(self.group[~took])
 
     def contrast(self, a: int) -> tuple[float, Floats]:
         """What doing a brings over doing otherwise here, and what each group adds to its error."""
@@ -152,6 +152,11 @@ class Scores:
         """The share of these steps at which a and its alternatives are likely enough to compare."""
         b = self.b[:, a]
         return float(((b >= OVERLAP) & (b <= 1 - OVERLAP)).mean()) if len(b) else 0.0
+
+
+def _different(group: Ints) -> int:
+    """How many groups there are among these."""
+    return int((np.bincount(group) > 0).sum())
 
 
 def _group(log: Log) -> Ints:

@@ -12,9 +12,10 @@ divided in two halves, A proposes and B certifies.
 
 **Several divisions.** A division in two halves is luck: one may put the groups that tell most on
 the wrong side. So several are tried, each at its part δ/S of the level, and the one whose rules
-bring most for certain is issued. By the union bound the chance that some division certifies a rule
-that is none is at most δ, so whichever is taken keeps the claim. (Rules of two divisions are
-different statements about different regions, so their p-values cannot be averaged.)
+bring most over usual practice (one change at a time, less a standard error) is issued. By the union
+bound the chance that some division certifies a rule that is none is at most δ, so whichever is
+taken keeps the claim. (Rules of two divisions are different statements about different regions, so
+their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ every issued rule's action
 brought more than `margin` over doing otherwise, on average over the decisions of its region, if all
@@ -78,8 +79,8 @@ class Rules:
             change. Default 0.
         lam: λ of the credit, in [0, 1]: 1 compares whole returns, 0 trusts the model of values.
             Default None: chosen by the proposing half among 1, 0.95, 0.9 and 0.8.
-        splits: How many divisions in two halves are tried, at least 1; the one that brings most for
-            certain is issued, and each has its part of `delta`. Default 3.
+        splits: How many divisions in two halves are tried, at least 1; the one that brings most
+            over usual practice is issued, and each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
         cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
@@ -286,7 +287,7 @@ class Work:
         self.tell("models of usual practice", 0.0)
         everyone = self.nuisances(None)
         divisions = [self._division(everyone, i) for i in range(learner.splits)]
-        best = max(divisions, key=lambda d: (d.claims.worth, -d.seed))
+        best = max(divisions, key=lambda d: (bool(d.claims.issued), d.claims.worth, -d.seed))
         facts = {
             "tested": [rule.to_dict() for rule in best.claims.tested],
             "models": everyone.losses.to_dicts(),
@@ -358,7 +359,8 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     if learner.splits > 1:
         notes.append(
             f"{learner.splits} divisions in halves were tried, each at {learner.delta:g} / "
-            f"{learner.splits} of the level; this is the one whose rules bring most for certain."
+            f"{learner.splits} of the level; this is the one whose rules bring most over usual "
+            "practice."
         )
     if search.lam < 1:
         notes.append(

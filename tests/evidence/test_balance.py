@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -205,3 +206,26 @@ def test_the_real_trial_thinned_names_age():
     assert "a lower AGE" in " ".join(evaluation.warnings)
     with pytest.warns(dprl.BalanceWarning, match="a lower AGE"):
         dprl.gate(dprl.DPRLDiscrete(n_min=20, gamma=1.0), log, value_range=(0, 1))
+
+
+def test_the_gate_compares_within_cells():
+    """A column that follows the cell is no difference; one that follows the action is."""
+    from test_gate_cells import LEARNER, UNIT, ward
+
+    log = ward(1_500, 0)
+    rng = np.random.default_rng(0)
+    took = np.array(log.actions)[log.action] == "b"
+    place = np.asarray(log.features)[:, 0]
+    age = 60 + rng.normal(0, 10, log.n_steps)
+    for also, differs in (({"age": age + 8 * took}, True), ({"room": place + age}, False)):
+        read = dprl.from_arrays(
+            episode=log.episodes, state=np.asarray(log.features), feature_names=["x", "noise"],
+            action=[log.actions[a] for a in log.action], reward=log.reward, also=also,
+        )  # fmt: skip
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gated = dprl.gate(LEARNER, read, **UNIT)
+        assert gated.certificate.rows
+        sure = [w for w in caught if "what the state leaves out" in str(w.message)]
+        assert bool(sure) == differs
+        assert any("a higher age" in note for note in gated.certificate.notes) == differs

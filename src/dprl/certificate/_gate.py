@@ -58,7 +58,7 @@ from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log, check_log
 from dprl.policies._base import provenance_of
@@ -69,6 +69,13 @@ from dprl.policies.rules import RulePolicy
 from dprl.policies.table import TablePolicy
 
 __all__ = ["gate"]
+
+HONEST = (
+    "Follow every episode for a fixed time, before which none was cut (follow_up=, --follow-up), "
+    "or say cut='terminal' or cut='drop-unrelated' (--cut) when learning; the certificate says "
+    "which, and what it assumes."
+)
+"""What to do about cut episodes where something is to be proved."""
 
 Bools = NDArray[np.bool_]
 Mode = Literal["swap-split", "in-sample"]
@@ -369,11 +376,15 @@ def _check_cut(treatment: str | None, log: Log) -> None:
         raise LogError(
             f"{cut:,} of {log.n_episodes:,} episodes were cut, and no treatment is stated.",
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            "Choose cut='drop' or cut='terminal' in the learner; the certificate will say which.",
+            HONEST,
         )
-    if cut and treatment == "bootstrap":
+    if cut and treatment in ("bootstrap", "ipcw"):
+        how = {"bootstrap": "bootstrapped: their returns share estimates and are not independent.",
+               "ipcw": "weighted: weights are estimates, and no range of weighted returns is known "
+               "beforehand, so nothing can be proved from them."}  # fmt: skip
         raise LogError(
-            f"{cut:,} of {log.n_episodes:,} episodes were cut and bootstrapped: their returns "
-            "share estimates and are not independent.",
-            do="Choose cut='drop' or cut='terminal'; the certificate will say which.",
+            f"{cut:,} of {log.n_episodes:,} episodes were cut and {how[treatment]}",
+            f"episode {log.episodes[log.cut_episodes[0]]!r}",
+            HONEST,
         )
+    check_claim(treatment, log, "a certificate")

@@ -22,6 +22,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs._cut_words import UNRELATED
 from dprl.logs.log import Log
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
@@ -29,7 +30,7 @@ from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
 __all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "group_order",
-           "half_of", "independent", "propose", "settling"]  # fmt: skip
+           "half_of", "independent", "propose", "settling", "windowed"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -239,6 +240,7 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
             "Within a cell each action is worth the same and taken as often everywhere (see eps* "
             "for how nearly; the gain is for exactly the same)."
         )
+    words += windowed(log)
     words += group_order(log, "a state counts, and the gain is that of first episodes.")
     return tuple(words)
 
@@ -252,13 +254,24 @@ def independent(log: Log) -> str:
 def settling(log: Log, cut: str | None) -> str:
     """What is assumed of episodes that were cut, or of all where none was."""
     n = len(log.cut_episodes)
+    later = "" if len(log.groups) >= log.n_episodes else ", with all later ones of their groups"
     ended = {
-        "drop": f"{n:,} cut episodes were left out: being cut says nothing about what would "
-        "have come.",
+        "drop-unrelated": f"{n:,} cut episodes were left out{later}: {UNRELATED} (declared by the "
+        "user).",
         "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
         "until the cut, and how long that is depends on the state alone.",
     }
     return ended[str(cut)] if n else "No episode was cut short by what was about to come."
+
+
+def windowed(log: Log) -> list[str]:
+    """What returns are of, where every episode is followed for a fixed time."""
+    if log.follow_up is None:
+        return []
+    return [
+        f"Returns are of the first {log.follow_up} of an episode (chosen without looking at "
+        "returns). How much of that time is left is part of the state, or does not matter."
+    ]
 
 
 def group_order(log: Log, counted: str) -> list[str]:

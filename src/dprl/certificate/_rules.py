@@ -30,7 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._gate_steps import Asked, Proven, certify, group_order, independent, settling
+from dprl.certificate._gate_steps import (
+    Asked,
+    Proven,
+    certify,
+    group_order,
+    independent,
+    settling,
+    windowed,
+)
 from dprl.certificate._histograms import first_visits
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence
@@ -362,5 +370,6 @@ def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[st
         f"Every return lies within {low:g}..{high:g}, known beforehand.",
         "Gamma, the range and the settings of the rules were chosen without the returns of "
         f"{'the half that certified' if own else 'this log'}.",
+        *windowed(log),
         *group_order(log, "the region of a rule counts."),
     )

@@ -179,11 +179,12 @@ class Balance:
             )
         soft = [r for r in self.rows if r.size > LARGE and not r.sure(self.bound)]
         if soft:
+            who = f"{soft[0].column} differs"
+            if len(soft) > 1:
+                who = f"{len(soft)} columns differ (most {soft[0].column}, by {soft[0].size:.2f})"
             cautions.append(
-                f"{len(soft)} {'columns differ' if len(soft) > 1 else 'column differs'} by more "
-                f"than {LARGE:g} standard deviations between those who took the suggestion and the "
-                f"others, the most {soft[0].column} ({soft[0].size:.2f}); with so few {self.unit} "
-                "that may be chance."
+                f"{who} by more than {LARGE:g} standard deviations between those who took the "
+                f"suggestion and the others; with so few {self.unit} that may be chance."
             )
         if self.weighted and self.clear is not None and self.clear < CLEARLY:
             cautions.append(

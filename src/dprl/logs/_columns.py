@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from dprl.logs._also import Also
 
 __all__ = [
-    "Coded",
-    "Columns",
-    "encode",
-    "encode_menus",
-    "numbers",
-    "recode",
-    "refuse_fractions",
+    "Coded", "Columns", "encode", "encode_menus", "numbers", "recode", "refuse_fractions",
     "tidy_labels",
-]
+]  # fmt: skip
 
 WHOLE = (2**63 - 1, 2**53)
 """The largest whole number a label may be, as an integer and as a float."""
@@ -69,6 +63,7 @@ class Columns:
         levels: The sorted labels of each feature that is a category (its column of `features`
             holds codes), None for numbers; () where all are numbers.
         also: Further columns; None where the source cannot have any.
+        events: The words of `ended` that were declared to be competing events.
     """
 
     names: Mapping[str, Any]
@@ -87,6 +82,7 @@ class Columns:
     feature_names: tuple[str, ...] = field(default=())
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
     also: Also | None = None
+    events: tuple[str, ...] = field(default=())
 
     @property
     def n(self) -> int:

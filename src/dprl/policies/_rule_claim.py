@@ -65,7 +65,8 @@ def stated(policy: RulePolicy) -> tuple[str, ...]:
     noted = [n for n in notes if isinstance(n, str)] if isinstance(notes, list | tuple) else []
     if any(rule.silent or rule.narrowed for rule in policy.rules):
         noted = [IN_PART if note.startswith(WHOLE) else note for note in noted]
-    return tuple(s for s in (proved, claim(policy), _exception(policy), *noted) if s)
+    about = (claim(policy), *policy.conditions)
+    return tuple(s for s in (proved, *about, _exception(policy), *noted) if s)
 
 
 def _narrowed(policy: RulePolicy) -> list[int]:

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import scattered, silent_steps
+from dprl.apps._change_counts import compare, scattered, silent_steps
 from dprl.errors import LogError
 from dprl.evaluation._subgroups import Subgroups
-from dprl.evidence.balance import Balance, Compared, ComparedChange, balance
+from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs._overlap import cannot_tell, seen
@@ -238,13 +238,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
     n = max(settled.n_steps, 1)
-    compared = balance(
-        settled,
-        [
-            Compared(f"{change.situation}: {change.suggested}", at, place.get(change.suggested, -1))
-            for change, at in zip(changes, rows, strict=True)
-        ],
-    )
+    compared = compare(settled, changes, rows)
     alone = () if compared is None else compared.changes
     return Described(
         policy=policy,

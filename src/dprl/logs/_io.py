@@ -16,7 +16,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs._also import AlsoNames
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._categories import row_labels
-from dprl.logs._columns import MISSING_WORDS, tidy_labels
+from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
@@ -557,9 +557,9 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         raise LogError(f"{os.fspath(path)!r} must end in .parquet or .csv.")
     if kind == ".csv":
         for labels in (log.states, log.actions, log.episodes, log.groups):
-            _survives_csv(labels)
+            survives_csv(labels)
         for labels in log.categories.values():
-            _refuse_missing_words(labels)
+            refuse_missing_words(labels)
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -592,49 +592,11 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     if log.propensity is not None:
         data[_called(log, "propensity")] = log.propensity
     if log.also is not None:
-        data |= _further(log, kind)
+        data |= further(log, kind)
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
-
-
-def _further(log: Log, kind: str) -> dict[str, Any]:
-    """The columns in `also`, as they are written to a file of this kind."""
-    assert log.also is not None
-    columns: dict[str, Any] = {}
-    for j, (name, labels) in enumerate(zip(log.also.names, log.also.levels, strict=True)):
-        if labels is None:
-            columns[name] = log.also.values[j]
-            continue
-        if kind == ".csv":
-            _refuse_missing_words(labels)
-        columns[name] = row_labels(labels, log.also.numbers(j))
-    return columns
-
-
-def _survives_csv(labels: Sequence[Label]) -> None:
-    """Refuse labels that would come back from a CSV file as other labels: CSV has no types."""
-    words = [str(label) for label in labels]
-    back = tidy_labels(words)
-    _refuse_missing_words(labels)
-    for label, word in zip(labels, words, strict=True):
-        if type(back[word]) is not type(label):
-            raise _lost_in_csv(label)
-
-
-def _refuse_missing_words(labels: Sequence[Label]) -> None:
-    """Refuse labels that a CSV file takes for a missing value."""
-    for label in labels:
-        if str(label) in MISSING_WORDS:
-            raise _lost_in_csv(label)
-
-
-def _lost_in_csv(label: Label) -> LogError:
-    return LogError(
-        f"the label {label!r} would not come back from a CSV file as it is.",
-        do="Write a .parquet file: it keeps types.",
-    )
 
 
 def _called(log: Log, part: str) -> str:

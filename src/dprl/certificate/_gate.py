@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
 from dprl.certificate._cells import gate_cells
+from dprl.certificate._differences import warn_of_differences
 from dprl.certificate._gate_steps import (
     REACH,
     Asked,
@@ -80,6 +81,7 @@ Bools = NDArray[np.bool_]
 Mode = Literal["swap-split", "in-sample"]
 
 
+@warn_of_differences
 def gate(
     proposal: Policy | DPRLDiscrete | DPRLContinuous | Rules,
     log: Log,

@@ -28,8 +28,8 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "best_low", "certify", "finish", "group_order",
-           "half_of", "independent", "propose", "settling"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Counting", "Learner", "Proven", "best_low", "certify", "finish",
+           "group_order", "half_of", "independent", "propose", "settling"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -66,6 +66,19 @@ class Asked:
             object.__setattr__(self, name, float(getattr(self, name)))
 
 
+@dataclass(frozen=True)
+class Counting:
+    """How visits of labelled states were counted, and what the user declared.
+
+    Attributes:
+        markov: Whether the Markov property is claimed, so that all visits of an episode count.
+        declared: Number of states that were fixed beforehand; None where none were declared.
+    """
+
+    markov: bool
+    declared: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class Proven:
     """What one part of a log certifies. Arrays are (S, A); only tested pairs hold a bound.
@@ -78,6 +91,8 @@ class Proven:
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
         evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
+        difference: Estimate of E x - E y in units of returns; None where it is that of the
+            evidence.
     """
 
     pairs: Bools
@@ -87,6 +102,7 @@ class Proven:
     p_high: Floats
     evidence: Evidence
     tested: int
+    difference: Floats | None = None
 
 
 def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
@@ -156,11 +172,12 @@ def finish(
     settled: Log,
     asked: Asked,
     mode: str,
-    gain: float,
+    gain: float | None,
     notes: Sequence[str] = (),
     cells: Mapping[str, Any] | None = None,
+    counting: Counting | None = None,
 ) -> P:
-    """The policy with its certificate attached."""
+    """The policy with its certificate attached; without `counting` first visits of cells count."""
     rows = []
     for s in np.flatnonzero(policy.choice >= 0):
         a = policy.choice[s]
@@ -168,6 +185,9 @@ def finish(
             (p for p in proofs if p.pairs[s, a]), key=lambda p: (p.low[s, a], p.log_e[s, a])
         )
         evidence = proof.evidence
+        estimates = proof.difference
+        if estimates is None:
+            estimates = evidence.took.mean - evidence.others.mean
         rows.append({
             "state": policy.states[s],
             "kind": Kind(policy.kind[s]).word,
@@ -175,7 +195,7 @@ def finish(
             "suggested": policy.actions[a],
             "n": int(evidence.took.n[s, a]),
             "others": int(evidence.others.n[s, a]),
-            "difference": float(evidence.took.mean[s, a] - evidence.others.mean[s, a]),
+            "difference": float(estimates[s, a]),
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
             "log10_e": float(proof.log_e[s, a] / math.log(10)),
@@ -207,28 +227,45 @@ def finish(
         rows=tuple(rows),
         gain=gain if rows else None,
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
-        assumptions=_assumptions(learner, log, asked, mode),
+        assumptions=_assumptions(learner, log, asked, mode, counting),
         log=log.digest(),
         notes=tuple(notes),
         cells=cells or {},
+        visits="all" if counting is not None and counting.markov else "first",
+        markov=counting is None or counting.markov,
     )
     return replace(policy, certificate=certificate)
 
 
-def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
+def _assumptions(
+    learner: Learner, log: Log, asked: Asked, mode: str, counting: Counting | None
+) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each."""
     low, high = asked.value_range
     fixed = (
-        f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
-        "fixed without looking at returns (declared by the user)."
-        if mode == "in-sample"
-        else "Gamma, n_min, the range and what makes a state were chosen without the returns of "
-        "this log."
+        "Gamma, n_min, the range and what makes a state were chosen without the returns of this "
+        "log."
     )
+    if counting is not None and counting.declared is not None:
+        fixed = (
+            f"The list of {counting.declared:,} states, the {log.n_actions} actions, gamma, n_min "
+            "and the range were fixed without looking at returns (declared by the user)."
+        )
+    markov = "It also holds all of the past that matters for what follows."
+    if counting is not None and counting.markov:
+        markov = (
+            "Markov: it also holds all of the past that matters for what follows, whenever it is "
+            "visited. All visits of an episode count (markov=False does without this claim)."
+        )
+    elif counting is not None:
+        markov = (
+            "The Markov property is not claimed: only the first visit of a state counts, and "
+            "nothing is said about later ones."
+        )
     words = [
         independent(log),
         "The state holds all that decisions were based on: no unmeasured confounding.",
-        "It also holds all of the past that matters for what follows.",
+        markov,
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),
         f"Every return lies within {low:g}..{high:g}, known beforehand.",
@@ -239,7 +276,15 @@ def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[s
             "Within a cell each action is worth the same and taken as often everywhere (see eps* "
             "for how nearly; the gain is for exactly the same)."
         )
-    words += group_order(log, "a state counts, and the gain is that of first episodes.")
+    ordered = "a state counts, and the gain is that of first episodes."
+    if counting is not None and not counting.markov:
+        ordered = "a state counts."
+    elif counting is not None:
+        ordered = (
+            "a state makes that episode, and no other, count for it; the gain is that of first "
+            "episodes."
+        )
+    words += group_order(log, ordered)
     return tuple(words)
 
 

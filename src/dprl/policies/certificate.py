@@ -18,6 +18,7 @@ from dprl.policies._certificate_parts import (
     are_numbers,
     cell_lines,
     down,
+    first_visit_claim,
     is_row,
     rule_claim,
 )
@@ -53,6 +54,11 @@ class Certificate:
         notes: Further sentences that a reader must know.
         cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; for rules
             "rules", how many were tested; empty for labelled states.
+        visits: Which visits of a state counted as evidence: "all" of an episode, or a group's
+            "first".
+        markov: Whether the claim rests on the Markov property: what follows a visit depends on the
+            past through the state alone. Without it, the claim is about first visits, and nothing
+            is claimed of the policy as a whole.
 
     Raises:
         PolicyError: The parts do not make a certificate.
@@ -80,6 +86,8 @@ class Certificate:
     log: str
     notes: tuple[str, ...] = ()
     cells: Mapping[str, Any] = field(default_factory=dict)
+    visits: str = "first"
+    markov: bool = True
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -102,6 +110,9 @@ class Certificate:
             and bool(self.assumptions)
             and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
             and are_cells(self.cells)
+            and self.visits in ("all", "first")
+            and isinstance(self.markov, bool)
+            and (self.markov or (self.visits == "first" and self.gain is None))
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
@@ -185,6 +196,8 @@ class Certificate:
         better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
         if "rules" in self.cells:
             return rule_claim(n, self.sure, better)
+        if not self.markov:
+            return first_visit_claim(n, self.sure, better)
         words = (
             f"With probability at least {self.sure}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."

@@ -124,7 +124,7 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
         "paper's rule": DPRLDiscrete(contrast=False, **shared).fit(log),
         "contrast": learner.fit(log),
         "gate, swap-split": gate(learner, log, **ask),
-        "gate, in-sample": gate(learner, log, mode="in-sample", states_fixed=True, **ask),
+        "gate, in-sample": gate(learner, log, mode="in-sample", states=mdp.states, **ask),
     }
     rows, usual = [], mdp.value()
     for name, policy in policies.items():

@@ -464,6 +464,9 @@ def test_the_level_by_hand(seed):
         gains[gain] = {log.states[s]: log.actions[T[s]] for s in at[inside]}
     assert gated.certificate.gain == max(gains) > 0
     assert gated.certificate.issued == gains[max(gains)]  # policy and claim are one
+    passed = [log.states[s] for s in np.flatnonzero(certified.any(axis=1))]
+    silent = [state for state in passed if state not in gated.certificate.issued]
+    assert all(f"{state}: " in " ".join(gated.certificate.notes) for state in silent[:3])
     # what certifies has no say in what is proposed
     moved = replace(log, reward=np.where(np.repeat(half, log.lengths), log.reward, 0.0))
     assert dprl.gate(learner, moved, split=half, **UNIT).certificate.tested[0] == tested[0]
@@ -756,3 +759,65 @@ def test_counterexample_truncation():
     assert misled.act("s") == "wait"
     assert any("until the cut" in line for line in misled.certificate.assumptions)
     assert dprl.gate(learner, to_log(full), **ask).act("s") == "treat"
+
+
+def test_counterexample_the_markov_property():
+    """'rush' pays a little each time, and at the first visit it spoils what comes at the end.
+
+    The way back to the state shows the little, and never the harm: what follows the last visit
+    depends on what was done at the first. First visits see the whole return.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(400):
+        rush = rng.random(10) < 0.2
+        steps = [("s", "rush" if r else "care", 0.1 * r) for r in rush]
+        steps[-1] = (*steps[-1][:2], steps[-1][2] + (0.0 if rush[0] else 0.8))
+        rows.append(steps)
+    log, ask = to_log(rows), {"value_range": (0.0, 1.8)}
+    assert dprl.gate(LEARNER, log, **ask).act("s") == "rush"
+    assert dprl.gate(LEARNER, log, markov=False, **ask).act("s") != "rush"
+    assert not dprl.markov_check(log, 1.0, lags=9, permutations=199).ok
+
+
+def test_without_the_markov_property_less_is_claimed():
+    log = bandit(600, (0.3, 0.8), 0)
+    claim = dprl.gate(LEARNER, log, markov=False, **UNIT).certificate
+    assert (claim.visits, claim.markov, claim.gain) == ("first", False, None)
+    assert "at a trajectory's first visit of the state" in claim.claim
+    assert "as a whole" not in claim.claim
+    assert any("The Markov property is not claimed" in line for line in claim.assumptions)
+    assert claim.comparison()["bound"] == ["Theorem 1, as published", "Theorem 1, sound"]
+    full = dprl.gate(LEARNER, log, **UNIT).certificate
+    assert (full.visits, full.markov) == ("all", True)
+    assert any(line.startswith("Markov: it also holds all") for line in full.assumptions)
+    facts = full.to_dict()
+    for name in ("visits", "markov"):
+        del facts[name]  # as in files from before: first visits, and the whole claim
+    before = dprl.Certificate.from_dict(facts)
+    assert (before.visits, before.markov, before.claim) == ("first", True, full.claim)
+    for forged in ({"visits": "some"}, {"markov": 1}, {"markov": False}):
+        with pytest.raises(dprl.PolicyError, match="certificate"):
+            dprl.Certificate.from_dict({**full.to_dict(), **forged})
+
+
+def test_states_are_declared_by_name():
+    log = bandit(600, (0.3, 0.8), 0)
+    for bad in ("s", [], 3, [["s"]], [1.5]):
+        with pytest.raises(dprl.ParameterError, match="states must be a list of state labels"):
+            dprl.gate(LEARNER, log, mode="in-sample", states=bad, **UNIT)
+    with pytest.raises(dprl.ParameterError, match="1 of 3 states are named more than once"):
+        dprl.gate(LEARNER, log, mode="in-sample", states=["s", "t", "s"], **UNIT)
+    with pytest.raises(dprl.LogError, match="none of the 2 declared states is a state of the log"):
+        dprl.gate(LEARNER, log, mode="in-sample", states=["S", 0], **UNIT)
+    with pytest.raises(dprl.ParameterError, match="takes no list of states"):
+        dprl.gate(LEARNER, log, states=["s"], **UNIT)
+    two = replace(log, states=("s", "other"), state=np.arange(600) % 2)
+    gated = dprl.gate(LEARNER, two, mode="in-sample", states=["s", "never"], **UNIT)
+    assert set(gated.certificate.issued) == {"s"}
+    notes = " ".join(gated.certificate.notes)
+    assert "1 of 2 declared states do not occur in this log" in notes
+    assert "1 of 2 states of this log were not declared" in notes
+    assert any("The list of 2 states" in line for line in gated.certificate.assumptions)
+    one = dprl.gate(LEARNER, bandit(1, (0.3, 0.8), 0), **IN_SAMPLE, **UNIT)
+    assert one.certificate.vacuous  # one group: nothing to split, nothing certified

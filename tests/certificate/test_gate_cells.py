@@ -265,6 +265,15 @@ def test_gate_command(run, ward_csv, tmp_path):
     code, out, _ = run(*own, "--mode", "in-sample", "--states", declared, "--json")
     result = json.loads(out)
     assert result["certificate"]["mode"] == "in-sample"
+    assert result["certificate"]["tested"] == [6]
+    assert "2 of 3 declared states do not occur in this log." in result["certificate"]["notes"]
+    code, out, _ = run(*own, "--no-markov", "--json")
+    assert json.loads(out)["certificate"]["visits"] == "first"
+    code, _, err = run(*own, "--mode", "in-sample", "--states", tmp_path / "nowhere.txt")
+    assert code == 1
+    assert "the states cannot be read from" in err
+    code, out, _ = run(*own, "--mode", "in-sample", "--states", declared, "--json")
+    result = json.loads(out)
     assert result["digest"] == dprl.load(tmp_path / "gated.dprl").digest()
     code, out, _ = run("changes", "gated.dprl")
     assert "It rests on:" in out

@@ -55,6 +55,9 @@ Codes = NDArray[np.int32]
 PARTS = {True: (0.7, 0.1, 0.2), False: (0.9, 0.1, 0.0)}
 """Markov claimed → the parts of δ for e-values, for p, and for how often states are met."""
 
+NAMED = 5
+"""How many certified pairs that are left out are named."""
+
 SURE = 1.645
 """A pair is proposed where its advantage is this many standard errors above 0."""
 
@@ -181,6 +184,7 @@ def gate_labels(
     if markov:
         gain, choice = _worth(learner, halves, proposals, pairs, proofs, asked)
         if gain > 0:
+            notes = (*notes, *_left_out(log, pairs, choice))
             pairs = choice[:, None] == np.arange(log.n_actions)
     choice, planned = learner.choose(settled, whole, occurrences, pairs)
     policy = TablePolicy.of(
@@ -198,6 +202,21 @@ def gate_labels(
     return finish(
         policy, proofs, learner, log, settled, asked, mode, gain, notes, counting=counting
     )
+
+
+def _left_out(log: Log, pairs: Bools, choice: Codes) -> list[str]:
+    """A sentence on certified pairs in states where nothing is issued."""
+    states, actions = np.nonzero(pairs & (choice < 0)[:, None])
+    if not len(states):
+        return []
+    names = [
+        f"{log.states[s]}: {log.actions[a]}"
+        for s, a in zip(states[:NAMED], actions[:NAMED], strict=True)
+    ]
+    return [
+        f"{len(states):,} more passed, and are left out because less gain could be proved with "
+        f"them: {', '.join(names)}{', …' if len(states) > NAMED else ''}."
+    ]
 
 
 def _proposed(half: Log, learner: DPRLDiscrete, markov: bool) -> Bools:

@@ -777,7 +777,7 @@ def test_counterexample_the_markov_property():
     log, ask = to_log(rows), {"value_range": (0.0, 1.8)}
     assert dprl.gate(LEARNER, log, **ask).act("s") == "rush"
     assert dprl.gate(LEARNER, log, markov=False, **ask).act("s") != "rush"
-    assert not dprl.markov_check(log, 1.0, lags=9, permutations=199).ok
+    assert not dprl.markov_check(log, 1.0, lags=9, permutations=1_199).ok
 
 
 def test_without_the_markov_property_less_is_claimed():

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from dprl.evaluation._behavior import Behavior as Behavior
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._result import Evaluation as Evaluation
+    from dprl.evaluation._sensitivity import sensitivity as sensitivity
+    from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
     from dprl.evidence.neighbors.metric import Metric as Metric
@@ -97,6 +99,8 @@ __getattr__, __dir__, __all__ = attach(
         "evaluation._behavior": ("Behavior",),
         "evaluation._evaluate": ("evaluate",),
         "evaluation._result": ("Evaluation",),
+        "evaluation._sensitivity": ("sensitivity",),
+        "evaluation._sensitivity_result": ("Sensitivity",),
         "evaluation._sweep": ("Sweep", "sweep"),
         "evidence.neighbors.metric": ("Metric",),
         "learners.confident": ("Confident",),

@@ -65,11 +65,25 @@ def test_the_seed_decides_everything():
     assert (one.p == two.p).all()
 
 
-def test_draws_that_do_not_fit_into_memory_are_the_same_draws(monkeypatch):
+def test_draws_in_parts_are_the_same_draws(monkeypatch):
     mean, parts = data(3)
     whole = max_t(mean, parts, level=0.05, draws=499)
-    monkeypatch.setattr("dprl._core.max_t.AT_ONCE", 1_000)
     monkeypatch.setattr("dprl._core.max_t.SOME", 100)
     some = max_t(mean, parts, level=0.05, draws=499)
     assert whole.p.tolist() == some.p.tolist()
     np.testing.assert_allclose(whole.low, some.low, rtol=1e-12)
+
+
+@pytest.mark.parametrize("groups", [20, 50])
+def test_with_few_groups_p_values_have_the_tails_of_students_t(groups):
+    """Signs alone have lighter tails: at t = 3 and 50 groups half of what they should be."""
+    from scipy.stats import t as student
+
+    rng = np.random.default_rng(5)
+    p = []
+    for draw in range(40):
+        values = rng.normal(size=groups)
+        values += 3 * values.std(ddof=1) / np.sqrt(groups) - values.mean()
+        mean, parts = cluster_parts(values, np.arange(groups), groups)
+        p.append(max_t(np.array([mean]), parts[:, None], level=0.05, seed=draw).p[0])
+    assert 0.9 <= np.mean(p) / student.sf(3, groups - 1) <= 1.4

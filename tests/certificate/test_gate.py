@@ -672,8 +672,19 @@ def test_cut_episodes_need_a_treatment():
         dprl.gate(LEARNER, cut, **UNIT)
     with pytest.raises(dprl.LogError, match="not independent"):
         dprl.gate(replace(LEARNER, cut="bootstrap"), cut, **UNIT)
-    said = dprl.gate(replace(LEARNER, cut="drop"), cut, **UNIT).certificate
-    assert any("20 cut episodes were left out" in line for line in said.assumptions)
+    with pytest.raises(dprl.LogError, match="weights are estimates"):
+        dprl.gate(replace(LEARNER, cut="ipcw", plan=False), cut, **UNIT)
+    with pytest.raises(dprl.LogError, match="20 of 200 episodes were cut and would be left out"):
+        dprl.gate(replace(LEARNER, cut="drop"), cut, **UNIT)
+    policy = replace(LEARNER, cut="drop").fit(cut)
+    with pytest.raises(dprl.LogError, match="cut='drop-unrelated'"):
+        dprl.gate(policy, cut, **UNIT)
+    said = dprl.gate(replace(LEARNER, cut="drop-unrelated"), cut, **UNIT).certificate
+    words = (
+        "20 cut episodes were left out: whether an episode was cut depends neither on its length "
+        "nor on its outcome (declared by the user)."
+    )
+    assert words in said.assumptions
     said = dprl.gate(replace(LEARNER, cut="terminal"), cut, **UNIT).certificate
     assert any("20 cut episodes count as ended" in line for line in said.assumptions)
 

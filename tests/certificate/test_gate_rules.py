@@ -272,7 +272,10 @@ def test_cut_episodes_need_a_treatment():
         policy = learner.fit(log, **QUICK)
     with pytest.raises(dprl.LogError, match="no treatment is stated"):
         dprl.gate(policy, log, **UNIT)
-    for cut, words in (("drop", "150 cut episodes were left out"), ("terminal", "count as ended")):
+    with pytest.raises(dprl.LogError, match="150 of 1,500 episodes were cut and would be left out"):
+        replace(learner, cut="drop").fit(log, **QUICK)
+    left_out = "150 cut episodes were left out"
+    for cut, words in (("drop-unrelated", left_out), ("terminal", "count as ended")):
         policy = replace(learner, cut=cut).fit(log, **QUICK)
         assert words in str(dprl.gate(policy, log, **UNIT).certificate)
 

@@ -12,7 +12,7 @@ from dprl.errors import LogError
 from dprl.evaluation import _behavior, _values
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._decisions import spoken
-from dprl.evidence import nuisances
+from dprl.evidence import _contest
 from dprl.evidence._stack import floored, log_loss
 from dprl.learners.baselines import fitted
 
@@ -55,7 +55,7 @@ def test_as_few_folds_as_leave_a_fit_its_steps(steps, folds):
 
 def test_an_evaluation_fits_few_models(monkeypatch):
     """Three models a fold of the behaviour, and two forests of 20 trees a fold of the values."""
-    fits = counted(monkeypatch, nuisances, "probabilities")
+    fits = counted(monkeypatch, _contest, "probabilities")
     asked = []
     monkeypatch.setattr(_behavior, "MOST_ROWS", 600)
     monkeypatch.setattr(_values, "MOST", 200)

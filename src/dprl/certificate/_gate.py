@@ -45,6 +45,7 @@ from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
+from dprl.logs._censoring import check_claim
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Label, Log, check_log
 from dprl.policies._familiar import check_familiar
@@ -54,6 +55,13 @@ from dprl.policies.rules import RulePolicy
 from dprl.policies.table import TablePolicy
 
 __all__ = ["gate"]
+
+HONEST = (
+    "Follow every episode for a fixed time, before which none was cut (follow_up=, --follow-up), "
+    "or say cut='terminal' or cut='drop-unrelated' (--cut) when learning; the certificate says "
+    "which, and what it assumes."
+)
+"""What to do about cut episodes where something is to be proved."""
 
 Bools = NDArray[np.bool_]
 Mode = Literal["swap-split", "in-sample"]
@@ -72,6 +80,7 @@ def gate(
     split: Sequence[bool] | Bools | None = None,
     horizon: int | None = None,
     seed: int = 0,
+    confounding: float = 1.0,
 ) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
@@ -108,6 +117,9 @@ def gate(
         horizon: The largest number of steps a group can have, known beforehand; it makes
             "in-sample" sharper. Default None: not known.
         seed: Seed of the split, a whole number from 0. Default 0.
+        confounding: Γ, from 1 to 20: only suggestions are issued that remain proved although an
+            unrecorded cause moved the odds of treatment, the state being equal, by up to this
+            factor. Default 1: the state is taken to hold all that decisions were based on.
 
     Returns:
         The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
@@ -131,7 +143,7 @@ def gate(
         >>> gated.act(["fever", "stable"])
         ['antibiotics', DEFER]
     """
-    asked = Asked(delta, check_range(value_range), margin, horizon)
+    asked = Asked(delta, check_range(value_range), margin, horizon, confounding)
     seed = check_seed(seed)
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
         _check_for_rules(mode, states, markov, split, horizon)
@@ -355,11 +367,15 @@ def _check_cut(treatment: str | None, log: Log) -> None:
         raise LogError(
             f"{cut:,} of {log.n_episodes:,} episodes were cut, and no treatment is stated.",
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            "Choose cut='drop' or cut='terminal' in the learner; the certificate will say which.",
+            HONEST,
         )
-    if cut and treatment == "bootstrap":
+    if cut and treatment in ("bootstrap", "ipcw"):
+        how = {"bootstrap": "bootstrapped: their returns share estimates and are not independent.",
+               "ipcw": "weighted: weights are estimates, and no range of weighted returns is known "
+               "beforehand, so nothing can be proved from them."}  # fmt: skip
         raise LogError(
-            f"{cut:,} of {log.n_episodes:,} episodes were cut and bootstrapped: their returns "
-            "share estimates and are not independent.",
-            do="Choose cut='drop' or cut='terminal'; the certificate will say which.",
+            f"{cut:,} of {log.n_episodes:,} episodes were cut and {how[treatment]}",
+            f"episode {log.episodes[log.cut_episodes[0]]!r}",
+            HONEST,
         )
+    check_claim(treatment, log, "a certificate")

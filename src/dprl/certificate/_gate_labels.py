@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from dprl.certificate._gate_steps import (
     Asked,
     Counting,
     Proven,
+    at_gamma,
     finish,
     half_of,
     propose,
@@ -164,21 +165,19 @@ def gate_labels(
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
             wanted = pairs & (whole.took.n >= learner.n_min)
         visits = visits_of(settled, learner.gamma, asked.value_range, markov=markov)
-        proofs = [_certify(visits, whole, wanted, asked, tested, 1.0)]
+        proof = _certify(visits, whole, wanted, asked, tested, 1.0)
+        proofs = [_at_gamma(proof, settled, wanted, learner, asked, 1.0, markov, None)]
     else:
         seen = [visits_of(h, learner.gamma, asked.value_range, markov=markov) for h in halves]
-        proofs = [
-            _certify(
-                seen[other],
-                evidence(halves[other], learner.gamma),
-                proposals[one],
-                asked,
-                int(proposals[one].sum()),
-                0.5,
-                seen[one],
+        proofs = []
+        for one, other in ((0, 1), (1, 0)):
+            wanted, counted = proposals[one], evidence(halves[other], learner.gamma)
+            proof = _certify(
+                seen[other], counted, wanted, asked, int(wanted.sum()), 0.5, seen[one]
+            )  # fmt: skip
+            proofs.append(
+                _at_gamma(proof, halves[other], wanted, learner, asked, 0.5, markov, halves[one])
             )
-            for one, other in ((0, 1), (1, 0))
-        ]
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
     gain = None
     if markov:
@@ -268,6 +267,21 @@ def _certify(
     return Proven(passed, low, advantage, log_e, p_high, counted, tested, difference)
 
 
+def _at_gamma(
+    proof: Proven,
+    log: Log,
+    wanted: Bools,
+    learner: DPRLDiscrete,
+    asked: Asked,
+    share: float,
+    markov: bool,
+    proposed_by: Log | None,
+) -> Proven:
+    """The same proof with Γ* of each certified pair, or at the Γ that was asked for."""
+    alpha = PARTS[markov][0] * asked.delta * share / max(proof.tested, 1)
+    return at_gamma(proof, log, wanted, learner.gamma, asked, alpha, proposed_by)
+
+
 def _worth(
     learner: DPRLDiscrete,
     halves: Sequence[Log],
@@ -278,7 +292,8 @@ def _worth(
 ) -> tuple[float, Codes]:
     """The certified gain and the part C that has it, int32 (S,), -1 where it defers.
 
-    Each half proposes T from its own data; the other half bounds how often its states are met.
+    Each half proposes T from its own data; the other half bounds how often its states are met. An
+    unrecorded cause that moves odds by Γ makes what follows the action at most Γ times less likely.
     """
     best = 0.0, np.full(len(pairs), -1, np.int32)
     if not pairs.any():
@@ -295,7 +310,9 @@ def _worth(
         if not (certified >= 0).any():
             continue
         legs = tuple(legs_of(halves[part], T, learner.gamma) for part in (one, other))
-        inside, gain = meetings(legs[0], legs[1], level).best_part(certified)
+        met = meetings(legs[0], legs[1], level)
+        met = replace(met, followed=met.followed / asked.confounding)
+        inside, gain = met.best_part(certified)
         if gain > best[0]:
             C = np.full(len(T), -1, np.int32)
             C[states[inside]] = T[states[inside]]

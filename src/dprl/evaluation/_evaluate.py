@@ -43,7 +43,7 @@ from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importan
 from dprl.evaluation._matters import differs, practice, reached, sample_size
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._values import evaluate_q
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
@@ -82,8 +82,8 @@ def evaluate(
         gamma: Discount per step, in (0, 1]. Default None: the policy's own.
         behavior: The probability of each action: a `dprl.Behavior` of this log, or numbers as for
             `Behavior.given`. Default None: estimated from the log.
-        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
-            Default None: as when the policy was learned.
+        cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal",
+            "bootstrap" or "ipcw". Default None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models, a whole number from 0. The same seed
@@ -117,6 +117,7 @@ def evaluate(
     """
     check_log(log)
     gamma, cut = _own(policy, gamma, cut)
+    check_claim(cut, log, "an interval")
     check_level(level)
     draws, seed = check_draws(draws), check_seed(seed)
     check_number("clip", clip, "[0, 1]")
@@ -128,7 +129,7 @@ def evaluate(
     # `time` keeps the original row numbers, for finding the rows that are left.
     near = asked.bootstrap_neighbors()
     settled = settle(
-        replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
+        replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near, reads="rewards"
     ).gathered()
     tell("what the policy says", 0.0)
     decisions = spoken(asked, settled)
@@ -189,6 +190,8 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
+    if cut == "ipcw" and len(log.cut_episodes):  # a model of values would need weights of its own
+        rows_out["DM"] = dict.fromkeys(rows_out["DM"], np.nan)
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
     evaluation = Evaluation(
         rows=rows_out,

@@ -36,7 +36,8 @@ Leaving it out can make a false claim out of nothing; having it costs .001 nats.
 
 Missing numbers, actions that a model never saw, and actions that were not available: see
 `dprl.evidence._nuisance_models`. The number of training rows of one fit is limited (20,000; 8,000
-for our forests and boosting), in whole groups, and the notes say so.
+for our forests), in whole groups, and the notes say so. In large logs models that are hardly heard
+in the mixture of the first fold are not fitted on the others (`dprl.evidence._contest`).
 """
 
 from __future__ import annotations
@@ -47,18 +48,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dprl._core.checks import check_flag, check_gamma, check_seed, check_threads, check_whole
 from dprl._core.table import Table
 from dprl.errors import ParameterError
 from dprl.evidence import _nuisance_input as given_input
-from dprl.evidence._cross_fit import Fit, gathered, in_threads, plan_fits
+from dprl.evidence._contest import Answers, contest
+from dprl.evidence._cross_fit import Fit, gathered, plan_fits
 from dprl.evidence._known_probabilities import Known, Source, source_note
 from dprl.evidence._nuisance_models import (
     Floats,
     Model,
     predicted,
-    probabilities,
     usual_behavior_models,
     usual_value_model,
 )
@@ -66,6 +68,8 @@ from dprl.evidence._nuisance_notes import OVERLAP, fit_notes, quality_notes
 from dprl.evidence._stack import floored, log_loss, misplaced, stack_weights
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
+
+Ints = NDArray[np.int64]
 
 __all__ = ["OVERLAP", "Nuisances", "fit_behavior", "fit_nuisances"]
 
@@ -191,23 +195,13 @@ def fit_nuisances(
     x = given_input.inputs(log, step, marks)
     G = returns(log, gamma)
     fits = plan_fits(group, groups, folds, seed)
-    answers = in_threads(
-        [
-            *(partial(predicted, regressor, x, G, fit) for fit in fits),
-            *(
-                partial(probabilities, model, x, log.action, log.n_actions, fit)
-                for model in models
-                for fit in fits
-            ),
-        ],
-        threads,
-    )
-    V, *by_model = (
-        gathered(fits, answers[i : i + len(fits)]) for i in range(0, len(answers), len(fits))
-    )
-    held_out = [floored(b, menu) for b in by_model]
+    answers, of_values = contest(
+        models, x, log.action, log.n_actions, fits, menu,
+        beside=[partial(predicted, regressor, x, G, fit) for fit in fits], threads=threads,
+    )  # fmt: skip
+    V = gathered(fits, of_values)
     shares = floored(_shares(log, fits), menu)
-    b, losses = _weighed(log, models, held_out, known_b, shares, logged)
+    b, losses = _weighed(log, answers, known_b, shares, logged)
     for array in (V, b):
         array.setflags(write=False)
     source: Source = "known" if known_b is not None else "estimated"
@@ -225,9 +219,8 @@ def fit_behavior(
 ) -> tuple[Floats, Table]:
     """Probabilities of actions of usual practice, cross-fitted by group, as in `fit_nuisances`.
 
-    Boosting is penalised for large steps here (`FIRM` of the models): probabilities are divided by,
-    and there may be many actions. Episodes may be cut, and where only one action was ever taken it
-    is the answer. An action that was taken counts as available, whatever the menu says.
+    Episodes may be cut, and where only one action was ever taken it is the answer. An action that
+    was taken counts as available, whatever the menu says.
 
     Args:
         log: A log whose states are features, with at least `folds` groups.
@@ -240,25 +233,15 @@ def fit_behavior(
         float64 (N, A), and the losses of the models as in `Nuisances`.
     """
     columns, x = given_input.columns_of(log, step=True), given_input.inputs(log, step=True)
-    models = usual_behavior_models(columns, firm=True)
     group = np.repeat(log.group, log.lengths).astype(np.int64)
     fits = plan_fits(group, len(log.groups), folds, seed)
-    answers = in_threads(
-        [
-            partial(probabilities, model, x, log.action, log.n_actions, fit)
-            for model in models
-            for fit in fits
-        ],
-        threads,
-    )
     menu = given_input.menu_of(log)
     if menu is not None:
         menu = menu.copy()
         menu[np.arange(log.n_steps), log.action] = True
-    held_out = [
-        floored(gathered(fits, answers[i : i + folds]), menu) for i in range(0, len(answers), folds)
-    ]
-    return _weighed(log, models, held_out, None, floored(_shares(log, fits), menu), None)
+    models = usual_behavior_models(columns)
+    answers, _ = contest(models, x, log.action, log.n_actions, fits, menu, threads=threads)
+    return _weighed(log, answers, None, floored(_shares(log, fits), menu), None)
 
 
 def _shares(log: Log, fits: list[Fit]) -> Floats:
@@ -270,36 +253,40 @@ def _shares(log: Log, fits: list[Fit]) -> Floats:
 
 
 def _weighed(
-    log: Log, models: list[Model], held_out: list[Floats], known_b: Floats | None, shares: Floats,
-    logged: Known | None,
-) -> tuple[Floats, Table]:  # fmt: skip
+    log: Log, answers: list[Answers], known_b: Floats | None, shares: Floats, logged: Known | None
+) -> tuple[Floats, Table]:
     """The probabilities (N, A), mixed from the models or as given, and how well each does."""
-    weights = np.zeros(len(models))
     b = shares if known_b is None else known_b
-    if models:
-        taken = np.column_stack([p[np.arange(len(p)), log.action] for p in held_out])
+    weights = dict.fromkeys((one.name for one in answers), 0.0)
+    mixed = [one for one in answers if one.last]
+    if mixed:
+        taken = np.column_stack([one.b[np.arange(len(one.b)), log.action] for one in mixed])
         asked = np.ones(len(taken), bool) if logged is None else ~logged.settled
-        weights = stack_weights(taken[asked] if asked.any() else taken)
+        best = stack_weights(taken[asked] if asked.any() else taken)
+        weights |= {one.name: float(w) for one, w in zip(mixed, best, strict=True)}
         b = np.zeros_like(shares)
-        for weight, p in zip(weights, held_out, strict=True):
-            b += weight * p
-    lines: list[tuple[str, Floats, float]] = [
-        (m.name, p, float(w)) for m, p, w in zip(models, held_out, weights, strict=True)
+        for one in mixed:
+            b += weights[one.name] * one.b
+    every = np.arange(log.n_steps)
+    lines: list[tuple[str, Floats, float, Ints]] = [
+        (one.name, one.b, weights[one.name], one.rows) for one in answers
     ]
-    if models or known_b is not None:
-        lines.append(("stack" if known_b is None else "given", b, 1.0))
+    if answers or known_b is not None:
+        lines.append(("stack" if known_b is None else "given", b, 1.0, every))
     if logged is not None:
         b = logged.used_in(b, log)
-        lines.append((logged.words, b, 1.0))
-    lines.append(("shares alone", shares, 0.0))
+        lines.append((logged.words, b, 1.0, every))
+    lines.append(("shares alone", shares, 0.0, every))
     table = Table(
         {
-            "model": [name for name, _, _ in lines],
-            "weight": [float(w) for _, _, w in lines],
-            "log-loss": [log_loss(p, log.action) for _, p, _ in lines],
-            "misplaced": [misplaced(p, log.action) for _, p, _ in lines],
+            "model": [name for name, _, _, _ in lines],
+            "weight": [float(w) for _, _, w, _ in lines],
+            "log-loss": [log_loss(p, log.action[rows]) for _, p, _, rows in lines],
+            "misplaced": [misplaced(p, log.action[rows]) for _, p, _, rows in lines],
         },
         "Probabilities of actions, judged on groups that the models have not seen",
-        "log-loss in nats per row; misplaced: 0 perfect, 1 all wrong.",
+        "log-loss in nats per row; misplaced: 0 perfect, 1 all wrong."
+        + " Models of weight 0 may have answered for the first fold only."
+        * (len(mixed) < len(answers)),
     )
     return b, table

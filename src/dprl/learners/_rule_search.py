@@ -26,7 +26,7 @@ from dprl.logs.log import Log, deal
 from dprl.planning.policy_tree import Bins, best_tree, leaves
 from dprl.policies._rule import Condition
 
-__all__ = ["LAMBDAS", "Search", "choose", "propose", "whole_gain"]
+__all__ = ["KAPPA", "LAMBDAS", "Search", "choose", "propose", "whole_gain"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -37,7 +37,7 @@ LAMBDAS = (1.0, 0.95, 0.9, 0.8)
 """The λ of the credit that are tried where none is given."""
 LEAVES = (4, 2, 1)
 """Sizes of leaves that are tried, in multiples of n_min."""
-MOST_STEPS = 20_000
+MOST_STEPS = 15_000
 """Settings are chosen on at most so many steps, in whole groups."""
 
 

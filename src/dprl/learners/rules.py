@@ -12,9 +12,10 @@ divided in two halves, A proposes and B certifies.
 
 **Several divisions.** A division in two halves is luck: one may put the groups that tell most on
 the wrong side. So several are tried, each at its part δ/S of the level, and the one whose rules
-bring most for certain is issued. By the union bound the chance that some division certifies a rule
-that is none is at most δ, so whichever is taken keeps the claim. (Rules of two divisions are
-different statements about different regions, so their p-values cannot be averaged.)
+bring most over usual practice (one change at a time, less a standard error) is issued. By the union
+bound the chance that some division certifies a rule that is none is at most δ, so whichever is
+taken keeps the claim. (Rules of two divisions are different statements about different regions, so
+their p-values cannot be averaged.)
 
 The claim is **large-sample**, not proved: with probability about 1 - δ every issued rule's action
 brought more than `margin` over doing otherwise, on average over the decisions of its region, if all
@@ -40,6 +41,7 @@ from dprl._core.checks import (
     check_n_min,
     check_number,
     check_seed,
+    check_weights,
     check_whole,
 )
 from dprl.errors import LogError, ParameterError
@@ -48,7 +50,7 @@ from dprl.evidence.nuisances import Nuisances, fit_nuisances
 from dprl.learners._rule_claims import Claims, certify
 from dprl.learners._rule_scores import Scores
 from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
 from dprl.policies._rule_claim import WHOLE
@@ -78,12 +80,14 @@ class Rules:
             change. Default 0.
         lam: λ of the credit, in [0, 1]: 1 compares whole returns, 0 trusts the model of values.
             Default None: chosen by the proposing half among 1, 0.95, 0.9 and 0.8.
-        splits: How many divisions in two halves are tried, at least 1; the one that brings most for
-            certain is issued, and each has its part of `delta`. Default 3.
+        splits: How many divisions in two halves are tried, at least 1; the one that brings most
+            over usual practice is issued, and each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
-        cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
-            CutWarning.
+        cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
+            was cut depends neither on its length nor on its outcome), "terminal", or, with lam=1,
+            "ipcw" (weights by the chance to be followed so far). Default None: as "terminal",
+            with a CutWarning.
         seed: Seed of the halves, the folds, the models and the multipliers. Default 0.
 
     Raises:
@@ -130,10 +134,12 @@ class Rules:
         check_cut(self.cut)
         if self.cut == "bootstrap":
             raise ParameterError(
-                "rules take 'drop' or 'terminal' for cut episodes; got 'bootstrap'.",
+                "rules take 'drop-unrelated', 'terminal' or 'ipcw' for cut episodes; got "
+                "'bootstrap'.",
                 "cut (--cut)",
                 "Values of usual practice at features are not used to finish episodes.",
             )
+        check_weights(self.cut, False, "chosen by the data" if self.lam is None else self.lam)
         check_seed(self.seed)
 
     def fit(
@@ -222,7 +228,8 @@ class Rules:
                 "rules are over features; this log's states are labels.",
                 do="Read the features as states (--state 'x_*'), or use dprl.Confident for labels.",
             )
-        settled = settle(log, self.gamma, self.cut).gathered()
+        check_claim(self.cut, log, "the claim of rules")
+        settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
         groups = len(settled.groups)
         if groups < 2 * self.folds:
             raise LogError(
@@ -286,7 +293,7 @@ class Work:
         self.tell("models of usual practice", 0.0)
         everyone = self.nuisances(None)
         divisions = [self._division(everyone, i) for i in range(learner.splits)]
-        best = max(divisions, key=lambda d: (d.claims.worth, -d.seed))
+        best = max(divisions, key=lambda d: (bool(d.claims.issued), d.claims.worth, -d.seed))
         facts = {
             "tested": [rule.to_dict() for rule in best.claims.tested],
             "models": everyone.losses.to_dicts(),
@@ -358,7 +365,8 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     if learner.splits > 1:
         notes.append(
             f"{learner.splits} divisions in halves were tried, each at {learner.delta:g} / "
-            f"{learner.splits} of the level; this is the one whose rules bring most for certain."
+            f"{learner.splits} of the level; this is the one whose rules bring most over usual "
+            "practice."
         )
     if search.lam < 1:
         notes.append(

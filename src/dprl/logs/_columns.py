@@ -17,17 +17,9 @@ from dprl.errors import LogError
 from dprl.logs.log import Label
 
 __all__ = [
-    "Coded",
-    "Columns",
-    "encode",
-    "encode_menus",
-    "numbers",
-    "recode",
-    "refuse_fractions",
-    "refuse_mixed",
-    "tidy_labels",
-    "times",
-]
+    "Coded", "Columns", "encode", "encode_menus", "numbers", "recode", "refuse_fractions",
+    "refuse_mixed", "tidy_labels", "times",
+]  # fmt: skip
 
 WHOLE = (2**63 - 1, 2**53)
 """The largest whole number a label may be, as an integer and as a float."""
@@ -67,6 +59,7 @@ class Columns:
         feature_names: The d names of the features; empty where states are labels.
         levels: The sorted labels of each feature that is a category (its column of `features`
             holds codes), None for numbers; () where all are numbers.
+        events: The words of `ended` that were declared to be competing events.
     """
 
     names: Mapping[str, Any]
@@ -84,6 +77,7 @@ class Columns:
     propensity: NDArray[np.float64] | None = None
     feature_names: tuple[str, ...] = field(default=())
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
+    events: tuple[str, ...] = field(default=())
 
     @property
     def n(self) -> int:

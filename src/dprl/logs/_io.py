@@ -20,7 +20,7 @@ from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs.columns import by_role
-from dprl.logs.log import CUT, TERMINAL, Label, Log
+from dprl.logs.log import Label, Log
 
 __all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
 
@@ -43,6 +43,8 @@ def read(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
     categorical: Sequence[str] | None = None,
     partitions: bool = False,
     progress: Progress | None = None,
@@ -64,8 +66,9 @@ def read(
             such as the patient of several stays. Default None: every episode is its own group.
         available: Column that holds the actions that were available: lists, or text such as
             'a|b|c'. Default None: not recorded.
-        ended: Column that holds how the episode ended, read from its last row: terminal (true) or
-            cut (false). Default None: not recorded, treated as terminal.
+        ended: Column that holds how the episode ended, read from its last row: terminal (true),
+            cut or censored (false), or one of `events`. Default None: not recorded, treated as
+            terminal.
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
@@ -78,6 +81,13 @@ def read(
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
@@ -105,7 +115,13 @@ def read(
     columns = read_columns(paths, parts, progress, partitions, categorical or ())
     with said_if_short("the log's rows"):
         return build(
-            columns, missing=missing, states=states, actions=actions, reward_range=reward_range
+            columns,
+            missing=missing,
+            states=states,
+            actions=actions,
+            reward_range=reward_range,
+            events=events,
+            follow_up=follow_up,
         )
 
 
@@ -125,6 +141,8 @@ def from_frame(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
     categorical: Sequence[str] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
@@ -143,8 +161,9 @@ def from_frame(
             such as the patient of several stays. Default None: every episode is its own group.
         available: Column that holds the actions that were available: lists, or text such as
             'a|b|c'. Default None: not recorded.
-        ended: Column that holds how the episode ended, read from its last row: terminal (true) or
-            cut (false). Default None: not recorded, treated as terminal.
+        ended: Column that holds how the episode ended, read from its last row: terminal (true),
+            cut or censored (false), or one of `events`. Default None: not recorded, treated as
+            terminal.
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
@@ -157,6 +176,13 @@ def from_frame(
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
 
@@ -181,6 +207,8 @@ def from_frame(
         states=states,
         actions=actions,
         reward_range=reward_range,
+        events=events,
+        follow_up=follow_up,
     )
 
 
@@ -200,6 +228,8 @@ def from_arrays(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
     categorical: Sequence[str] | None = None,
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
@@ -216,8 +246,8 @@ def from_arrays(
             patient of several stays. Default None: every episode is its own group.
         available: (N,), the actions that were available: lists, or text such as 'a|b|c'. Default
             None: not recorded.
-        ended: (N,), how the episode ended, read from its last row: terminal (true) or cut (false).
-            Default None: not recorded, treated as terminal.
+        ended: (N,), how the episode ended, read from its last row: terminal (true), cut or censored
+            (false), or one of `events`. Default None: not recorded, treated as terminal.
         propensity: (N,), the chance with which the action taken was taken, above 0 and at most 1,
             NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses
             it. Default None: not recorded.
@@ -231,6 +261,13 @@ def from_arrays(
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
 
@@ -283,6 +320,8 @@ def from_arrays(
         states=states,
         actions=actions,
         reward_range=reward_range,
+        events=events,
+        follow_up=follow_up,
     )
 
 
@@ -325,7 +364,7 @@ def check(source: Any, **options: Any) -> CheckResult:
     if isinstance(source, Log):
         findings = [f for rule in LOG_RULES if (f := rule(source)) is not None]
         return CheckResult(tuple(sorted(findings, key=lambda f: f.level != "warning")), source)
-    rules = ("missing", "states", "actions", "reward_range")
+    rules = ("missing", "states", "actions", "reward_range", "events", "follow_up")
     rules_given = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)
     partitions = options.pop("partitions", False)
@@ -463,7 +502,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
 
     Times with a zone are written as text, with the zone they were recorded in. Categories are
     written as their labels: where these look like numbers, name the column in `categorical` when
-    reading.
+    reading. Competing events are written by name: name them in `events` when reading. Of a log that
+    is followed for a fixed time the rows within it are written, and the file does not say so.
 
     Args:
         log: The log.
@@ -519,8 +559,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
         data[_called(log, "available")] = words(offers, log.available)
     if log.ended.any():
-        how = {TERMINAL: "terminal", CUT: "cut"}
-        data[_called(log, "ended")] = words([how.get(x, "") for x in range(3)], log.ended[which])
+        how = ["", "terminal", "cut", *log.events]
+        data[_called(log, "ended")] = words(how, log.ended[which])
     if log.propensity is not None:
         data[_called(log, "propensity")] = log.propensity
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"

@@ -9,13 +9,33 @@ from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
 
-__all__ = ["best_action", "best_roots", "best_split", "pair_histogram"]
+__all__ = ["best_action", "best_roots", "best_split", "histogram", "pair_histogram"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Codes: TypeAlias = NDArray[np.uint8]
 
 SUM, SQUARES, TOOK = 0, 1, 2
+
+
+@compiled
+def histogram(
+    codes: Codes, psi: Floats, took: NDArray[np.int32], region: Floats, steps: Floats
+) -> None:  # pragma: no cover - compiled
+    """Add to region (F, B, A, 3) and steps (F, B): of every code of every feature, as one region.
+
+    region[f, i, a]: sum and squares of the scores psi (N, A) of action a, and steps that took it,
+    over steps with code i of feature f. steps[f, i]: all steps.
+    """
+    N, F = codes.shape
+    for i in range(N):
+        for f in range(F):
+            code = codes[i, f]
+            for a in range(psi.shape[1]):
+                region[f, code, a, SUM] += psi[i, a]
+                region[f, code, a, SQUARES] += psi[i, a] ** 2
+            region[f, code, took[i], TOOK] += 1
+            steps[f, code] += 1
 
 
 @compiled

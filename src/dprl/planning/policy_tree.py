@@ -39,7 +39,7 @@ from dprl._core.compiled import in_parts
 from dprl.errors import ParameterError
 from dprl.logs._categories import Levels
 from dprl.planning._label_bins import LabelSet, label_columns
-from dprl.planning._tree_loops import best_roots, best_split
+from dprl.planning._tree_loops import best_roots, best_split, histogram
 
 __all__ = ["Bins", "Leaf", "Split", "TreeNode", "best_tree", "leaves"]
 
@@ -259,14 +259,8 @@ class _Search:
         """The best tree of depth 0 or 1."""
         F, A, B = len(self.bins.cuts), self.psi.shape[1], self._width()
         region, steps = np.zeros((max(F, 1), B, A, 3)), np.zeros((max(F, 1), B))
-        psi, took = self.psi[rows], self.took[rows]
-        for f in range(F if depth else min(F, 1)):
-            code = self.bins.codes[rows, f]
-            steps[f] = np.bincount(code, minlength=B)
-            for a in range(A):
-                region[f, :, a, 0] = np.bincount(code, weights=psi[:, a], minlength=B)
-                region[f, :, a, 1] = np.bincount(code, weights=psi[:, a] ** 2, minlength=B)
-                region[f, :, a, 2] = np.bincount(code[took == a], minlength=B)
+        codes = self.bins.codes[rows, : F if depth else 1]
+        histogram(codes, self.psi[rows], self.took[rows], region, steps)
         out, room = np.empty(4, np.int64), np.empty((2, A, 3))
         sizes = self.sizes if depth else self.sizes[:1]
         if not depth:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from dprl._core.checks import Cut
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
-from dprl.apps.cli.options import Draws, Json, Level, OtherColumns, Seed, Values
+from dprl.apps.cli.options import TREATMENTS, Draws, Json, Level, OtherColumns, Seed, Values
 from dprl.errors import ParameterError
 
 __all__ = ["evaluate"]
@@ -26,8 +27,11 @@ def evaluate(
         float | None, Parameter(help="Discount per step; by default the policy's own.")
     ] = None,
     cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="How to treat cut episodes; by default as in the policy's training."),
+        Cut | None,
+        Parameter(
+            help=f"How to treat cut episodes: {TREATMENTS}; drop is refused. By default as in the "
+            "policy's training."
+        ),
     ] = None,
     level: Level = 0.95,
     draws: Draws = 2_000,

@@ -52,6 +52,13 @@ def gate(
         MaybeWhole, Parameter(help="Most steps of an episode (group); for in-sample.")
     ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
+    confounding: Annotated[
+        float,
+        Parameter(
+            help="Γ: issue only what remains proved although an unrecorded cause moved the odds of "
+            "treatment, the state being equal, by up to this factor (1 to 20)."
+        ),
+    ] = 1.0,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     json: Json = False,
 ) -> int:
@@ -78,7 +85,7 @@ def gate(
         gated = dprl.gate(
             fitted, data, delta=delta, value_range=(lowest, highest), margin=margin, mode=mode,
             states=None if states is None else _declared(states, data.states), markov=markov,
-            horizon=horizon, seed=seed,
+            horizon=horizon, seed=seed, confounding=confounding,
         )  # fmt: skip
         gated.save(out)
     proved = gated.certificate

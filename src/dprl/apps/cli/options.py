@@ -16,6 +16,7 @@ from dprl.logs.columns import NAMES, ROLES
 
 __all__ = [
     "SETTINGS",
+    "TREATMENTS",
     "Cases",
     "Draws",
     "Json",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 SETTINGS = "dprl.toml"
+
+OF_LOG = ("categorical", "events", "follow_up", "follow-up")
+"""Settings of a log besides its columns, which a policy keeps too."""
 
 
 def whole(word: str) -> int:
@@ -61,6 +65,14 @@ MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
+TREATMENTS = (
+    "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "
+    "that whether an episode was cut depends neither on its length nor on its outcome), terminal "
+    "(as ended: values are of what came before the cut), bootstrap (put an estimate after the "
+    "cut), ipcw (weigh by the chance to be followed so far; large-sample)"
+)
+"""The treatments of cut episodes, for the help of --cut."""
+
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
 Categorical = Annotated[
@@ -69,6 +81,22 @@ Categorical = Annotated[
         help="Feature whose values are labels though they look like numbers; repeat it for "
         "several. Text is a category without it.",
         negative="",
+    ),
+]
+Events = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Word in the column of endings that names a competing event; repeat it for several. "
+        "Such an episode ended; it was not cut.",
+        negative="",
+    ),
+]
+FollowUp = Annotated[
+    str | None,
+    Parameter(
+        help="Follow every episode for this long from its first row: a number of steps, or text "
+        "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and what was "
+        "cut later is not cut any more."
     ),
 ]
 Partitions = Annotated[
@@ -122,6 +150,8 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    events: Events = None
+    follow_up: FollowUp = None
 
     def options(self, features: bool = False) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
@@ -142,6 +172,8 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    events: Events = None
+    follow_up: FollowUp = None
 
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:
@@ -191,7 +223,7 @@ def settings(app: App) -> Dict | None:
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}
-            tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, "categorical")}
+            tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, *OF_LOG)}
         elif name == "act" and name in tables:
             tables[name].pop("state", None)
     return Dict(tables, source=SETTINGS)

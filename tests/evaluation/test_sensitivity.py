@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -298,3 +299,15 @@ def test_the_discount_is_needed_and_a_seen_log_refused():
     with pytest.raises(dprl.PolicyError):
         dprl.sensitivity(policy, log)
     assert dprl.sensitivity(policy, log, allow_seen=True, draws=10).warnings
+
+
+def test_cut_episodes_are_not_left_out_undeclared():
+    log = WORLD.sample(200, seed=0)
+    ended = np.where(np.arange(log.n_episodes) % 4, 1, 2).astype(np.uint8)
+    cut = replace(log, ended=ended)
+    ask = {"gamma": 1.5, "discount": 1.0, "draws": 10, "yardstick": False}
+    with pytest.raises(dprl.LogError, match="cut and would be left out: a bound"):
+        dprl.sensitivity(always(log), cut, cut="drop", **ask)
+    with pytest.raises(dprl.ParameterError, match="bounds take no weights"):
+        dprl.sensitivity(always(log), cut, cut="ipcw", **ask)
+    assert dprl.sensitivity(always(log), cut, cut="drop-unrelated", **ask).rows

@@ -35,7 +35,7 @@ from dprl.evaluation._sensitivity_bounds import Bounds, OneDecision, Several, re
 from dprl.evaluation._sensitivity_log import one_decision, several_decisions
 from dprl.evaluation._sensitivity_result import Sensitivity
 from dprl.evaluation._yardstick import yardstick as hidden_columns
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.logs.returns import returns
@@ -84,8 +84,8 @@ def sensitivity(
         discount: Discount per step, in (0, 1]. Default None: the policy's own.
         behavior: The probability of each action, as for `dprl.evaluate`. Default None: estimated
             from the log.
-        cut: How cut episodes are treated: "drop", "terminal" or "bootstrap". Default None: as when
-            the policy was learned.
+        cut: How cut episodes are treated: "drop-unrelated", "terminal" or "bootstrap". Default
+            None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 1,000.
         seed: Seed of the bootstrap, the folds and the models, a whole number from 0. Default 0.
@@ -119,6 +119,7 @@ def sensitivity(
     check_log(log)
     strengths = _strengths(gamma)
     discount, cut = _own(policy, discount, cut)
+    _check_cut(cut, log)
     check_level(level)
     draws, seed = check_draws(draws), check_seed(seed)
     check_number("clip", clip, "[0, 1]")
@@ -131,7 +132,8 @@ def sensitivity(
 
     # `time` keeps the original row numbers, for finding the rows that are left.
     kept = replace(log, time=np.arange(log.n_steps), offset=None)
-    settled = settle(kept, discount, cut, asked.bootstrap_neighbors()).gathered()
+    near = asked.bootstrap_neighbors()
+    settled = settle(kept, discount, cut, near, reads="rewards").gathered()
     tell("what the policy says", 0.0)
     decisions = spoken(asked, settled)
     tell("behaviour", 0.0)
@@ -205,6 +207,18 @@ def _strengths(gamma: Any) -> list[float]:
                 "is called discount.",
             )
     return sorted({float(number) for number in numbers})
+
+
+def _check_cut(cut: Cut | None, log: Log) -> None:
+    """Refuse to leave cut episodes out undeclared, and weights for them."""
+    check_claim(cut, log, "a bound")
+    if cut == "ipcw" and len(log.cut_episodes):
+        raise ParameterError(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut, and bounds take "
+            "no weights for them (cut='ipcw').",
+            f"episode {log.episodes[log.cut_episodes[0]]!r}",
+            "Follow every episode for a fixed time (follow_up=, --follow-up), or say another cut=.",
+        )
 
 
 def _own(policy: Any, discount: float | None, cut: Cut | None) -> tuple[float, Cut | None]:

@@ -36,7 +36,7 @@ def sensitivity(
         float | None, Parameter(help="Discount per step; by default the policy's own.")
     ] = None,
     cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
+        Literal["drop-unrelated", "bootstrap", "terminal"] | None,
         Parameter(help="How to treat cut episodes; by default as in the policy's training."),
     ] = None,
     level: Level = 0.95,

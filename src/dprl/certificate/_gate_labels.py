@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.certificate._assumptions import Counting
 from dprl.certificate._eprocess import advantages
 from dprl.certificate._gate_steps import (
     Asked,
-    Counting,
     Proven,
     at_gamma,
     finish,

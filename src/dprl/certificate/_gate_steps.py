@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_delta, check_number, check_whole
 from dprl._core.confounding import MOST
 from dprl._core.intervals import welch
-from dprl.certificate._assumptions import (
-    Counting,
-    assumptions,
-    group_order,
-    independent,
-    settling,
-    windowed,
-)
+from dprl.certificate._assumptions import Counting, assumptions
 from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
@@ -39,9 +32,8 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Counting", "Learner", "Proven", "at_gamma", "best_low", "certify",
-           "finish", "group_order", "half_of", "independent", "propose", "settling",
-           "windowed"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Learner", "Proven", "at_gamma", "best_low", "certify", "finish",
+           "half_of", "propose"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

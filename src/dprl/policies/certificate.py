@@ -285,7 +285,7 @@ class Certificate:
             >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
             >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
             >>> certificate.table()["suggested"]
-            ['antibiotics', 'fluids']
+            ['fluids', 'antibiotics']
         """
         rows = sorted(self.rows, key=lambda r: -r["low"])
         columns, note = shown(rows)

@@ -114,7 +114,7 @@ def test_gamma_star_is_where_the_gate_stops_issuing():
 def test_in_sample_needs_no_part_that_proposed():
     world = HiddenCause(gamma=1.3, effect=0.3, states=("mild",))
     log = world.sample(3_000, seed=3)
-    fixed = {"mode": "in-sample", "states_fixed": True, **UNIT}
+    fixed = {"mode": "in-sample", "states": ["mild"], **UNIT}
     row = dprl.gate(LEARNER, log, **fixed).certificate.rows[0]
     assert row["gamma_star"] > 1.3
     survived = dprl.gate(LEARNER, log, confounding=1.3, **fixed).certificate.rows[0]

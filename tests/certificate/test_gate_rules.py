@@ -251,7 +251,7 @@ def test_damaged_records_are_refused(policy):
 
 def test_settings_that_rules_have_no_use_for(policy):
     for more, word in (
-        ({"mode": "in-sample", "states_fixed": True}, "in-sample"),
+        ({"mode": "in-sample", "states": ["s"]}, "in-sample"),
         ({"split": [True] * LOG.n_episodes}, "split"),
         ({"horizon": 3}, "horizon"),
     ):

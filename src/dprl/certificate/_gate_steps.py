@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_delta, check_number, check_whole
 from dprl._core.confounding import MOST
 from dprl._core.intervals import welch
-from dprl.certificate._confounding import Hidden, as_in_the_state
+from dprl.certificate._assumptions import Counting, assumptions
+from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
@@ -24,7 +25,6 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._cut_words import UNRELATED
 from dprl.logs.log import Log
 from dprl.policies._certificate_parts import several_words
 from dprl.policies._decisions import Kind
@@ -33,7 +33,7 @@ from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
 __all__ = ["REACH", "Asked", "Learner", "Proven", "at_gamma", "best_low", "certify", "finish",
-           "group_order", "half_of", "independent", "propose", "settling", "windowed"]  # fmt: skip
+           "half_of", "propose"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -85,6 +85,8 @@ class Proven:
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
         evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
+        difference: Estimate of E x - E y in units of returns; None where it is that of the
+            evidence.
         gamma_star: Γ* of each certified pair, NaN where not certified; None before `at_gamma`.
         gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested, None
             before `at_gamma`.
@@ -97,6 +99,7 @@ class Proven:
     p_high: Floats
     evidence: Evidence
     tested: int
+    difference: Floats | None = None
     gamma_star: Floats | None = None
     gamma_point: Floats | None = None
 
@@ -218,11 +221,12 @@ def finish(
     settled: Log,
     asked: Asked,
     mode: str,
-    gain: float,
+    gain: float | None,
     notes: Sequence[str] = (),
     cells: Mapping[str, Any] | None = None,
+    counting: Counting | None = None,
 ) -> P:
-    """The policy with its certificate attached."""
+    """The policy with its certificate attached; without `counting` first visits of cells count."""
     rows = []
     for s in np.flatnonzero(policy.choice >= 0):
         a = policy.choice[s]
@@ -230,6 +234,9 @@ def finish(
             (p for p in proofs if p.pairs[s, a]), key=lambda p: (p.low[s, a], p.log_e[s, a])
         )
         evidence = proof.evidence
+        estimates = proof.difference
+        if estimates is None:
+            estimates = evidence.took.mean - evidence.others.mean
         rows.append({
             "state": policy.states[s],
             "kind": Kind(policy.kind[s]).word,
@@ -237,7 +244,7 @@ def finish(
             "suggested": policy.actions[a],
             "n": int(evidence.took.n[s, a]),
             "others": int(evidence.others.n[s, a]),
-            "difference": float(evidence.took.mean[s, a] - evidence.others.mean[s, a]),
+            "difference": float(estimates[s, a]),
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
             "log10_e": float(proof.log_e[s, a] / math.log(10)),
@@ -270,10 +277,14 @@ def finish(
         rows=tuple(rows),
         gain=gain if rows else None,
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
-        assumptions=_assumptions(learner, log, asked, mode),
+        assumptions=assumptions(learner, log, asked, counting),
         log=log.digest(),
         notes=(*notes, *_several(rows, policy, settled)),
         cells=cells or {},
+        visits="all"
+        if counting is not None and counting.markov and asked.confounding == 1
+        else "first",
+        markov=counting is None or counting.markov,
         confounding=asked.confounding,
     )
     return replace(policy, certificate=certificate)
@@ -295,72 +306,3 @@ def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> li
     speaks = (policy.at(states).choice >= 0)[row]
     most = int(np.add.reduceat(speaks.astype(np.int64), settled.starts[:-1]).max())
     return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []
-
-
-def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
-    """The assumptions of a certificate, one sentence each."""
-    low, high = asked.value_range
-    fixed = (
-        f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
-        "fixed without looking at returns (declared by the user)."
-        if mode == "in-sample"
-        else "Gamma, n_min, the range and what makes a state were chosen without the returns of "
-        "this log."
-    )
-    words = [
-        independent(log),
-        as_in_the_state(asked.confounding),
-        "It also holds all of the past that matters for what follows.",
-        "Practice was the same throughout, and stays so wherever the policy defers.",
-        settling(log, learner.cut),
-        f"Every return lies within {low:g}..{high:g}, known beforehand.",
-        fixed,
-    ]
-    if isinstance(learner, DPRLContinuous):
-        words.append(
-            "Within a cell each action is worth the same and taken as often everywhere (see eps* "
-            "for how nearly; the gain is for exactly the same)."
-        )
-    words += windowed(log)
-    words += group_order(log, "a state counts, and the gain is that of first episodes.")
-    return tuple(words)
-
-
-def independent(log: Log) -> str:
-    """The assumption that groups (or episodes) have nothing to do with each other."""
-    unit = "Episodes" if log.groups == log.episodes else "Groups"
-    return f"{unit} are independent of each other."
-
-
-def settling(log: Log, cut: str | None) -> str:
-    """What is assumed of episodes that were cut, or of all where none was."""
-    n = len(log.cut_episodes)
-    later = "" if len(log.groups) >= log.n_episodes else ", with all later ones of their groups"
-    ended = {
-        "drop-unrelated": f"{n:,} cut episodes were left out{later}: {UNRELATED} (declared by the "
-        "user).",
-        "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
-        "until the cut, and how long that is depends on the state alone.",
-    }
-    return ended[str(cut)] if n else "No episode was cut short by what was about to come."
-
-
-def windowed(log: Log) -> list[str]:
-    """What returns are of, where every episode is followed for a fixed time."""
-    if log.follow_up is None:
-        return []
-    return [
-        f"Returns are of the first {log.follow_up} of an episode (chosen without looking at "
-        "returns). How much of that time is left is part of the state, or does not matter."
-    ]
-
-
-def group_order(log: Log, counted: str) -> list[str]:
-    """What is assumed of the order of a group's episodes; nothing where a group is an episode."""
-    if log.groups == log.episodes or len(log.groups) >= log.n_episodes:
-        return []
-    return [
-        "Episodes of a group come in the order they happened"
-        + (" (by time, then by label)" if log.time is not None else " (by label)")
-        + f"; a group's first visit of {counted}"
-    ]

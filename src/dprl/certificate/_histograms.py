@@ -26,7 +26,7 @@ from dprl.errors import LogError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 
-__all__ = ["BINS", "UNITS", "Histograms", "binned", "first_visits", "histograms"]
+__all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "first_visits", "histograms"]
 
 Ints = NDArray[np.int64]
 
@@ -92,6 +92,29 @@ def first_visits(log: Log) -> NDArray[np.bool_]:
     return first
 
 
+def checked_returns(
+    log: Log, gamma: float, value_range: tuple[float, float]
+) -> NDArray[np.float64]:
+    """The return to go of every row, float64 (N,).
+
+    Raises:
+        LogError: A return lies outside value_range.
+    """
+    low, high = value_range
+    G = returns(log, gamma)
+    slack = 1e-9 * (high - low)
+    outside = np.flatnonzero((low - slack > G) | (high + slack < G))
+    if len(outside):
+        row = int(outside[0])
+        e = int(np.searchsorted(log.starts, row, "right")) - 1
+        raise LogError(
+            f"{len(outside):,} of {len(G):,} returns lie outside value_range ({low:g}, {high:g}).",
+            f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
+            "The range must hold for every return there can be, or nothing is proved; widen it.",
+        )
+    return G
+
+
 def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Histograms:
     """Histograms of a settled log with discrete states.
 
@@ -105,17 +128,7 @@ def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Hist
     """
     gamma, (low, high) = check_gamma(gamma), check_range(value_range)
     log = log.gathered()
-    G = returns(log, gamma)
-    slack = 1e-9 * (high - low)
-    outside = np.flatnonzero((low - slack > G) | (high + slack < G))
-    if len(outside):
-        row = int(outside[0])
-        e = int(np.searchsorted(log.starts, row, "right")) - 1
-        raise LogError(
-            f"{len(outside):,} of {len(G):,} returns lie outside value_range ({low:g}, {high:g}).",
-            f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
-            "The range must hold for every return there can be, or nothing is proved; widen it.",
-        )
+    G = checked_returns(log, gamma, (low, high))
     rows = np.flatnonzero(first_visits(log))
     pair = log.codes()[rows].astype(np.int64) * log.n_actions + log.action[rows]
     n = len(np.unique(log.group))

@@ -29,17 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.certificate._assumptions import group_order, independent, settling, windowed
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._confounding import as_if_by_lot
-from dprl.certificate._gate_steps import (
-    Asked,
-    Proven,
-    certify,
-    group_order,
-    independent,
-    settling,
-    windowed,
-)
+from dprl.certificate._gate_steps import Asked, Proven, certify
 from dprl.certificate._histograms import first_visits
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence

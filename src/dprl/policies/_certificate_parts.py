@@ -18,6 +18,7 @@ __all__ = [
     "are_numbers",
     "cell_lines",
     "down",
+    "first_visit_claim",
     "hidden_words",
     "is_row",
     "rule_claim",
@@ -35,9 +36,9 @@ VACUOUS = 1.05
 GAMMAS = ("gamma_star", "gamma_point")
 """Of rows that say how strong an unrecorded cause must be; files of earlier versions do not."""
 NOTE = (
-    "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
-    "did not, on the\npart of the log that certified it; low: its lower bound, for all rows at "
-    "once. log10_e: the evidence against\n'no benefit', in powers of ten."
+    "difference (to doing otherwise): what taking the suggestion brought less what doing otherwise "
+    "did, as estimated\non the part of the log that certified it; low: its lower bound, for all "
+    "rows at once. log10_e: the evidence\nagainst 'no benefit', in powers of ten."
 )
 
 
@@ -179,4 +180,15 @@ def rule_claim(n: int, sure: str, better: str) -> str:
         f"With probability at least {sure}, {every} a true improvement on doing otherwise{better}: "
         "at a trajectory's first decision where the rule holds, to follow it and go on as usual is "
         "worth more, on average over these decisions."
+    )
+
+
+def first_visit_claim(n: int, sure: str, better: str) -> str:
+    """The claim about n suggestions where the Markov property is not claimed."""
+    every = "the one suggestion below is" if n == 1 else f"each of the {n:,} suggestions below is"
+    return (
+        f"With probability at least {sure}, {every} a true improvement on usual practice{better} "
+        "at a trajectory's first visit of the state: to follow it there and go on as usual is "
+        "worth more. Nothing is claimed about later visits, or about all suggestions followed "
+        "together."
     )

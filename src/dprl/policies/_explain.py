@@ -215,7 +215,7 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
     if not _not_worse(here, np.array([s]))[0, a]:
         return "worse than usual practice here"
     if here.terms.delta is not None:
-        return "not certified to be better, or not always available"
+        return "not certified to be better, left out by the certificate, or not always available"
     return "not always available here"
 
 
@@ -320,7 +320,8 @@ def silences(here: Decisions) -> tuple[str, ...]:
         "compare with.",
         "What did better here was not always available."
         if delta is None
-        else f"What did better here is not certified to be better at δ = {delta:g}.",
+        else f"What did better here is not certified to be better at δ = {delta:g}, or the "
+        "certificate leaves it out.",
         "No action with enough evidence did better here than usual practice."
         if here.estimates is None
         else "No action that may be suggested is surely better here than usual practice, in "

@@ -16,6 +16,7 @@ from dprl.policies._certificate_parts import (
     are_numbers,
     cell_lines,
     down,
+    first_visit_claim,
     hidden_words,
     is_row,
     rule_claim,
@@ -56,6 +57,11 @@ class Certificate:
         notes: Further sentences that a reader must know.
         cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; for rules
             "rules", how many were tested; empty for labelled states.
+        visits: Which visits of a state counted as evidence: "all" of an episode, or a group's
+            "first".
+        markov: Whether the claim rests on the Markov property: what follows a visit depends on the
+            past through the state alone. Without it, the claim is about first visits, and nothing
+            is claimed of the policy as a whole.
         confounding: Γ, at least 1: only what remains proved at this strength of an unrecorded cause
             was issued; low, advantage_low and log10_e are for this Γ. Default 1.
 
@@ -85,6 +91,8 @@ class Certificate:
     log: str
     notes: tuple[str, ...] = ()
     cells: Mapping[str, Any] = field(default_factory=dict)
+    visits: str = "first"
+    markov: bool = True
     confounding: float = 1.0
 
     def __post_init__(self) -> None:
@@ -108,6 +116,9 @@ class Certificate:
             and bool(self.assumptions)
             and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
             and are_cells(self.cells)
+            and self.visits in ("all", "first")
+            and isinstance(self.markov, bool)
+            and (self.markov or (self.visits == "first" and self.gain is None))
             and are_numbers(self.confounding)
             and self.confounding >= 1
         )
@@ -194,6 +205,8 @@ class Certificate:
         hidden = hidden_words(self.rows, self.confounding)
         if "rules" in self.cells:
             return rule_claim(n, self.sure, better) + hidden
+        if not self.markov:
+            return first_visit_claim(n, self.sure, better) + hidden
         words = (
             f"With probability at least {self.sure}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."
@@ -272,7 +285,7 @@ class Certificate:
             >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
             >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
             >>> certificate.table()["suggested"]
-            ['antibiotics', 'fluids']
+            ['fluids', 'antibiotics']
         """
         rows = sorted(self.rows, key=lambda r: -r["low"])
         columns, note = shown(rows)

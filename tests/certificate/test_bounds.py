@@ -362,7 +362,11 @@ def test_cut_episodes_are_treated_as_asked():
     with pytest.warns(dprl.CutWarning, match="10 of 20 episodes"):
         table = published(log, pi, **FOREST)
     assert table["value"] == published(log, pi, **FOREST, cut="terminal")["value"]
-    dropped = published(log, pi, **FOREST, cut="drop")
+    with pytest.raises(
+        dprl.LogError, match="10 of 20 episodes were cut and would be left out: a bo"
+    ):
+        published(log, pi, **FOREST, cut="drop")
+    dropped = published(log, pi, **FOREST, cut="drop-unrelated")
     assert dropped["value"][4] == pytest.approx(-1e6 / 0.02 * (0.2 + math.sqrt(0.2)))
 
 

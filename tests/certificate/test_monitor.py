@@ -12,7 +12,8 @@ import pytest
 
 import dprl
 from dprl.certificate._drift import log_drift
-from dprl.certificate._watch import _against, candidates
+from dprl.certificate._eprocess import against
+from dprl.certificate._watch import candidates
 
 GAMMA = 1.0
 LEARNER = dprl.DPRLDiscrete(n_min=20, gamma=GAMMA)
@@ -145,7 +146,7 @@ def test_the_evidence_against_a_promise_is_its_definition(policy, c, odds):
     cured, drug = log.reward[::2], np.array(log.actions)[log.action[::2]] == "drug"
     pair = policy.states.index("ill") * 5 + policy.actions.index("drug")
     assert len(seen.actions) == 5
-    assert _against(seen, pair, c, odds) == pytest.approx(
+    assert against(seen, pair, c, odds) == pytest.approx(
         slow_against(cured[drug], cured[~drug], c, odds), abs=1e-6
     )
 

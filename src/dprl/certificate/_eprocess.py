@@ -50,7 +50,7 @@ from dprl.certificate._evalue import FRACTIONS, RATIO, WORTH_A_THREAD
 from dprl.certificate._visits import SLACK, UNITS, Visits
 from dprl.errors import ParameterError
 
-__all__ = ["Advantages", "advantages", "log_products", "lower_mean"]
+__all__ = ["Advantages", "advantages", "against", "log_products", "lower_mean", "seen_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -131,7 +131,7 @@ def _cell(
     log_x: Floats, log_y: Floats,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip
     """log X_j and log Y_j of the cell [v0, v1]."""
-    u = max(min(v1 + c, 1.0), 0.0) + ROOM
+    u = max(min(v1 + c, 1.0), 0.0) + ROOM  # c is below 0 where a promise is doubted
     rest = 1.0 - min(max(v0 - c * odds, 0.0), 1.0) + ROOM
     log_products(x[0], x[1], x[2], v0, u, fractions, log_x)
     log_products(y[0], y[1], y[2], v1, rest, fractions, log_y)
@@ -350,14 +350,47 @@ def advantages(
     return Advantages(chosen, *result.T)
 
 
-def _items(visits: Visits, pair: int) -> tuple[Items, Items, Ints, float]:
-    """R, D and counts of visits that took the action and of others; how many; Q - E y estimated."""
+def against(visits: Visits, pair: int, c: float, odds: float) -> float:
+    """Natural logarithm of the e-value of "the advantage is at least c", for c >= 0.
+
+    With visits that took the action and others exchanged: if A(s,a) >= c, then Q >= V + c and
+    E y <= V - c o, for o = p/(1-p) or less.
+
+    Args:
+        visits: What counted visits led to.
+        pair: s·A + a.
+        c: The advantage that is doubted, in parts of the range of returns.
+        odds: A lower bound of p/(1-p), p the probability of the action.
+    """
+    takers, others, _, _ = _items(visits, pair, exchanged=True)
+    least = PRIOR.reshape(BLOCKS, -1, *PRIOR.shape[1:]).min(axis=1)
+    back = 1 / odds if c > 0 and odds > 0 else 0.0
+    return float(_log_e(others, takers, -c * odds, back, -np.inf, FRACTIONS, PRIOR, least))
+
+
+def seen_of(visits: Visits, pair: int) -> tuple[Ints, float]:
+    """Visits that took an action and others, (2,), and Q - E y as estimated, in parts of the range.
+
+    Args:
+        visits: What counted visits led to.
+        pair: s·A + a.
+    """
+    return _items(visits, pair)[2:]
+
+
+def _items(visits: Visits, pair: int, exchanged: bool = False) -> tuple[Items, Items, Ints, float]:
+    """R, D and counts of visits that took the action and of others; how many; Q - E y estimated.
+
+    The ones are rounded down and the others up, against "no benefit"; `exchanged`: the other way.
+    """
     here = visits.of_state(pair // len(visits.actions))
     took = visits.pair[here] == pair
     n, gap = visits.count[here], visits.gap[here]
     D = np.where(gap > 0, visits.gamma ** gap.astype(np.float64), 0.0)
     down, up = (visits.bin[here] >> 1) / UNITS, ((visits.bin[here] + 1) >> 1) / UNITS
-    x, y = (down[took], D[took], n[took]), (1 - up[~took], -D[~took], n[~took])
+    low, high = (~took, took) if exchanged else (took, ~took)
+    lows, highs = (down[low], D[low], n[low]), (1 - up[high], -D[high], n[high])
+    x, y = (highs, lows) if exchanged else (lows, highs)
     seen = np.array([n[took].sum(), n[~took].sum()])
     if not seen.all():
         return x, y, seen, math.nan

@@ -99,8 +99,8 @@ class Monitor:
         mine = self.record.head
         if mine.get("policy") != head["policy"]:
             raise PolicyError(
-                f"the file of the monitor belongs to another policy, {mine.get('policy', '')[:12]}; "
-                f"this is {head['policy'][:12]}.",
+                "the file of the monitor belongs to another policy, "
+                f"{str(mine.get('policy'))[:12]}; this is {head['policy'][:12]}.",
                 str(self.record.path),
                 "Name another file (--state): each policy has its own.",
             )

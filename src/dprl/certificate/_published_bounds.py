@@ -31,7 +31,7 @@ from dprl.certificate.bounds import (
 )
 from dprl.errors import ParameterError
 from dprl.evidence.tabular import evidence
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs.log import Log
 from dprl.logs.returns import span
 from dprl.planning.model import Model, estimate
@@ -65,7 +65,8 @@ def published(
         delta: Probability with which a bound may fail, in (0, 1).
         b: Threshold of PQI on the share n(s,a)/n, in (0, 1].
         v_min: Smallest return there can be, known beforehand. Default 0.
-        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
+        cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal" or
+            "bootstrap".
             Default None: they count as ended, with a warning.
 
     Returns:
@@ -86,6 +87,7 @@ def published(
     """
     check_n_min(n_min)
     gamma = check_gamma(gamma)
+    check_claim(cut, log, "a bound")
     log = settle(log, gamma, cut)
     model = estimate(log, gamma)
     S, A = model.n.shape

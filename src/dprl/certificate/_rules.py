@@ -29,8 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.certificate._assumptions import group_order, independent, settling, windowed
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._gate_steps import Asked, Proven, certify, group_order, independent, settling
+from dprl.certificate._confounding import as_if_by_lot
+from dprl.certificate._gate_steps import Asked, Proven, certify
 from dprl.certificate._histograms import first_visits
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence
@@ -64,6 +66,7 @@ class _Part:
         x: float64 (N, d), the features in the order of the policy.
         divisions: S, the number of divisions in halves that share the level.
         words: Which part it is, in a sentence.
+        proposing: The half that proposed, with regions as states; None for another log.
     """
 
     log: Log
@@ -71,13 +74,11 @@ class _Part:
     x: NDArray[np.float64]
     divisions: int
     words: str
+    proposing: Log | None
 
     def labelled(self, regions: int) -> Log:
         """The log with regions as states: 0..K-1, and K for a step in none of them."""
-        return replace(
-            self.log, features=None, feature_names=(), levels=(), states=tuple(range(regions + 1)),
-            state=self.region.astype(np.int32),
-        )  # fmt: skip
+        return _labelled(self.log, self.region, regions)
 
     def groups(self, r: int, action: int, took: bool | None = None) -> int:
         """Groups with a step in region r, or with one that took the action there or did not."""
@@ -85,6 +86,13 @@ class _Part:
         if took is not None:
             inside &= (self.log.action == action) == took
         return len(np.unique(np.repeat(self.log.group, self.log.lengths)[inside]))
+
+
+def _labelled(log: Log, region: Ints, regions: int) -> Log:
+    return replace(
+        log, features=None, feature_names=(), levels=(), states=tuple(range(regions + 1)),
+        state=region.astype(np.int32),
+    )  # fmt: skip
 
 
 def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, Any]) -> RulePolicy:
@@ -111,7 +119,9 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         if rule.suggested in actions:
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
-    proof = certify(labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions)
+    proof = certify(
+        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing
+    )
     enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
     available = availability(labelled)
     enough &= True if available is None else available
@@ -173,6 +183,7 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
             log=log.digest(),
             notes=(part.words, *notes),
             cells={"rules": K},
+            confounding=asked.confounding,
         ),
     )
 
@@ -227,12 +238,15 @@ def _certifying(
     own: bool,
 ) -> _Part:
     """The part of a settled log that certifies."""
+    proposing: Log | None = None
     part, divisions, words = settled, 1, "The rules were learned from another log; all of this one "
     words += "certified them."
     if own:
         divisions = len(record["divisions"])
         inside = deal(len(settled.groups), 0.5, int(record["division"]))
         part = settled.take(np.flatnonzero(~inside[settled.group]))
+        proposing = settled.take(np.flatnonzero(inside[settled.group]))
+        proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
             f"One half of the groups proposed {len(proposals):,} rules, the other half certified "
             "them, all at once"
@@ -240,14 +254,22 @@ def _certifying(
         )
     if not part.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
-    x = np.asarray(policy.space.of_log(part)[0])
-    region = np.full(part.n_steps, len(proposals), np.int64)
-    for r, rule in enumerate(proposals):
-        region[rule.matches(x, policy.feature_names, policy.levels)] = r
-    result = _Part(part, region, x, divisions, words)
+    x, region = _regions(policy, part, proposals)
+    result = _Part(part, region, x, divisions, words, proposing)
     if own:
         _check_half(result, proposals)
     return result
+
+
+def _regions(
+    policy: RulePolicy, log: Log, proposals: Sequence[Rule]
+) -> tuple[NDArray[np.float64], Ints]:
+    """The features of a log in the order of the policy, and the region of each step."""
+    x = np.asarray(policy.space.of_log(log)[0])
+    region = np.full(log.n_steps, len(proposals), np.int64)
+    for r, rule in enumerate(proposals):
+        region[rule.matches(x, policy.feature_names, policy.levels)] = r
+    return x, region
 
 
 def _check_half(part: _Part, proposals: Sequence[Rule]) -> None:
@@ -346,6 +368,8 @@ def _row(
         "low": float(proof.low[at]),
         "advantage_low": float(proof.advantage[at]),
         "log10_e": float(proof.log_e[at] / math.log(10)),
+        "gamma_star": 1.0 if proof.gamma_star is None else float(proof.gamma_star[at]),
+        "gamma_point": 1.0 if proof.gamma_point is None else float(proof.gamma_point[at]),
     }
 
 
@@ -354,13 +378,12 @@ def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[st
     low, high = asked.value_range
     return (
         independent(log),
-        "Where a rule holds, whether its action was taken at a first decision there did not depend "
-        "on anything the outcome depends on: it was as if drawn by lot. (Features of those who "
-        "took it and of others were compared; what was not measured was not.)",
+        as_if_by_lot(asked.confounding),
         "Practice was the same throughout, and goes on as usual after the decision.",
         settling(log, cut),
         f"Every return lies within {low:g}..{high:g}, known beforehand.",
         "Gamma, the range and the settings of the rules were chosen without the returns of "
         f"{'the half that certified' if own else 'this log'}.",
+        *windowed(log),
         *group_order(log, "the region of a rule counts."),
     )

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table, to_json_value
 from dprl.certificate._drift import log_drift
-from dprl.certificate._eprocess import BLOCKS, PRIOR, _items, _log_e, advantages, lower_mean
-from dprl.certificate._evalue import FRACTIONS
-from dprl.certificate._visits import UNITS, Visits
+from dprl.certificate._eprocess import advantages, against, lower_mean, seen_of
+from dprl.certificate._visits import Visits
 from dprl.policies.table import TablePolicy
 
 __all__ = ["Watch", "candidates", "watch"]
@@ -107,19 +106,6 @@ def candidates(policy: TablePolicy, n_min: float) -> Ints:
     return np.flatnonzero(wanted)
 
 
-def _against(seen: Visits, pair: int, c: float, odds: float) -> float:
-    """Natural logarithm of the e-value of "the advantage is at least c", for c >= 0."""
-    here = seen.of_state(pair // len(seen.actions))
-    took = seen.pair[here] == pair
-    n, gap = seen.count[here], seen.gap[here]
-    D = np.where(gap > 0, seen.gamma ** gap.astype(np.float64), 0.0)
-    down, up = (seen.bin[here] >> 1) / UNITS, ((seen.bin[here] + 1) >> 1) / UNITS
-    others, takers = (down[~took], D[~took], n[~took]), (1 - up[took], -D[took], n[took])
-    least = PRIOR.reshape(BLOCKS, -1, *PRIOR.shape[1:]).min(axis=1)
-    back = 1 / odds if c > 0 and odds > 0 else 0.0
-    return float(_log_e(others, takers, -c * odds, back, -np.inf, FRACTIONS, PRIOR, least))
-
-
 def watch(
     policy: TablePolicy, seen: Visits, since: Ints, *, delta: float, n_min: float, strange: float
 ) -> Watch:
@@ -145,12 +131,12 @@ def watch(
         s = state[label]
         a = policy.actions.index(row["suggested"])
         pair = s * (A + 1) + a
-        _, _, n, difference = _items(seen, pair)
+        n, difference = seen_of(seen, pair)
         low = max(float(row["advantage_low"] or 0.0), 0.0)
         width = seen.value_range[1] - seen.value_range[0]
         p = lower_mean([1.0, 0.0], n, math.log(2 * k / delta))
-        worse = _against(seen, pair, 0.0, 0.0)
-        less = _against(seen, pair, low / width, p / max(1 - p, 1e-12)) if low else worse
+        worse = against(seen, pair, 0.0, 0.0)
+        less = against(seen, pair, low / width, p / max(1 - p, 1e-12)) if low else worse
         rows.append({
             "state": label, "suggested": row["suggested"], "promised": low, "took": int(n[0]),
             "others": int(n[1]), "difference": difference * width,

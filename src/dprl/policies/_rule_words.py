@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dprl._core.confounding import gamma_words
 from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
@@ -28,12 +29,15 @@ NOTE = (
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
     "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
-    "the half that certified, groups_proposed\nin the half that proposed."
+    "the half that certified, groups_proposed\nin the half that proposed. gamma_star (Γ*): up to "
+    "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
+    "equal, and low stays above the margin."
 )
 NOTE_PROVED = "\nproved_low: what is proved of it at least, at first decisions there."
 PROVED = ("proved_low", "log10_e")
 ON_RECORD = (
-    "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
+    "advantage", "low", "high", "p", "gamma_star", "groups", "groups_took", "groups_proposed",
+    "steps", "overlap",
 )  # fmt: skip
 
 
@@ -104,6 +108,8 @@ def _brought(policy: RulePolicy, rule: Rule) -> str:
     if policy.certificate is not None and proved_low is not None:
         words = f"at least {down(proved_low):+.3g} over doing otherwise"
         parts.append(f"proved at first decisions there: {words}")
+    if rule.facts.get("gamma_star") is not None:
+        parts.append(f"Γ* = {gamma_words(rule.facts['gamma_star'])}")
     return "; ".join(part for part in parts if part)
 
 

@@ -12,14 +12,15 @@ from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 from dprl.policies._certificate_parts import (
     LOWER,
-    NOTE,
-    ORDER,
     are_cells,
     are_numbers,
     cell_lines,
     down,
+    first_visit_claim,
+    hidden_words,
     is_row,
     rule_claim,
+    shown,
 )
 
 __all__ = ["Certificate", "down"]
@@ -44,7 +45,10 @@ class Certificate:
             "confirmation"), usual, suggested, n and others (trajectories of the certifying part
             that took the suggestion at their first visit, and that did not), difference (E x - E y
             as estimated there), low (its lower bound), advantage_low (lower bound of the
-            advantage) and log10_e (logarithm, base 10, of the e-value of "no benefit").
+            advantage), log10_e (logarithm, base 10, of the e-value of "no benefit"), gamma_star
+            (Γ*: up to this factor an unrecorded cause may move the odds of the suggestion, the
+            state being equal, and the row is still proved) and gamma_point (the same as estimated,
+            without allowance for chance); both from 1 to 20, and 20 means "or more".
         gain: Certified lower bound on ρ(π) - ρ(b), in units of returns; None where it was not
             computed.
         bounds: What other bounds would say: name → lower bound (None: minus infinity).
@@ -53,6 +57,13 @@ class Certificate:
         notes: Further sentences that a reader must know.
         cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; for rules
             "rules", how many were tested; empty for labelled states.
+        visits: Which visits of a state counted as evidence: "all" of an episode, or a group's
+            "first".
+        markov: Whether the claim rests on the Markov property: what follows a visit depends on the
+            past through the state alone. Without it, the claim is about first visits, and nothing
+            is claimed of the policy as a whole.
+        confounding: Γ, at least 1: only what remains proved at this strength of an unrecorded cause
+            was issued; low, advantage_low and log10_e are for this Γ. Default 1.
 
     Raises:
         PolicyError: The parts do not make a certificate.
@@ -80,6 +91,9 @@ class Certificate:
     log: str
     notes: tuple[str, ...] = ()
     cells: Mapping[str, Any] = field(default_factory=dict)
+    visits: str = "first"
+    markov: bool = True
+    confounding: float = 1.0
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -102,6 +116,11 @@ class Certificate:
             and bool(self.assumptions)
             and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
             and are_cells(self.cells)
+            and self.visits in ("all", "first")
+            and isinstance(self.markov, bool)
+            and (self.markov or (self.visits == "first" and self.gain is None))
+            and are_numbers(self.confounding)
+            and self.confounding >= 1
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
@@ -183,15 +202,18 @@ class Certificate:
         n = len(self.rows)
         every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
         better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
+        hidden = hidden_words(self.rows, self.confounding)
         if "rules" in self.cells:
-            return rule_claim(n, self.sure, better)
+            return rule_claim(n, self.sure, better) + hidden
+        if not self.markov:
+            return first_visit_claim(n, self.sure, better) + hidden
         words = (
             f"With probability at least {self.sure}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."
         )
         if self.gain:
             words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
-        return words
+        return words + hidden
 
     @property
     def sure(self) -> str:
@@ -263,13 +285,14 @@ class Certificate:
             >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
             >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
             >>> certificate.table()["suggested"]
-            ['antibiotics', 'fluids']
+            ['fluids', 'antibiotics']
         """
         rows = sorted(self.rows, key=lambda r: -r["low"])
+        columns, note = shown(rows)
         return Table(
-            {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in ORDER},
+            {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
             caption=f"{len(rows):,} certified suggestion{'s' * (len(rows) != 1)}",
-            note=NOTE if rows else "",
+            note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
 

@@ -29,6 +29,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     report,
     reproduce,
     review,
+    sensitivity,
     serve,
     split,
     sweep,

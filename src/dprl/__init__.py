@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dprl._core.table import Table as Table
     from dprl.apps._report import report as report
     from dprl.certificate._gate import gate as gate
+    from dprl.errors import BalanceWarning as BalanceWarning
     from dprl.errors import CutWarning as CutWarning
     from dprl.errors import DprlError as DprlError
     from dprl.errors import LabelWarning as LabelWarning
@@ -93,7 +94,8 @@ __getattr__, __dir__, __all__ = attach(
         "_core.table": ("Table",),
         "apps._report": ("report",),
         "certificate._gate": ("gate",),
-        "errors": ("CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
+        "errors": ("BalanceWarning", "CutWarning", "DprlError", "LabelWarning", "LogError",
+                   "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
         "evaluation._behavior": ("Behavior",),

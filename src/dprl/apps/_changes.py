@@ -31,8 +31,10 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import scattered, silent_steps
+from dprl.apps._change_counts import compare, scattered, silent_steps
 from dprl.errors import LogError
+from dprl.evaluation._subgroups import Subgroups
+from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs._overlap import cannot_tell, seen
@@ -83,6 +85,10 @@ class Described:
         silent: (reason, share of the log's steps) where the policy defers, largest share first.
         scattered: (usual, suggested, number of the log's steps) of the changes at steps that no
             region holds, the most steps first; empty where changes are not told by region.
+        balance: Whether those who took the suggestions differ from the others in columns that are
+            not in the state; None where the log has no such columns.
+        compared: Key of a change → the same for this change alone.
+        subgroups: What the policy is worth for whom; None where nobody asked.
     """
 
     policy: DeferringPolicy
@@ -97,8 +103,11 @@ class Described:
     not_done: float
     silent: tuple[tuple[str, float], ...]
     scattered: tuple[tuple[Label, Label, int], ...]
+    balance: Balance | None
+    compared: Mapping[str, ComparedChange]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+    subgroups: Subgroups | None = None
 
     @property
     def unsure(self) -> str:
@@ -229,6 +238,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
     n = max(settled.n_steps, 1)
+    compared = compare(settled, changes, rows)
+    alone = () if compared is None else compared.changes
     return Described(
         policy=policy,
         log=replace(settled, ended=marks),
@@ -249,6 +260,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         scattered=scattered(policy, here, situations),
+        balance=compared,
+        compared={changes[one.number].key: one for one in alone},
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,

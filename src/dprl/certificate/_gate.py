@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
 from dprl.certificate._cells import gate_cells
+from dprl.certificate._differences import warn_of_differences
 from dprl.certificate._gate_labels import declared_states, gate_labels
 from dprl.certificate._gate_steps import Asked, Learner
 from dprl.certificate._rules import gate_rules
@@ -67,6 +68,7 @@ Bools = NDArray[np.bool_]
 Mode = Literal["swap-split", "in-sample"]
 
 
+@warn_of_differences
 def gate(
     proposal: Policy | DPRLDiscrete | DPRLContinuous | Rules,
     log: Log,

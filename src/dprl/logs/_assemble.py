@@ -163,6 +163,7 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
         time_missing=rows_of(c.time_missing),
         offset=rows_of(c.offset),
         propensity=rows_of(c.propensity),
+        also=None if c.also is None else c.also[keep],
     )
 
 
@@ -232,5 +233,6 @@ def _log(
         ended=ending(c)[last],
         columns=c.names,
         propensity=propensity,
+        also=None if c.also is None else c.also[order],
         events=c.events,
     )

@@ -177,4 +177,5 @@ def keep_rows(log: Log, keep: NDArray[np.bool_]) -> Log:
         offset=kept(log.offset),
         available=kept(log.available),
         propensity=kept(log.propensity),
+        also=None if log.also is None else log.also[keep],
     )

@@ -13,9 +13,10 @@ from dprl._core.disk import replacing
 from dprl._core.limits import said_if_short
 from dprl._core.zones import written
 from dprl.errors import LogError, ParameterError
+from dprl.logs._also import AlsoNames
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._categories import row_labels
-from dprl.logs._columns import MISSING_WORDS, tidy_labels
+from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
@@ -46,6 +47,7 @@ def read(
     events: Sequence[str] | None = None,
     follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
     partitions: bool = False,
     progress: Progress | None = None,
 ) -> Log:
@@ -90,6 +92,11 @@ def read(
             cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to
+            `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
+            there are at most 30, without identifiers and free text (`log.also.words` says which).
+            (): none.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
@@ -112,7 +119,7 @@ def read(
         Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
-    columns = read_columns(paths, parts, progress, partitions, categorical or ())
+    columns = read_columns(paths, parts, progress, partitions, categorical or (), also)
     with said_if_short("the log's rows"):
         return build(
             columns,
@@ -144,6 +151,7 @@ def from_frame(
     events: Sequence[str] | None = None,
     follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -185,6 +193,11 @@ def from_frame(
             cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to
+            `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
+            there are at most 30, without identifiers and free text (`log.also.words` says which).
+            (): none.
 
     Returns:
         The log.
@@ -202,7 +215,7 @@ def from_frame(
     """
     parts = by_role(locals())
     return build(
-        frame_columns(frame, parts, categorical or ()),
+        frame_columns(frame, parts, categorical or (), also),
         missing=missing,
         states=states,
         actions=actions,
@@ -231,6 +244,7 @@ def from_arrays(
     events: Sequence[str] | None = None,
     follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    also: Mapping[str, Any] | None = None,
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 
@@ -270,6 +284,9 @@ def from_arrays(
             cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Name → (N,) values of further columns that are not in the state: numbers, labels or
+            dates. They are compared between those who took a suggestion and others, and can be
+            given to `evaluate(by=...)`; no learner sees them. Default None: none.
 
     Returns:
         The log.
@@ -303,6 +320,15 @@ def from_arrays(
         names["state"] = named
         data.update({name: table[:, j] for j, name in enumerate(named)})
 
+    further = AlsoNames(tuple(map(str, also or ())), asked=True) if also is not None else None
+    for name, values in (also or {}).items():
+        if str(name) in data:
+            raise LogError(
+                f"{name!r} is in also and a column of the log already.",
+                do="Give the columns in also names of their own.",
+            )
+        data[str(name)] = values
+
     def get(name: str) -> Any:
         values = data[name]
         if isinstance(values, np.ma.MaskedArray):
@@ -315,7 +341,7 @@ def from_arrays(
         return array, None
 
     return build(
-        columns_of(names, get, categorical or ()),
+        columns_of(names, get, categorical or (), further),
         missing=missing,
         states=states,
         actions=actions,
@@ -369,13 +395,15 @@ def check(source: Any, **options: Any) -> CheckResult:
     progress = options.pop("progress", None)
     partitions = options.pop("partitions", False)
     labelled = options.pop("categorical", None) or ()
+    also = options.pop("also", None)
     if isinstance(source, str | os.PathLike | list | tuple):
-        return examine(read_columns(source, options, progress, partitions, labelled), **rules_given)
+        columns = read_columns(source, options, progress, partitions, labelled, also)
+        return examine(columns, **rules_given)
     if partitions:
         raise ParameterError(
             "partitions exist only for files, not for a dataframe.", do="Leave it out."
         )
-    return examine(frame_columns(source, options, labelled), **rules_given)
+    return examine(frame_columns(source, options, labelled, also), **rules_given)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------
@@ -529,9 +557,9 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         raise LogError(f"{os.fspath(path)!r} must end in .parquet or .csv.")
     if kind == ".csv":
         for labels in (log.states, log.actions, log.episodes, log.groups):
-            _survives_csv(labels)
+            survives_csv(labels)
         for labels in log.categories.values():
-            _refuse_missing_words(labels)
+            refuse_missing_words(labels)
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -563,34 +591,12 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         data[_called(log, "ended")] = words(how, log.ended[which])
     if log.propensity is not None:
         data[_called(log, "propensity")] = log.propensity
+    if log.also is not None:
+        data |= further(log, kind)
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
-
-
-def _survives_csv(labels: Sequence[Label]) -> None:
-    """Refuse labels that would come back from a CSV file as other labels: CSV has no types."""
-    words = [str(label) for label in labels]
-    back = tidy_labels(words)
-    _refuse_missing_words(labels)
-    for label, word in zip(labels, words, strict=True):
-        if type(back[word]) is not type(label):
-            raise _lost_in_csv(label)
-
-
-def _refuse_missing_words(labels: Sequence[Label]) -> None:
-    """Refuse labels that a CSV file takes for a missing value."""
-    for label in labels:
-        if str(label) in MISSING_WORDS:
-            raise _lost_in_csv(label)
-
-
-def _lost_in_csv(label: Label) -> LogError:
-    return LogError(
-        f"the label {label!r} would not come back from a CSV file as it is.",
-        do="Write a .parquet file: it keeps types.",
-    )
 
 
 def _called(log: Log, part: str) -> str:

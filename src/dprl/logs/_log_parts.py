@@ -71,7 +71,16 @@ def validate(log: Log) -> None:
         refuse("states are either labels or features")
     if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
         refuse("`offset` needs times that are dates")
-    for name in ("reward", "state", "features", "time", "offset", "available", "propensity"):
+    for name in (
+        "reward",
+        "state",
+        "features",
+        "time",
+        "offset",
+        "available",
+        "propensity",
+        "also",
+    ):
         column = getattr(log, name)
         if column is not None and len(column) != n:
             refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")

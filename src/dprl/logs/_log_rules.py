@@ -176,6 +176,19 @@ def probabilities_known(log: Log) -> Finding | None:
     )
 
 
+def further_columns(log: Log) -> Finding | None:
+    """Columns beside the state, in which takers of a suggestion are compared with others."""
+    if log.also is None or not (log.also.names or log.also.left_out):
+        return None
+    return Finding(
+        "note",
+        "further_columns",
+        log.also.words,
+        do="No learner sees them; evaluate, report, review and gate compare those who took a "
+        "suggestion with the others. Leave out (also=, --also) what was recorded after a decision.",
+    )
+
+
 LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     cut_episodes,
     endings,
@@ -187,4 +200,5 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     missing_features,
     categories,
     probabilities_known,
+    further_columns,
 )

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from dprl._core.checks import Cut, check_number
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
 from dprl.logs._log_parts import canonical, canonical_ends, canonical_features, validate
+
+if TYPE_CHECKING:
+    from dprl.logs._also import Also
 
 __all__ = [
     "CUT", "EVENT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
@@ -96,6 +99,9 @@ class Log:
             the time for which every episode is followed, if one was set.
         propensity: float64 (N,), the probability with which the action taken was taken, above 0
             and at most 1, NaN where it is unknown; None where the log does not say.
+        also: Further columns of the table, which are not in the state: to look for confounding and
+            for groups that a policy harms. No learner sees them, and they do not count in
+            `digest`. None where there are none.
         events: Names of the competing events with which an episode can end.
 
     Raises:
@@ -133,6 +139,7 @@ class Log:
     levels: tuple[tuple[str, ...] | None, ...] = ()
     propensity: NDArray[np.float64] | None = None
     events: tuple[str, ...] = ()
+    also: Also | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -341,6 +348,7 @@ class Log:
             offset=pick(self.offset),
             available=pick(self.available),
             propensity=pick(self.propensity),
+            also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
             groups=tuple(self.groups[g] for g in codes),
@@ -410,6 +418,7 @@ class Log:
             offset=moved(self.offset),
             available=moved(self.available),
             propensity=moved(self.propensity),
+            also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
             ended=self.ended[order],
@@ -444,6 +453,8 @@ class Log:
 
     def digest(self) -> str:
         """SHA-256 of the content: equal for equal logs, whatever file or table they came from.
+
+        The columns in `also` do not count: they change nothing that is learned.
 
         Returns:
             64 hexadecimal digits.

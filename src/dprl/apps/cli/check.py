@@ -73,7 +73,7 @@ def check(
     past: Any = None
     cautions: list[str] = []
     with progress() as tell:
-        report = dprl.check(files, **log.options(), progress=tell)
+        report = dprl.check(files, **log.options(compare=True), progress=tell)
         if markov and report.log is not None and report.ok:
             tell("looking at the past (the first run compiles for some seconds)", 0.0)
             with warned() as cautions:

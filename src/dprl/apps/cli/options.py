@@ -17,6 +17,7 @@ from dprl.logs.columns import NAMES, ROLES
 __all__ = [
     "SETTINGS",
     "TREATMENTS",
+    "By",
     "Cases",
     "Draws",
     "Json",
@@ -80,6 +81,22 @@ Categorical = Annotated[
     Parameter(
         help="Feature whose values are labels though they look like numbers; repeat it for "
         "several. Text is a category without it.",
+        negative="",
+    ),
+]
+AlsoColumns = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Column that is not in the state, to compare between those who took a suggestion and "
+        "others; repeat it, or give a pattern. By default all that are left, if they are few; "
+        "none for none.",
+        negative="",
+    ),
+]
+By = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Columns that make subgroups, such as sex,ageband: what the policy is worth in each.",
         negative="",
     ),
 ]
@@ -150,16 +167,22 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None
 
-    def options(self, features: bool = False) -> dict[str, Any]:
+    def options(self, features: bool = False, compare: bool = False) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
 
         A single name with stars or brackets is a pattern only if no column has that very name.
+        Columns that are not in the state are read if they are named, or are to be compared.
         """
         one = len(self.state) == 1 and not features
-        return {**vars(self), "state": self.state[0] if one else list(self.state)}
+        return {
+            **vars(self),
+            "state": self.state[0] if one else list(self.state),
+            "also": self.also if compare or self.also is not None else (),
+        }
 
 
 @Parameter(name="*")
@@ -172,6 +195,7 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dprl._core.table import Table as Table
     from dprl.apps._report import report as report
     from dprl.certificate._gate import gate as gate
+    from dprl.certificate._monitor import Monitor as Monitor
+    from dprl.errors import BalanceWarning as BalanceWarning
     from dprl.errors import CutWarning as CutWarning
     from dprl.errors import DprlError as DprlError
     from dprl.errors import LabelWarning as LabelWarning
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from dprl.evaluation._behavior import Behavior as Behavior
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._result import Evaluation as Evaluation
+    from dprl.evaluation._sensitivity import sensitivity as sensitivity
+    from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
     from dprl.evidence.neighbors.metric import Metric as Metric
@@ -91,12 +95,16 @@ __getattr__, __dir__, __all__ = attach(
         "_core.table": ("Table",),
         "apps._report": ("report",),
         "certificate._gate": ("gate",),
-        "errors": ("CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
+        "certificate._monitor": ("Monitor",),
+        "errors": ("BalanceWarning", "CutWarning", "DprlError", "LabelWarning", "LogError",
+                   "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
         "evaluation._behavior": ("Behavior",),
         "evaluation._evaluate": ("evaluate",),
         "evaluation._result": ("Evaluation",),
+        "evaluation._sensitivity": ("sensitivity",),
+        "evaluation._sensitivity_result": ("Sensitivity",),
         "evaluation._sweep": ("Sweep", "sweep"),
         "evidence.neighbors.metric": ("Metric",),
         "learners.confident": ("Confident",),

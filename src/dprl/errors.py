@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning", "PackageError",
+    "BalanceWarning", "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
+    "PackageError",
     "ParameterError", "PlanError", "PolicyError", "PrecisionWarning", "StateWarning",
     "interruptible",
 ]  # fmt: skip
@@ -56,6 +57,10 @@ class PackageError(ParameterError, ImportError):
 
 class PlanError(DprlError, RuntimeError):
     """A planner did not come to an end, or its equations have no solution."""
+
+
+class BalanceWarning(UserWarning):
+    """Those who took suggestions differ from the others in what the state leaves out."""
 
 
 class CutWarning(UserWarning):

@@ -26,7 +26,7 @@ SRC = Path(dprl.__file__).parent
         (checks.check_visits, ["first", "all"], ["last", None, ["first"]],
          "visits must be 'first' or 'all'; got "),
         (checks.check_cut, [None, "drop"], ["forget", 0, ["drop"]],
-         "cut must be 'drop', 'bootstrap', 'terminal' or None; got "),
+         "cut must be 'drop', 'drop-unrelated', 'bootstrap', 'terminal', 'ipcw' or None; got "),
         (checks.check_level, [0.95], [0, 1, "0.9", math.nan], r"level must be a number in \(0, 1\)"),
         (checks.check_delta, [0.05], [0, 1, True], r"delta must be a number in \(0, 1\)"),
         (checks.check_draws, [1, 10.0], [0, 1.5, math.inf, math.nan, "9", True],

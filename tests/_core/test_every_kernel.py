@@ -127,7 +127,14 @@ def judging():
 def certifying():
     rows = [[("s", "ab"[i % 2], float(i % 2))] for i in range(40)]
     learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
-    dprl.gate(learner, to_log(rows), delta=0.2, value_range=(0, 1))
+    log = to_log(rows)
+    dprl.gate(learner, log, delta=0.2, value_range=(0, 1))
+    from dprl.certificate._evalue import differences
+    from dprl.certificate._histograms import histograms
+    from dprl.certificate._reach import partings
+
+    differences(histograms(log, 1.0, (0, 1)), [1], 0.2)
+    partings(log, np.array([1], np.int32), 0.9)
     walk = dprl.DPRLContinuous(n_min=5, radius=3.0, gamma=1.0)
     dprl.gate(walk, measured(episodes=30), delta=0.2, value_range=(-20, 20))
 

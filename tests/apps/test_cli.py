@@ -229,6 +229,7 @@ def test_dropped_episodes_are_told(run, fitted, tmp_path):
         ["fit", *drop, *options(columns), "--n-min", 20, "--gamma", 0.9, "--out", "q.dprl"],
         ["evaluate", "policy.dprl", *drop, "--draws", 20],
         ["report", "policy.dprl", *drop, "--draws", 20],
+        ["sensitivity", "policy.dprl", *drop, "--draws", 20, "--no-yardstick"],
         ["gate", "policy.dprl", *drop, "--lowest", 0, "--highest", 3],
     ):
         code, _, err = run(*command)
@@ -358,7 +359,9 @@ def test_columns_reach_every_command_that_names_columns(run, tmp_path):
     """[log] is for all commands with options that say which column is what, and no others."""
     (tmp_path / "dprl.toml").write_text("[log]\nepisode = 'patient'\n")
     told = dprl.apps.cli.options.settings(dprl.apps.cli.main.app).data
-    assert sorted(told) == ["check", "evaluate", "fit", "gate", "report", "review", "sweep"]
+    assert sorted(told) == [
+        "check", "evaluate", "fit", "gate", "report", "review", "sensitivity", "sweep",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

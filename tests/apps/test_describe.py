@@ -216,13 +216,32 @@ def test_cut_episodes_are_said():
     assert "1 of 11 episodes" in found.notes[0]
     assert found.log_digest == log.digest()
     assert sum(case.cut for side in found.cases(found.changes[0]) for case in side) == 1
+    with pytest.raises(dprl.LogError, match="1 of 11 episodes were cut and would be left out"):
+        describe_changes(replace(policy, parameters={**policy.parameters, "cut": "drop"}), log)
     dropped = describe_changes(
-        replace(policy, parameters={**policy.parameters, "cut": "drop"}), log
+        replace(policy, parameters={**policy.parameters, "cut": "drop-unrelated"}), log
     )
     assert dropped.notes == (
-        "1 of 11 episodes were cut and are left out: every number here is of the other 10.",
+        "1 of 11 episodes were cut and are left out: every number here is of the other 10, and it "
+        "is declared that whether an episode was cut depends neither on its length nor on its "
+        "outcome.",
     )
     assert dropped.changes[0].check.took == 4
+
+
+def test_weights_are_for_means_and_not_for_single_cases():
+    """Half of those who go on are cut, so the win that is seen after that counts twice."""
+    episodes = [[("s", "b", 0.0), ("t", "a", 1.0)]] * 10 + [[("s", "b", 0.0)]] * 10
+    episodes += [[("s", "a", 0.5)]] * 20
+    log = to_log(episodes, cut=[False] * 10 + [True] * 10 + [False] * 20)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0, plan=False, cut="ipcw").fit(log)
+    found = describe_changes(policy, log)
+    (change,) = found.changes
+    assert (change.suggested, change.check.took) == ("b", 20)
+    assert change.check.advantage == pytest.approx(0.25, abs=0.1)  # half of 1 - .5
+    assert any("inverse-probability-of-censoring" in note for note in found.notes)
+    took, _ = found.cases(change)
+    assert {(case.outcome, case.cut) for case in took} <= {(1.0, False), (0.0, True)}
 
 
 def test_states_and_actions_the_policy_never_saw(care):

@@ -33,7 +33,7 @@ def some_cut(log, every):
     return replace(log, ended=ended.astype(np.uint8))
 
 
-@pytest.mark.parametrize("cut", ["drop", "bootstrap", "terminal", None])
+@pytest.mark.parametrize("cut", ["drop-unrelated", "bootstrap", "terminal", None])
 def test_a_page_tells_one_number_of_cut_episodes(cut, tmp_path):
     train, log = some_cut(WORLD.sample(2_000, seed=1), 5), some_cut(WORLD.sample(760, seed=2), 10)
     with warnings.catch_warnings():
@@ -48,10 +48,12 @@ def test_a_page_tells_one_number_of_cut_episodes(cut, tmp_path):
     assert "400 training episodes" in words
     assert "and in 76 episodes of this log" in words
     assert "0 of this log" not in words
-    if cut == "drop":
+    if cut == "drop-unrelated":
         assert found.left_out == 76
         left = (
-            "76 of 760 episodes were cut and are left out: every number here is of the other 684."
+            "76 of 760 episodes were cut and are left out: every number here is of the other 684, "
+            "and it is declared that whether an episode was cut depends neither on its length nor "
+            "on its outcome."
         )
         assert left in words
         assert left in written.evaluation.warnings

@@ -22,6 +22,8 @@ from dprl.certificate import (
     published,
     sound_theorem_1,
     spibb_theorem_2,
+    spibb_two_successors,
+    visits_needed,
 )
 from dprl.learners.baselines import BC
 
@@ -39,6 +41,8 @@ EVERY = {  # of (size of the problem, n_min)
     "dprl 1": dprl_theorem_1,
     "dprl 2": lambda size, n, **g: dprl_theorem_2(size, n, 0.01, **g),
     "spibb": lambda size, n, **g: spibb_theorem_2(size, 4, n, 0.1, **g),
+    "two successors": lambda size, n, **g: spibb_two_successors(size, 4, n, 0.1, **g),
+    "beta": lambda size, n, **g: spibb_two_successors(size, 4, n, 0.1, beta=True, **g),
     "pqi": lambda size, n, **g: pqi_corollary_2(size, 4, n, b=0.02, **g),
     "count-morl": lambda size, n, **g: morl(n, size=size, **g),
     "sound": lambda size, n, **g: sound_theorem_1(size, 4, 10**9, 50, n, **g),
@@ -66,6 +70,65 @@ def test_spibb_theorem_2_by_hand():
     """|S| = 3, |A| = 2: ln 120 + 3 ln 2 = ln 960; n_min = 2; 4 V / (1-γ) = 16; gain .25."""
     value = spibb_theorem_2(3, 2, 2, 0.25, **HALF).value
     assert value == pytest.approx(0.25 - 16 * math.sqrt(6.866933), abs=1e-5)
+
+
+def test_two_successors_by_hand():
+    """|S| = 3, |A| = 2: ln(8 · 36 / .1) = ln 2880; n_min = 2; 4 V / (1-γ) = 16; gain .25."""
+    value = spibb_two_successors(3, 2, 2, 0.25, **HALF).value
+    assert value == pytest.approx(0.25 - 16 * math.sqrt(math.log(2880)), abs=1e-9)
+
+
+def test_two_successors_with_beta_by_hand():
+    """n_min = 0 would be the uniform distribution on [0, 1]; two visits are Beta(2, 2).
+
+    Its distribution function is 3x² - 2x³. At x = .1 it is .028, so a level of .028 gives
+    1 - 2 · .1 = .8. The level is δ / (2 |S|² |A|²) = .056 / 2 with one state and one action.
+    """
+    given = {"gamma": 0.5, "v_max": 2.0, "delta": 0.056}
+    assert spibb_two_successors(1, 1, 2, 0.25, beta=True, **given).value == pytest.approx(
+        0.25 - 16 * 0.8
+    )
+
+
+def _fails(n, delta, beta):
+    """How often the share of one of two outcomes, learned from n visits, is further off than stated."""
+    from scipy.stats import binom
+
+    given = {"gamma": 0.5, "v_max": 0.125, "delta": delta}  # 4 V / (1-γ) = 1
+    error = -spibb_two_successors(1, 1, n, 0.0, beta=beta, **given).value
+    k, shares = np.arange(n + 1), np.linspace(0, 1, 201)
+    return np.array([binom.pmf(k, n, p)[2 * np.abs(k / n - p) > error].sum() for p in shares])
+
+
+@pytest.mark.parametrize(("n", "missed"), [(4, 0.307), (11, 0.129), (60, 0.070), (1_000, 0.054)])
+def test_two_successors_hold_for_every_share_and_beta_does_not(n, missed):
+    """The interval of beta, as printed, misses the true share more often than δ with few visits."""
+    assert _fails(n, 0.05, beta=False).max() <= 0.05
+    assert _fails(n, 0.05, beta=True).max() == pytest.approx(missed, abs=1e-3)
+    assert "NOT VALID for few visits" in spibb_two_successors(2, 2, n, 0.0, beta=True, **HALF).note
+
+
+@pytest.mark.parametrize(("states", "actions"), [(25, 4), (25, 5), (376, 4)])
+def test_two_successors_promise_the_same_from_fewer_visits(states, actions):
+    given = {"gamma": 0.95, "v_max": 1.0, "delta": 0.1}
+    visits = [
+        visits_needed(1.0, states, actions, interval=interval, **given)
+        for interval in ("weissman", "two successors", "beta")
+    ]
+    assert visits == sorted(visits, reverse=True)
+    ratio = math.log(8 * (states * actions) ** 2 / 0.1) / (
+        math.log(2 * states * actions / 0.1) + states * math.log(2)
+    )
+    assert visits[1] / visits[0] == pytest.approx(ratio, rel=1e-4)
+    spibb = [
+        spibb_theorem_2(states, actions, visits[0], 0.0, **given),
+        spibb_two_successors(states, actions, visits[1], 0.0, **given),
+        spibb_two_successors(states, actions, visits[2], 0.0, beta=True, **given),
+    ]
+    assert all(-1.0 <= bound.value <= -0.999 for bound in spibb)
+    assert spibb_theorem_2(states, actions, visits[0] - 1, 0.0, **given).value < -1
+    with pytest.raises(dprl.ParameterError, match="interval"):
+        visits_needed(1.0, states, actions, interval="normal", **given)
 
 
 def test_pqi_corollary_2_by_hand():
@@ -121,7 +184,9 @@ def test_more_data_is_tighter_and_less_doubt_looser(name, size, n, more, gamma, 
     assert ("VACUOUS" in str(bound)) == bound.vacuous
 
 
-@pytest.mark.parametrize("name", sorted(set(EVERY) - {"dprl 2", "spibb"}))  # ε_r, gain stay put
+@pytest.mark.parametrize(
+    "name", sorted(set(EVERY) - {"dprl 2", "spibb", "two successors", "beta"})
+)  # ε_r, gain stay put
 @given(scale=st.floats(1e-6, 1e6))
 def test_bounds_scale_with_the_reward(name, scale):
     one = EVERY[name](40, 30, gamma=0.9, v_max=1.0, delta=0.05)
@@ -214,9 +279,10 @@ def test_published_on_logs(name, n):
     log = env.sample(n, seed=2)
     policy = dprl.DPRLDiscrete(n_min=20, gamma=0.99, cut="terminal").fit(log)
     table = published(log, policy, **FOREST, cut="terminal")
-    names = ["DPRL Theorem 1", "SPIBB Theorem 2", "PQI Corollary 2", "Count-MORL Theorem 2"]
+    names = ["DPRL Theorem 1", "SPIBB Theorem 2", "SPIBB, two successors",
+             "SPIBB, two successors, beta", "PQI Corollary 2", "Count-MORL Theorem 2"]  # fmt: skip
     assert table["bound"] == names
-    assert table["trivial"] == [-1.0] * 4
+    assert table["trivial"] == [-1.0] * 6
     S, A = log.n_states, log.n_actions
     b = BC().fit(log).pi
     pi = policy.probabilities(log.states, behavior=b)
@@ -232,10 +298,10 @@ def test_published_on_logs(name, n):
     C = sum(seen.count(pair) >= 20 for pair in set(seen))
     error = (eta * np.minimum(1, np.sqrt(2 / np.maximum(visits, 1) * np.log(S * A / 0.05)))).sum()
     assert table["value"][0] == pytest.approx(-100 * math.sqrt(math.log(C / 0.05) / 20))
-    assert table["value"][2] == pytest.approx(
+    assert table["value"][4] == pytest.approx(
         -1e6 / 0.02 * (S * A / log.n_steps + math.sqrt(S * A / log.n_steps))
     )
-    assert table["value"][3] == pytest.approx(-0.99e4 * error, rel=1e-6)
+    assert table["value"][5] == pytest.approx(-0.99e4 * error, rel=1e-6)
     mean = np.bincount(log.codes() * A + log.action, log.reward, S * A) / np.maximum(
         visits.ravel(), 1
     )
@@ -258,7 +324,7 @@ def test_every_kind_of_policy():
         assert "maximum-likelihood MDP: +0.0000" in str(table).replace("-0.0000", "+0.0000")
     nobody = published(log, never, **{**FOREST, "n_min": math.inf})
     assert nobody["value"][0] == 0
-    assert nobody["vacuous"] == [False, False, True, True]
+    assert nobody["vacuous"] == [False, False, False, False, True, True]
 
 
 def test_a_policy_with_its_actions_in_another_order():
@@ -276,7 +342,7 @@ def test_enough_data_on_a_small_problem_is_not_vacuous():
     log = to_log([[("s", "a", 0.0)], [("s", "b", 1.0)]] * 2000)
     policy = dprl.DPRLDiscrete(n_min=2000, gamma=0.1).fit(log)
     table = published(log, policy, n_min=2000, gamma=0.1, v_max=1.0, delta=0.05, b=0.4)
-    assert table["vacuous"] == [False] * 4
+    assert table["vacuous"] == [False] * 6
     assert table["value"][1] > 0  # SPIBB sees the gain of .5 and keeps some of it
 
 
@@ -284,8 +350,8 @@ def test_without_discount_nothing_is_claimed_and_nothing_raised():
     log = envs.care_pathway().sample(300, seed=0)
     policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
     table = published(log, policy, **{**FOREST, "gamma": 1.0})
-    assert table["value"] == [-math.inf] * 4
-    assert table["vacuous"] == [True] * 4
+    assert table["value"] == [-math.inf] * 6
+    assert table["vacuous"] == [True] * 6
     assert "at γ = 1 these bounds claim nothing" in str(table)
 
 
@@ -296,8 +362,12 @@ def test_cut_episodes_are_treated_as_asked():
     with pytest.warns(dprl.CutWarning, match="10 of 20 episodes"):
         table = published(log, pi, **FOREST)
     assert table["value"] == published(log, pi, **FOREST, cut="terminal")["value"]
-    dropped = published(log, pi, **FOREST, cut="drop")
-    assert dropped["value"][2] == pytest.approx(-1e6 / 0.02 * (0.2 + math.sqrt(0.2)))
+    with pytest.raises(
+        dprl.LogError, match="10 of 20 episodes were cut and would be left out: a bo"
+    ):
+        published(log, pi, **FOREST, cut="drop")
+    dropped = published(log, pi, **FOREST, cut="drop-unrelated")
+    assert dropped["value"][4] == pytest.approx(-1e6 / 0.02 * (0.2 + math.sqrt(0.2)))
 
 
 # -- bad input -------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from scipy.stats import binom
 import dprl
 from conftest import random_episodes, to_log
 from dprl import envs
-from dprl._core.intervals import welch
+from dprl.certificate._eprocess import advantages
 from dprl.certificate._evalue import (
     COARSE,
     FRACTIONS,
@@ -29,8 +29,11 @@ from dprl.certificate._evalue import (
     means,
 )
 from dprl.certificate._histograms import BINS, binned, first_visits, histograms
+from dprl.certificate._issued_gain import legs_of, meetings
 from dprl.certificate._reach import certified_gain, nats_of_sets, partings
+from dprl.certificate._visits import visits_of
 from dprl.evidence.decision_points import allowed
+from dprl.evidence.excursions import excursions
 from dprl.evidence.neighbors._net import net_size
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.samples import Points
@@ -299,7 +302,9 @@ def bandit(n, means_, seed, share=0.3):
 
 
 LEARNER = dprl.DPRLDiscrete(n_min=10, gamma=1.0)
-MODES = pytest.mark.parametrize("how", [{}, {"mode": "in-sample", "states_fixed": True}])
+IN_SAMPLE = {"mode": "in-sample", "states": ["s"]}
+ON_GRID = {"mode": "in-sample", "states": envs.small_grid().states}
+MODES = pytest.mark.parametrize("how", [{}, IN_SAMPLE])
 
 
 @MODES
@@ -336,7 +341,7 @@ def test_a_gated_policy_is_a_part_of_the_ungated_one():
     for seed in range(4):
         log = mdp.sample(500, seed=seed)
         policy = learner.fit(log)
-        for how in ({}, {"mode": "in-sample", "states_fixed": True}):
+        for how in ({}, ON_GRID):
             gated = dprl.gate(policy, log, **UNIT, **how)
             assert not (gated.allowed & ~policy.allowed).any()
             assert gated.digest() == dprl.gate(learner, log, **UNIT, **how).digest()
@@ -345,7 +350,7 @@ def test_a_gated_policy_is_a_part_of_the_ungated_one():
 def test_asking_for_more_certifies_less():
     log = envs.small_grid().sample(2_000, seed=0)
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")
-    how = {**UNIT, "mode": "in-sample", "states_fixed": True}
+    how = {**UNIT, **ON_GRID}
     base = dprl.gate(learner, log, **how)
     assert base.allowed.any()
     for stricter in ({"delta": 1e-6}, {"margin": 0.05}, {"value_range": (-2.0, 3.0)}):
@@ -384,7 +389,7 @@ def test_a_million_votes_of_one_patient_are_one():
         episode=np.arange(4_000), group=rows, state=["s"] * 4_000,
         action=[log.actions[log.action[i]] for i in rows], reward=log.reward[rows],
     )  # fmt: skip
-    how = {**UNIT, "mode": "in-sample", "states_fixed": True}
+    how = {**UNIT, **IN_SAMPLE}
     learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
     one, copies = dprl.gate(learner, log, **how), dprl.gate(learner, many, **how)
     assert [dict(r) for r in copies.certificate.rows] == [dict(r) for r in one.certificate.rows]
@@ -399,7 +404,7 @@ def test_claims_hold_over_many_logs():
     gains, harm = [], 0
     for seed in range(25):
         log = mdp.sample(500, seed=1_000 + seed)
-        for how in ({}, {"mode": "in-sample", "states_fixed": True}):
+        for how in ({}, ON_GRID):
             gated = dprl.gate(learner, log, **UNIT, **how)
             speaks = np.flatnonzero(gated.choice >= 0)
             assert (A[speaks, gated.choice[speaks]] >= 0).all()
@@ -423,35 +428,45 @@ def test_the_level_by_hand(seed):
     half = np.arange(2_000) % 2 == 0
     gated = dprl.gate(learner, log, split=half, delta=0.1, **UNIT)
     parts = log.take(np.flatnonzero(half)), log.take(np.flatnonzero(~half))
-    tested, low, advantage = [], np.full((36, 4), -np.inf), np.full((36, 4), -np.inf)
+    tested, proposals = [], []
+    low, advantage = np.full((36, 4), -np.inf), np.full((36, 4), -np.inf)
     for one, other in (parts, parts[::-1]):
-        seen, other_seen = (dprl.evidence.tabular.evidence(part, 0.95) for part in (one, other))
-        x, y = seen.took, seen.others
-        above = welch(x.n, x.mean, x.sd, y.n, y.mean, y.sd)[0] > 0
-        wanted = allowed(seen, 10) & above
+        values = excursions(one, 0.95)
+        wanted = allowed(dprl.evidence.tabular.evidence(one, 0.95), 10)
+        with np.errstate(invalid="ignore"):
+            wanted &= values.Q - values.V[:, None] > 1.645 * values.se
         K = int(wanted.sum())
         tested.append(K)
-        found = differences(histograms(other, 0.95, (0, 1)), np.flatnonzero(wanted), 0.9 * 0.05 / K)
-        passed = found.log_e >= -math.log(0.9 * 0.05 / K)
+        proposals.append(wanted)
+        seen, theirs = (visits_of(part, 0.95, (0, 1), markov=True) for part in (other, one))
+        nats, of_p = -math.log(0.7 * 0.05 / K), -math.log(0.1 * 0.05 / K / 2)
+        found = advantages(seen, np.flatnonzero(wanted), nats, of_p, learned_from=theirs)
+        passed = found.log_e >= nats
         s, a = found.pairs[passed] // 4, found.pairs[passed] % 4
-        n, m = other_seen.state.n[s], other_seen.took.n[s, a]
-        high = kl_upper(m / n, n, -math.log(0.05 * 0.05 / K))
-        low[s, a] = np.maximum(low[s, a], found.low[passed])
-        advantage[s, a] = np.maximum(advantage[s, a], (1 - high) * found.low[passed])
+        low[s, a] = np.maximum(low[s, a], found.low[passed] / (1 - found.p_low[passed]))
+        advantage[s, a] = np.maximum(advantage[s, a], found.low[passed])
     assert min(tested) > 1
     assert gated.certificate.tested == tuple(tested)
-    assert (gated.allowed == (np.isfinite(low) & learner.fit(log).allowed)).all()
-    choice = np.full(36, -1, np.int32)
+    certified = np.isfinite(low) & learner.fit(log).allowed
+    assert not (gated.allowed & ~certified).any()
     for row in gated.certificate.rows:
         at = gated.states.index(row["state"]), gated.actions.index(row["suggested"])
-        choice[at[0]] = at[1]
         assert row["low"] == low[at]
         assert row["advantage_low"] <= advantage[at] + 1e-12
-        assert row["advantage_low"] < row["low"]
-    k = int((choice >= 0).sum())
-    nats = nats_of_sets(36, k, 4, 0.05 * 0.1)
-    best = np.where(choice >= 0, low[np.arange(36), choice], 0.0)
-    assert gated.certificate.gain == certified_gain(log, choice, best, 0.95, nats)
+        assert row["advantage_low"] <= row["low"]
+    advantage[~certified] = -np.inf
+    gains = {}
+    for (one, other), wanted in zip((parts, parts[::-1]), proposals, strict=True):
+        T = learner.choose(one, *dprl.evidence.tabular.count(one, 0.95), wanted)[0]
+        at = np.flatnonzero(T >= 0)
+        bounds = meetings(*(legs_of(part, T, 0.95) for part in (one, other)), 0.2 * 0.1 / 2)
+        inside, gain = bounds.best_part(advantage[at, T[at]])
+        gains[gain] = {log.states[s]: log.actions[T[s]] for s in at[inside]}
+    assert gated.certificate.gain == max(gains) > 0
+    assert gated.certificate.issued == gains[max(gains)]  # policy and claim are one
+    passed = [log.states[s] for s in np.flatnonzero(certified.any(axis=1))]
+    silent = [state for state in passed if state not in gated.certificate.issued]
+    assert all(f"{state}: " in " ".join(gated.certificate.notes) for state in silent[:3])
     # what certifies has no say in what is proposed
     moved = replace(log, reward=np.where(np.repeat(half, log.lengths), log.reward, 0.0))
     assert dprl.gate(learner, moved, split=half, **UNIT).certificate.tested[0] == tested[0]
@@ -459,10 +474,17 @@ def test_the_level_by_hand(seed):
 
 def test_in_sample_level_by_hand():
     log = bandit(600, (0.3, 0.8), 0)
-    how = {**UNIT, "mode": "in-sample", "states_fixed": True}
+    how = {**UNIT, **IN_SAMPLE}
     (row,) = dprl.gate(LEARNER, log, **how).certificate.rows
-    found = differences(histograms(log, 1.0, (0, 1)), [1], 0.9 * 0.05 / 2)
-    assert row["low"] == found.low[0]
+    found = advantages(
+        visits_of(log, 1.0, (0, 1), markov=True), [1], -math.log(0.7 * 0.05 / 2) - 1e-12,
+        -math.log(0.1 * 0.05 / 2 / 2),
+    )  # fmt: skip
+    assert row["advantage_low"] == found.low[0]
+    assert row["low"] == found.low[0] / (1 - found.p_low[0])
+    many = dprl.gate(LEARNER, log, **UNIT, mode="in-sample", states=["s", "t", "u"]).certificate
+    assert many.tested == (6,)  # states that were declared count, whether they occur or not
+    assert many.rows[0]["low"] < row["low"]
     assert row["n"] + row["others"] == 600
     few = dprl.gate(replace(LEARNER, n_min=175), log, **how, horizon=1)
     assert few.certificate.tested == (2,)  # min(1 · 2, 600 · 1 / 175 = 3)
@@ -476,7 +498,7 @@ def test_what_was_not_always_on_offer_is_not_issued():
         episode=np.arange(600), state=["s"] * 600, action=[log.actions[a] for a in log.action],
         reward=log.reward, available=offered,
     )  # fmt: skip
-    for how in ({}, {"mode": "in-sample", "states_fixed": True}):
+    for how in ({}, IN_SAMPLE):
         assert dprl.gate(LEARNER, log, **UNIT, **how).act("s") == "b"
         assert dprl.gate(LEARNER, menu, **UNIT, **how).act("s") is dprl.DEFER
 
@@ -515,7 +537,7 @@ def test_a_group_that_comes_again_because_of_what_happened():
             rows.append([("s", "a", 0.0)])
             group.append(g)
     log = replace(to_log(rows), group=np.array(group, np.int32), groups=tuple(range(800)))
-    gated = dprl.gate(LEARNER, log, mode="in-sample", states_fixed=True, **UNIT)
+    gated = dprl.gate(LEARNER, log, **IN_SAMPLE, **UNIT)
     assert gated.act("s") == "b"
     assert gated.certificate.gain < 0.5 * 0.6  # the truth for first episodes
 
@@ -610,19 +632,19 @@ def test_refusals():
     for bad in ({"delta": 0}, {"delta": 1.0}, {"margin": -1}, {"mode": "hope"}, {"horizon": 0}):
         with pytest.raises(dprl.ParameterError, match=f"{next(iter(bad))} must"):
             dprl.gate(LEARNER, log, **{**UNIT, **bad})
-    with pytest.raises(dprl.ParameterError, match="states_fixed=True"):
+    with pytest.raises(dprl.ParameterError, match="name the states"):
         dprl.gate(LEARNER, log, mode="in-sample", **UNIT)
     grid = envs.small_grid().sample(50, seed=0)
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")
     with pytest.raises(dprl.ParameterError, match="more than horizon"):
-        dprl.gate(learner, grid, mode="in-sample", states_fixed=True, horizon=5, **UNIT)
+        dprl.gate(learner, grid, **ON_GRID, horizon=5, **UNIT)
     with pytest.raises(dprl.ParameterError, match="DPRL's learners"):
         dprl.gate(dprl.learners.baselines.BC().fit(log), log, **UNIT)
     with pytest.raises(dprl.ParameterError, match="more than horizon"):
         dprl.gate(learner, grid, horizon=5, **UNIT)
     with pytest.raises(dprl.ParameterError, match="has no split"):
         dprl.gate(
-            LEARNER, log, mode="in-sample", states_fixed=True, split=[True] * 60, **UNIT
+            LEARNER, log, **IN_SAMPLE, split=[True] * 60, **UNIT
         )  # fmt: skip
     with pytest.raises(dprl.ParameterError, match="seed must"):
         dprl.gate(LEARNER, log, seed=-1, **UNIT)
@@ -650,8 +672,19 @@ def test_cut_episodes_need_a_treatment():
         dprl.gate(LEARNER, cut, **UNIT)
     with pytest.raises(dprl.LogError, match="not independent"):
         dprl.gate(replace(LEARNER, cut="bootstrap"), cut, **UNIT)
-    said = dprl.gate(replace(LEARNER, cut="drop"), cut, **UNIT).certificate
-    assert any("20 cut episodes were left out" in line for line in said.assumptions)
+    with pytest.raises(dprl.LogError, match="weights are estimates"):
+        dprl.gate(replace(LEARNER, cut="ipcw", plan=False), cut, **UNIT)
+    with pytest.raises(dprl.LogError, match="20 of 200 episodes were cut and would be left out"):
+        dprl.gate(replace(LEARNER, cut="drop"), cut, **UNIT)
+    policy = replace(LEARNER, cut="drop").fit(cut)
+    with pytest.raises(dprl.LogError, match="cut='drop-unrelated'"):
+        dprl.gate(policy, cut, **UNIT)
+    said = dprl.gate(replace(LEARNER, cut="drop-unrelated"), cut, **UNIT).certificate
+    words = (
+        "20 cut episodes were left out: whether an episode was cut depends neither on its length "
+        "nor on its outcome (declared by the user)."
+    )
+    assert words in said.assumptions
     said = dprl.gate(replace(LEARNER, cut="terminal"), cut, **UNIT).certificate
     assert any("20 cut episodes count as ended" in line for line in said.assumptions)
 
@@ -737,3 +770,65 @@ def test_counterexample_truncation():
     assert misled.act("s") == "wait"
     assert any("until the cut" in line for line in misled.certificate.assumptions)
     assert dprl.gate(learner, to_log(full), **ask).act("s") == "treat"
+
+
+def test_counterexample_the_markov_property():
+    """'rush' pays a little each time, and at the first visit it spoils what comes at the end.
+
+    The way back to the state shows the little, and never the harm: what follows the last visit
+    depends on what was done at the first. First visits see the whole return.
+    """
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(400):
+        rush = rng.random(10) < 0.2
+        steps = [("s", "rush" if r else "care", 0.1 * r) for r in rush]
+        steps[-1] = (*steps[-1][:2], steps[-1][2] + (0.0 if rush[0] else 0.8))
+        rows.append(steps)
+    log, ask = to_log(rows), {"value_range": (0.0, 1.8)}
+    assert dprl.gate(LEARNER, log, **ask).act("s") == "rush"
+    assert dprl.gate(LEARNER, log, markov=False, **ask).act("s") != "rush"
+    assert not dprl.markov_check(log, 1.0, lags=9, permutations=1_199).ok
+
+
+def test_without_the_markov_property_less_is_claimed():
+    log = bandit(600, (0.3, 0.8), 0)
+    claim = dprl.gate(LEARNER, log, markov=False, **UNIT).certificate
+    assert (claim.visits, claim.markov, claim.gain) == ("first", False, None)
+    assert "at a trajectory's first visit of the state" in claim.claim
+    assert "as a whole" not in claim.claim
+    assert any("The Markov property is not claimed" in line for line in claim.assumptions)
+    assert claim.comparison()["bound"] == ["Theorem 1, as published", "Theorem 1, sound"]
+    full = dprl.gate(LEARNER, log, **UNIT).certificate
+    assert (full.visits, full.markov) == ("all", True)
+    assert any(line.startswith("Markov: it also holds all") for line in full.assumptions)
+    facts = full.to_dict()
+    for name in ("visits", "markov"):
+        del facts[name]  # as in files from before: first visits, and the whole claim
+    before = dprl.Certificate.from_dict(facts)
+    assert (before.visits, before.markov, before.claim) == ("first", True, full.claim)
+    for forged in ({"visits": "some"}, {"markov": 1}, {"markov": False}):
+        with pytest.raises(dprl.PolicyError, match="certificate"):
+            dprl.Certificate.from_dict({**full.to_dict(), **forged})
+
+
+def test_states_are_declared_by_name():
+    log = bandit(600, (0.3, 0.8), 0)
+    for bad in ("s", [], 3, [["s"]], [1.5]):
+        with pytest.raises(dprl.ParameterError, match="states must be a list of state labels"):
+            dprl.gate(LEARNER, log, mode="in-sample", states=bad, **UNIT)
+    with pytest.raises(dprl.ParameterError, match="1 of 3 states are named more than once"):
+        dprl.gate(LEARNER, log, mode="in-sample", states=["s", "t", "s"], **UNIT)
+    with pytest.raises(dprl.LogError, match="none of the 2 declared states is a state of the log"):
+        dprl.gate(LEARNER, log, mode="in-sample", states=["S", 0], **UNIT)
+    with pytest.raises(dprl.ParameterError, match="takes no list of states"):
+        dprl.gate(LEARNER, log, states=["s"], **UNIT)
+    two = replace(log, states=("s", "other"), state=np.arange(600) % 2)
+    gated = dprl.gate(LEARNER, two, mode="in-sample", states=["s", "never"], **UNIT)
+    assert set(gated.certificate.issued) == {"s"}
+    notes = " ".join(gated.certificate.notes)
+    assert "1 of 2 declared states do not occur in this log" in notes
+    assert "1 of 2 states of this log were not declared" in notes
+    assert any("The list of 2 states" in line for line in gated.certificate.assumptions)
+    one = dprl.gate(LEARNER, bandit(1, (0.3, 0.8), 0), **IN_SAMPLE, **UNIT)
+    assert one.certificate.vacuous  # one group: nothing to split, nothing certified

@@ -163,7 +163,7 @@ def test_groups_and_refusals_over_features():
     with pytest.raises(dprl.ParameterError, match="groups straddle"):
         dprl.gate(LEARNER, log, split=np.arange(300) % 3 > 0, **UNIT)
     with pytest.raises(dprl.ParameterError, match="no in-sample certificate"):
-        dprl.gate(LEARNER, log, mode="in-sample", states_fixed=True, **UNIT)
+        dprl.gate(LEARNER, log, mode="in-sample", states=["s"], **UNIT)
     policy = LEARNER.fit(log)
     assert dprl.gate(policy, log, **UNIT).digest() == dprl.gate(LEARNER, log, **UNIT).digest()
     huge = replace(LEARNER, n_min=10_000)
@@ -260,9 +260,20 @@ def test_gate_command(run, ward_csv, tmp_path):
     assert "With probability at least 95 %, the one suggestion below is a true improvement" in out
     assert "Saved as gated.dprl." in out
     own = [x for x in arguments if x not in columns]  # the policy knows its columns
-    code, out, _ = run(*own, "--mode", "in-sample", "--states-fixed", "--json")
+    declared = tmp_path / "states.txt"
+    declared.write_text("\n".join(["severe", "mild", "never seen", ""]))
+    code, out, _ = run(*own, "--mode", "in-sample", "--states", declared, "--json")
     result = json.loads(out)
     assert result["certificate"]["mode"] == "in-sample"
+    assert result["certificate"]["tested"] == [6]
+    assert "2 of 3 declared states do not occur in this log." in result["certificate"]["notes"]
+    code, out, _ = run(*own, "--no-markov", "--json")
+    assert json.loads(out)["certificate"]["visits"] == "first"
+    code, _, err = run(*own, "--mode", "in-sample", "--states", tmp_path / "nowhere.txt")
+    assert code == 1
+    assert "the states cannot be read from" in err
+    code, out, _ = run(*own, "--mode", "in-sample", "--states", declared, "--json")
+    result = json.loads(out)
     assert result["digest"] == dprl.load(tmp_path / "gated.dprl").digest()
     code, out, _ = run("changes", "gated.dprl")
     assert "It rests on:" in out
@@ -299,7 +310,7 @@ def test_gate_command_refused(run, ward_csv, tmp_path):
         "--mode", "in-sample",
     )  # fmt: skip
     assert code == 1
-    assert "states_fixed=True" in err
+    assert "name the states" in err
     assert not (tmp_path / "gated.dprl").exists()
     code, _, err = run("gate", "policy.dprl", path, *columns)  # only large-sample does without
     assert code == 1

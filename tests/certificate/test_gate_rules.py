@@ -251,7 +251,7 @@ def test_damaged_records_are_refused(policy):
 
 def test_settings_that_rules_have_no_use_for(policy):
     for more, word in (
-        ({"mode": "in-sample", "states_fixed": True}, "in-sample"),
+        ({"mode": "in-sample", "states": ["s"]}, "in-sample"),
         ({"split": [True] * LOG.n_episodes}, "split"),
         ({"horizon": 3}, "horizon"),
     ):
@@ -272,7 +272,10 @@ def test_cut_episodes_need_a_treatment():
         policy = learner.fit(log, **QUICK)
     with pytest.raises(dprl.LogError, match="no treatment is stated"):
         dprl.gate(policy, log, **UNIT)
-    for cut, words in (("drop", "150 cut episodes were left out"), ("terminal", "count as ended")):
+    with pytest.raises(dprl.LogError, match="150 of 1,500 episodes were cut and would be left out"):
+        replace(learner, cut="drop").fit(log, **QUICK)
+    left_out = "150 cut episodes were left out"
+    for cut, words in (("drop-unrelated", left_out), ("terminal", "count as ended")):
         policy = replace(learner, cut=cut).fit(log, **QUICK)
         assert words in str(dprl.gate(policy, log, **UNIT).certificate)
 

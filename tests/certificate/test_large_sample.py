@@ -202,7 +202,7 @@ def test_over_cells():
 def test_refusals():
     log = bandit(100, 0.2, 0)
     with pytest.raises(dprl.ParameterError, match="worth nothing"):
-        dprl.gate(LEARNER, log, mode="in-sample", states_fixed=True, **LARGE)
+        dprl.gate(LEARNER, log, mode="in-sample", states=["s0"], **LARGE)
     with pytest.raises(dprl.ParameterError, match="'proved' or 'large-sample'"):
         dprl.gate(LEARNER, log, grade="sure")
     with pytest.raises(dprl.ParameterError, match="needs value_range"):

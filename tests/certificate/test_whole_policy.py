@@ -152,7 +152,8 @@ def test_confident_policies_too(log):
 
 def test_refusals(log):
     for more, words in (({"horizon": 3}, "takes no horizon"),
-                        ({"states_fixed": True}, "takes no states_fixed")):  # fmt: skip
+                        ({"states": ["s0"]}, "takes no states"),
+                        ({"markov": False}, "takes no markov")):  # fmt: skip
         with pytest.raises(dprl.ParameterError, match=words):
             dprl.gate(LEARNER, log, **LARGE, **more)
     with pytest.raises(dprl.ParameterError, match="takes no split"):

@@ -277,12 +277,17 @@ def test_cut_episodes():
         dprl.evaluate(policy, short, draws=10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dropped = dprl.evaluate(policy, short, cut="drop", draws=10, behavior=rooms.behavior)
+        with pytest.raises(LogError, match="20 of 60 episodes were cut and would be left out"):
+            dprl.evaluate(policy, short, cut="drop", draws=10)
+        dropped = dprl.evaluate(
+            policy, short, cut="drop-unrelated", draws=10, behavior=rooms.behavior
+        )
+        assert any("neither on its length nor on its outcome" in w for w in dropped.warnings)
         same = dprl.evaluate(policy, short.take(range(20, 60)), draws=10, behavior=rooms.behavior)
         assert dropped.to_dict()["estimates"] == same.to_dict()["estimates"]
         boot = dprl.evaluate(policy, short, cut="bootstrap", draws=10, behavior=rooms.behavior)
     assert boot.facts["steps"] == log.n_steps - 20
-    own = dprl.DPRLDiscrete(n_min=10, gamma=0.99, cut="drop").fit(other)
+    own = dprl.DPRLDiscrete(n_min=10, gamma=0.99, cut="drop-unrelated").fit(other)
     again = dprl.evaluate(own, short, draws=10, behavior=rooms.behavior)
     assert again.to_dict()["estimates"] == dropped.to_dict()["estimates"]
 

@@ -327,7 +327,7 @@ def test_dropped_episodes_are_as_if_they_had_not_been_read():
     kept = [e for e in range(len(visits[0])) if e not in cut]
     rest = log_of([visits[0][e] for e in kept], [visits[1][e] for e in kept], *visits[2:])
     assert len(cut) > 3
-    one, other = fit(log, 0.9, cut="drop", risk=0.2), fit(rest, 0.9, risk=0.2)
+    one, other = fit(log, 0.9, cut="drop-unrelated", risk=0.2), fit(rest, 0.9, risk=0.2)
     assert same(one, other)
     assert one.gain == other.gain
 
@@ -416,18 +416,18 @@ def test_a_half_whose_cut_episodes_never_end_is_not_asked():
 
 
 @pytest.mark.parametrize("evidence", ["excursions", "returns"])
-@pytest.mark.parametrize("cut", ["drop", "bootstrap", "terminal"])
+@pytest.mark.parametrize("cut", ["drop-unrelated", "bootstrap", "terminal"])
 def test_other_evidence_takes_cut_episodes_too(evidence, cut):
     episodes = two_arms() + [[("s", "new", 2.0), ("t", "old", 0.0)]] * 3
     log = to_log(episodes, cut=[False] * 24 + [True] * 3)
     policy = fit(log, 0.9, evidence=evidence, cut=cut)
     assert policy.act(["s"]) == ["new"]
-    assert policy.n[0].tolist() == [12 if cut == "drop" else 15, 12]
+    assert policy.n[0].tolist() == [12 if cut == "drop-unrelated" else 15, 12]
 
 
 def test_every_episode_cut_at_once_is_refused():
     log = to_log([[("s", "a", 1.0)]] * 4, cut=[True] * 4)
-    for cut in ("drop", "bootstrap"):
+    for cut in ("drop", "drop-unrelated", "bootstrap"):
         with pytest.raises(LogError):
             fit(log, cut=cut)
 

@@ -221,7 +221,10 @@ LOG = to_log([[("s", "a", 1.0)]] * 3)
         ({"gamma": 0.0}, r"gamma must be a number in \(0, 1\]; got 0.0"),
         ({"gamma": 1.01}, "got 1.01"),
         ({"gamma": float("nan")}, "got nan"),
-        ({"cut": "forget"}, "cut must be 'drop', 'bootstrap', 'terminal' or None; got 'forget'"),
+        (
+            {"cut": "forget"},
+            "cut must be 'drop', 'drop-unrelated', 'bootstrap', 'terminal', 'ipcw' or None; got 'forget'",
+        ),
         ({"visits": "some"}, "visits must be 'first' or 'all'; got 'some'"),
     ],
 )
@@ -269,8 +272,9 @@ def test_findings_that_are_no_errors():
     found = {f.rule: f for f in report.findings}
     assert set(found) == {
         "order_of_rows", "look_alikes", "cut_episodes", "one_row_episodes", "one_action",
-        "reward_range",
+        "reward_range", "endings",
     }  # fmt: skip
+    assert found["endings"].what == "2 episodes ended: 2 cut."
     assert found["order_of_rows"].level == "note"
     assert found["cut_episodes"].what.startswith("2 of 2 episodes (3 of 3 steps) were cut")
     assert found["reward_range"].what == "rewards run from 1 to 1: they are all the same."

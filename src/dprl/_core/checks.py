@@ -20,11 +20,12 @@ __all__ = [
     "MOST", "Cut", "Visits", "check_choice", "check_cut", "check_delta", "check_draws",
     "check_flag", "check_gamma", "check_grid", "check_level", "check_n_min", "check_number",
     "check_radius", "check_range", "check_seed", "check_threads", "check_visits",
-    "check_whole", "is_number", "wrong",
+    "check_weights", "check_whole", "is_number", "wrong",
 ]  # fmt: skip
 
 Visits: TypeAlias = Literal["first", "all"]
-Cut: TypeAlias = Literal["drop", "bootstrap", "terminal"]
+Cut: TypeAlias = Literal["drop", "drop-unrelated", "bootstrap", "terminal", "ipcw"]
+"""Treatments of cut episodes; `dprl.logs._censoring` says what each does and assumes."""
 
 
 def wrong(name: str, what: str, value: object, do: str = "") -> ParameterError:
@@ -122,6 +123,24 @@ def check_cut(cut: Any) -> None:
     if cut is not None and not (isinstance(cut, str) and cut in get_args(Cut)):
         words = f"{', '.join(map(repr, get_args(Cut)))} or None"
         raise wrong("cut", words, cut, "None treats cut episodes as terminal and warns.")
+
+
+def check_weights(cut: Cut | None, plan: bool, lam: float | str | None) -> None:
+    """Refuse to read single steps (a plan, or credit) where returns are weighted for cuts."""
+    if cut == "ipcw" and lam is not None and lam != 1:
+        raise ParameterError(
+            "cut='ipcw' weighs whole returns, and credit below λ = 1 puts a model's values in "
+            f"their place; got lam = {lam}.",
+            "lam (--lam)",
+            "Say lam=1, or treat cut episodes in another way.",
+        )
+    if cut == "ipcw" and plan:
+        raise ParameterError(
+            "cut='ipcw' weighs whole returns, and a plan reads what lies between decisions; got "
+            "plan=True.",
+            "plan (--plan)",
+            "Say plan=False (--no-plan) too, or treat cut episodes in another way.",
+        )
 
 
 def check_level(level: Any) -> float:

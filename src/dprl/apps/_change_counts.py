@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.logs.log import Label
+from dprl.apps._change import Change
+from dprl.evidence.balance import Balance, Compared, balance
+from dprl.logs.log import Label, Log
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import change_words, silences, why_silent
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._situations import Situation
 
-__all__ = ["scattered", "silent_steps"]
+__all__ = ["compare", "scattered", "silent_steps"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -43,3 +46,13 @@ def silent_steps(here: Decisions, row: Ints) -> Counter[str]:
     for why, count in zip(why_silent(here, states).tolist(), counts.tolist(), strict=True):
         steps_by_reason[words[why]] += count
     return steps_by_reason
+
+
+def compare(log: Log, changes: Sequence[Change], rows: Sequence[Ints]) -> Balance | None:
+    """Those who took the suggestions and the others; rows: the log's steps of each change."""
+    code = {label: i for i, label in enumerate(log.actions)}
+    compared = [
+        Compared(f"{change.situation}: {change.suggested}", at, code.get(change.suggested, -1))
+        for change, at in zip(changes, rows, strict=True)
+    ]
+    return balance(log, compared)

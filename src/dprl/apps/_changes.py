@@ -31,12 +31,16 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import scattered, silent_steps
+from dprl.apps._change_counts import compare, scattered, silent_steps
 from dprl.errors import LogError
-from dprl.logs._censoring import settle
+from dprl.evaluation._subgroups import Subgroups
+from dprl.evidence.balance import Balance, ComparedChange
+from dprl.logs._censoring import check_claim, settle
+from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
+from dprl.policies._conditions import window_words
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import change_rows
 from dprl.policies._familiar import check_familiar
@@ -81,6 +85,10 @@ class Described:
         silent: (reason, share of the log's steps) where the policy defers, largest share first.
         scattered: (usual, suggested, number of the log's steps) of the changes at steps that no
             region holds, the most steps first; empty where changes are not told by region.
+        balance: Whether those who took the suggestions differ from the others in columns that are
+            not in the state; None where the log has no such columns.
+        compared: Key of a change → the same for this change alone.
+        subgroups: What the policy is worth for whom; None where nobody asked.
     """
 
     policy: DeferringPolicy
@@ -95,8 +103,11 @@ class Described:
     not_done: float
     silent: tuple[tuple[str, float], ...]
     scattered: tuple[tuple[Label, Label, int], ...]
+    balance: Balance | None
+    compared: Mapping[str, ComparedChange]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+    subgroups: Subgroups | None = None
 
     @property
     def unsure(self) -> str:
@@ -188,20 +199,29 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
+    cut = policy.parameters.get("cut")
+    check_claim(cut, log, "an interval")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         near = policy.bootstrap_neighbors()
-        settled = settle(log, gamma, policy.parameters.get("cut"), near)
+        settled = settle(log, gamma, cut, near, reads="returns")
     notes = [*strange, *(str(w.message) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
     if policy.terms.credit is not None:
         notes += policy.stated
+    notes += [words] if (words := window_words(log.follow_up)) else []
     left_out = log.n_episodes - settled.n_episodes
-    if left_out and policy.parameters.get("cut") == "drop":
+    if left_out and cut in DROPS:
+        later = " (or came after a cut one)" if left_out > len(log.cut_episodes) else ""
         notes.append(
-            f"{left_out:,} of {log.n_episodes:,} episodes were cut and are left out: every number "
-            f"here is of the other {settled.n_episodes:,}."
+            f"{left_out:,} of {log.n_episodes:,} episodes were cut{later} and are left out: every "
+            f"number here is of the other {settled.n_episodes:,}, and it is declared that "
+            f"{UNRELATED}."
+        )
+    if cut == "ipcw" and len(log.cut_episodes):
+        notes.append(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED}"
         )
     G = returns(settled, gamma)
     states, row = _states(policy, settled)
@@ -218,6 +238,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
     n = max(settled.n_steps, 1)
+    compared = compare(settled, changes, rows)
+    alone = () if compared is None else compared.changes
     return Described(
         policy=policy,
         log=replace(settled, ended=marks),
@@ -238,8 +260,11 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         scattered=scattered(policy, here, situations),
+        balance=compared,
+        compared={changes[one.number].key: one for one in alone},
         _rows={changes[i].key: rows[i] for i in order},
-        _G=G,
+        # Weights are for means; a single case is shown with what was seen of it.
+        _G=returns(log, gamma) if cut == "ipcw" else G,
     )
 
 

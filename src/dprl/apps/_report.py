@@ -17,7 +17,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from dprl.apps._changes import Described, describe_changes
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
+from dprl.evaluation._subgroups import check_by
 from dprl.logs._feature_input import without_numbers
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
@@ -137,6 +138,7 @@ def report(
     draws: int = 2_000,
     seed: int = 0,
     date: datetime.date | None = None,
+    by: str | Sequence[str] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
     """Write a report on a policy as one HTML file.
@@ -154,6 +156,7 @@ def report(
         seed: Seed of everything random. The same policy, log, seed and date give the same bytes.
             Default 0.
         date: Date printed on the report. Default None: today (UTC).
+        by: Columns that make subgroups, as for `dprl.evaluate`. Default None: none.
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -187,6 +190,7 @@ def report(
         )
     cases = check_whole("cases", cases, 0)
     check_log(log)
+    columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
@@ -195,8 +199,15 @@ def report(
     if not described.seen and not unjudged:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            judged = evaluate(policy, log, values=values, draws=draws, seed=seed, progress=progress)
+            judged = evaluate(
+                policy, log, values=values, draws=draws, seed=seed, by=columns, progress=progress
+            )
         notes += [str(w.message) for w in caught]
+    if columns and judged is None:
+        notes.append(
+            f"There are no subgroups by {', '.join(columns)}: "
+            + (f"{described.seen}." if described.seen else unjudged)
+        )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
@@ -240,6 +251,7 @@ def _told(described: Described, change: Change, cases: int) -> dict[str, Any]:
     rows = () if proved is None or change.state is None else proved.rows
     return {
         "c": change,
+        "compared": described.compared.get(change.key),
         "proof": next((r for r in rows if r["state"] == change.state), None),
         "cases": [*took[:cases], *others[:cases]],
     }
@@ -283,6 +295,7 @@ def _facts(
         "described": described,
         "certificate": policy.certificate,
         "evaluation": judged,
+        "balance": described.balance if judged is None else judged.balance,
         "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,

@@ -18,6 +18,8 @@ from dprl.certificate.bounds import (
     pqi_corollary_2,
     sound_theorem_1,
     spibb_theorem_2,
+    spibb_two_successors,
+    visits_needed,
 )
 from dprl.policies.certificate import Certificate
 
@@ -35,4 +37,6 @@ __all__ = [
     "published",
     "sound_theorem_1",
     "spibb_theorem_2",
+    "spibb_two_successors",
+    "visits_needed",
 ]

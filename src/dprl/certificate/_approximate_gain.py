@@ -29,7 +29,7 @@ from dprl._core.checks import Cut, check_draws, check_gamma, check_level, check_
 from dprl._core.linear import solve
 from dprl.errors import ParameterError
 from dprl.evidence.tabular import count
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
@@ -112,7 +112,8 @@ def approximate_gain(
         level: Nominal coverage of the interval, in (0, 1). Default 0.95.
         draws: Number of bootstrap resamples of the groups, at least 2. Default 1,000.
         seed: Seed of the resamples. Default 0.
-        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
+        cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal" or
+            "bootstrap".
             Default None: they count as ended, with a warning.
 
     Returns:
@@ -148,6 +149,7 @@ def estimate(
     It is also used to measure how much the estimate flatters a policy on the log that chose it.
     """
     gamma = check_gamma(policy.parameters["gamma"])
+    check_claim(cut, log, "an interval")
     log = settle(log, gamma, cut).gathered()
     choice = _choices(policy, log)
     state, action, group = log.codes(), log.action, np.repeat(log.group, log.lengths)

@@ -139,7 +139,14 @@ def _gated(
 
     wanted = propose(evidence(one, gamma), learner, availability(one)) & inside
     proof = certify(
-        other, evidence(other, gamma), wanted, gamma, asked, max(1, int(wanted.sum())), 1.0
+        other,
+        evidence(other, gamma),
+        wanted,
+        gamma,
+        asked,
+        max(1, int(wanted.sum())),
+        1.0,
+        one,
     )
     refuted = _refuted(cells, halves, (one, other), wanted, gamma, asked)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,24 +1,27 @@
 r"""The gate: issue a suggestion only where the log proves that it improves on usual practice.
 
-    x = returns of first visits of s where a was taken      y = where it was not
-    A(s,a) = Q(s,a) - V(s) = (1 - p)(E x - E y),  p = π_b(a|s)
+A pair (s, a) is issued where the log proves that its advantage A(s, a) = Q(s, a) - V(s) over usual
+practice is above 0: where the e-value of "no benefit" reaches 1/α, with α small enough for all
+pairs at once. Then, with probability 1 - δ, *every issued suggestion is a true improvement*, so by
+the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, no behaviour policy.
 
-so the sign of the advantage is the sign of E x - E y. A pair is issued when the e-value of "no
-benefit" (`dprl.certificate._evalue`) reaches 1/α, with α small enough for all pairs at once.
-Then, with probability 1 - δ, *every issued suggestion is a true improvement*, so by the performance
-difference lemma ρ(π) >= ρ(b): no horizon factor, no model, no behaviour policy. Any choice among
-issued pairs keeps that, so the learner plans again inside the gated set.
-
-The level δ has three parts: .9 δ for the differences, .05 δ for p (for bounds on the advantage
-itself) and .05 δ for how often suggestions are met (`dprl.certificate._reach`).
-
+* ``markov=True`` (default) claims that what follows a visit of a state depends on the past through
+  the state alone. The evidence is then an e-process over all visits of a state
+  (`dprl.certificate._eprocess`), and the gain of exactly what is issued is bounded
+  (`dprl.certificate._issued_gain`). ``markov=False`` counts first visits and claims less.
 * ``mode="swap-split"`` (default). Groups are split in two; one half proposes K pairs (the learner's
-  rule at half of n_min, and an uncorrected Welch bound above 0), the other certifies them at
-  α = .9 δ/2/K; then the reverse; the union is issued.
-* ``mode="in-sample"``. All of the log at α = .9 δ/C̄, C̄ = |S||A|, or ⌊N H/n_min⌋ where a horizon
-  H is known (pairs then need n_min first visits that took them). Valid only if
-  states, γ, n_min and the range were fixed without looking at returns: the user must say so.
+  rule at half of n_min, and an advantage that is surely above 0), the other half certifies them;
+  then the reverse.
+* ``mode="in-sample"``. All of the log certifies, at a level that is divided among C̄ pairs: all
+  pairs of the states that were declared, or ⌊N H/n_min⌋ where a horizon H is known (pairs then need
+  n_min first visits that took them). Valid only if these states, γ, n_min and the range were fixed
+  without looking at returns: the user must name the states.
 
+* ``mode="policy"``. One bound for a policy as a whole (`dprl.certificate._whole_policy`).
+* ``grade="large-sample"``. Tests that are right for large samples, in place of e-values
+  (`dprl.certificate._large_sample`), by first visits.
+
+Labelled states are in `dprl.certificate._gate_labels` (proved) and `dprl.certificate._gate_large`.
 Over features the gate decides per cell (`dprl.certificate._cells`), and over the rules of
 `dprl.Rules` per proposed rule (`dprl.certificate._rules`).
 
@@ -38,31 +41,22 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
 from dprl.certificate._cells import gate_cells
-from dprl.certificate._gate_steps import (
-    REACH,
-    Asked,
-    Learner,
-    best_low,
-    certify,
-    finish,
-    half_of,
-    propose,
-)
-from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.certificate._differences import warn_of_differences
+from dprl.certificate._gate_checks import check_confounding, check_for_policy, check_for_rules
+from dprl.certificate._gate_labels import declared_states, gate_labels
+from dprl.certificate._gate_large import gate_large
+from dprl.certificate._gate_steps import Asked, Learner
 from dprl.certificate._rules import gate_rules
 from dprl.certificate._whole_policy import gate_policy
 from dprl.errors import LogError, ParameterError
-from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors.metric import Metric
-from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim
 from dprl.logs._overlap import sealed_origin
-from dprl.logs.log import Log, check_log
-from dprl.policies._base import provenance_of
+from dprl.logs.log import Label, Log, check_log
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
@@ -71,11 +65,19 @@ from dprl.policies.table import TablePolicy
 
 __all__ = ["gate"]
 
+HONEST = (
+    "Follow every episode for a fixed time, before which none was cut (follow_up=, --follow-up), "
+    "or say cut='terminal' or cut='drop-unrelated' (--cut) when learning; the certificate says "
+    "which, and what it assumes."
+)
+"""What to do about cut episodes where something is to be proved."""
+
 Bools = NDArray[np.bool_]
 Mode = Literal["swap-split", "in-sample", "policy"]
 Grade = Literal["proved", "large-sample"]
 
 
+@warn_of_differences
 def gate(
     proposal: Policy | DPRLDiscrete | DPRLContinuous | Confident | Rules,
     log: Log,
@@ -85,10 +87,12 @@ def gate(
     margin: float = 0.0,
     mode: Mode = "swap-split",
     grade: Grade = "proved",
-    states_fixed: bool = False,
+    states: Sequence[Label] | None = None,
+    markov: bool = True,
     split: Sequence[bool] | Bools | None = None,
     horizon: int | None = None,
     seed: int = 0,
+    confounding: float = 1.0,
 ) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
@@ -109,22 +113,33 @@ def gate(
         margin: The advantage that a suggestion must exceed, in units of returns, at least 0; in
             mode "policy", what the gain of the whole policy must exceed. Default 0.
         mode: "swap-split" (default): each half of the groups proposes, and the other half
-            certifies. "in-sample": the whole log does both, which needs `states_fixed`. "policy":
+            certifies. "in-sample": the whole log does both, which needs `states`. "policy":
             one bound for the policy as a whole, on groups it was not learned from; all of it is
             issued or nothing. A learner is fitted to half of the groups for that, and a policy
             needs a log that it has never seen. Rules keep the halves they were made in, so
-            `mode`, `split`, `horizon` and `seed` are not for them.
+            `mode`, `states`, `markov`, `split`, `horizon` and `seed` are not for them.
         grade: "proved" (default): exact for samples of any size. "large-sample": a studentised
             test, by step-down max-t for all suggestions at once; it has more power, is an
-            approximation, and the certificate says so. In mode "policy", "proved" needs the
-            probabilities of actions (the log's `propensity`), "large-sample" estimates them.
-        states_fixed: True declares that states, gamma, n_min and value_range were fixed without
-            looking at returns. Default False.
+            approximation, and the certificate says so. It counts first visits. In mode "policy",
+            "proved" needs the probabilities of actions (the log's `propensity`), "large-sample"
+            estimates them.
+        states: For "in-sample": the list of all states that a suggestion could be made in. Naming
+            them declares that this list, gamma, n_min and value_range were fixed without looking
+            at returns. States that are not named get no suggestion; named states that do not
+            occur in the log count all the same. Default None.
+        markov: For labelled states: True (default) claims that whenever a state is visited, what
+            is done and what comes next depend on the past through the state alone. All visits of
+            an episode then count (of a large-sample test, first visits), and the gain is bounded.
+            `dprl.markov_check` can refute it. False claims nothing of the kind: a group's first
+            visit of a state counts, the claim is about first visits, and no gain is stated.
         split: bool (episodes,), true for the episodes of the half that proposes first. Default
             None: half of the groups, drawn with `seed`.
         horizon: The largest number of steps a group can have, known beforehand; it makes
             "in-sample" sharper. Default None: not known.
         seed: Seed of the split, a whole number from 0. Default 0.
+        confounding: Γ, from 1 to 20: only suggestions are issued that remain proved although an
+            unrecorded cause moved the odds of treatment, the state being equal, by up to this
+            factor. Default 1: the state is taken to hold all that decisions were based on.
 
     Returns:
         The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
@@ -150,28 +165,36 @@ def gate(
     """
     check_choice("mode", mode, ("swap-split", "in-sample", "policy"))
     check_choice("grade", grade, ("proved", "large-sample"))
+    check_flag("markov", markov)
     ends = None if value_range is None and grade != "proved" else check_range(value_range)
-    asked = Asked(delta, ends, margin, horizon, grade)
+    asked = Asked(delta, ends, margin, horizon, confounding, grade)
+    check_confounding(mode, asked)
     seed = check_seed(seed)
     if mode == "policy":
         check_log(log)
-        _check_for_policy(proposal, log, states_fixed, split, horizon)
+        check_for_policy(proposal, states, markov, split, horizon)
+        settings = getattr(proposal, "parameters", {})
+        _check_cut(getattr(proposal, "cut", settings.get("cut")), log)
         return gate_policy(
             proposal, log, asked, lambda: _sides(log, split, seed), _split_note(split, seed)
         )
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
-        _check_for_rules(mode, states_fixed, split, horizon)
+        check_for_rules(mode, states, markov, split, horizon)
         return _gate_rules(proposal, log, asked)
     learner = _learner(proposal)
     _check_counting(learner)
     check_log(log)
     _check_cut(learner.cut, log)
-    check_flag("states_fixed", states_fixed)
-    if mode == "in-sample" and not states_fixed:
+    if mode == "in-sample" and states is None:
         raise ParameterError(
             "mode='in-sample' certifies with the returns that proposed.",
-            do="Only if states, gamma, n_min and value_range were fixed without looking at "
-            "returns: say states_fixed=True. Otherwise use mode='swap-split'.",
+            do="Only if the list of states, gamma, n_min and value_range were fixed without "
+            "looking at returns: name the states, states=[...]. Otherwise use mode='swap-split'.",
+        )
+    if mode == "swap-split" and states is not None:
+        raise ParameterError(
+            "mode='swap-split' takes no list of states.",
+            do="Leave states out, or choose mode='in-sample' if they were fixed beforehand.",
         )
     if mode == "in-sample" and grade != "proved":
         raise ParameterError(
@@ -181,7 +204,6 @@ def gate(
         )
     if mode == "in-sample" and split is not None:
         raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
-    tested = _universe(log, learner.n_min, asked.horizon)
     split_note = _split_note(split, seed)
     if isinstance(learner, DPRLContinuous):
         if mode == "in-sample":
@@ -189,56 +211,49 @@ def gate(
                 "cells of features are made from the data: there is no in-sample certificate.",
                 do="Use mode='swap-split'.",
             )
+        if not markov:
+            raise ParameterError(
+                "a gate over features claims the Markov property for its cells.",
+                do="Leave markov out; for first visits alone use labelled states.",
+            )
         if learner.lam is not None:
             split_note += (
                 f" The certificate compares whole returns: the credit of the proposal (λ = "
                 f"{learner.lam:g}) is not used."
             )
             learner = replace(learner, lam=None)
+        _universe(log, log.n_states, learner.n_min, asked.horizon)  # the horizon is checked
         return gate_cells(learner, log, asked, _sides(log, split, seed), split_note)
-    settled = settle(log, learner.gamma, learner.cut).gathered()
-    available = availability(log)
-    whole, occurrences = count(settled, learner.gamma)
-    pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=available)
-    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous | Confident):
-        pairs &= _same_pairs(proposal, log)
-        check_familiar(proposal, log)
-    if mode == "in-sample":
-        wanted = pairs
-        if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
-            wanted = pairs & (whole.took.n >= learner.n_min)
-        proofs = [certify(settled, whole, wanted, learner.gamma, asked, tested, 1.0)]
-    else:
-        sides = _sides(log, split, seed)
-        halves = [half_of(settled, log, sides, side) for side in (True, False)]
-        if not all(half.n_episodes for half in halves):
-            raise LogError(
-                "no episode is left on one side of the split.", do="Read more, or drop fewer."
-            )
-        seen = [evidence(half, learner.gamma) for half in halves]
-        proofs = []
-        for one, other in ((0, 1), (1, 0)):
-            wanted = propose(seen[one], learner, availability(halves[one]))
-            tested = int(wanted.sum())
-            proofs.append(
-                certify(halves[other], seen[other], wanted, learner.gamma, asked, tested, 0.5)
-            )
-    pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
-    choice, planned = learner.choose(settled, whole, occurrences, pairs)
-    policy = TablePolicy.of(
-        whole,
-        choice=choice,
-        allowed=pairs,
-        planned=planned,
-        steps=np.bincount(settled.codes(), minlength=log.n_states),
-        parameters=learner.settings(),
-        provenance={**provenance_of(log, settled), **_origin(proposal, log)},
+    declared = None if states is None else declared_states(states, log)
+    tested = _universe(
+        log, log.n_states if declared is None else declared.n, learner.n_min, asked.horizon
     )
-    level = REACH * delta
-    nats = nats_of_sets(log.n_states, int((choice >= 0).sum()), log.n_actions, level)
-    gain = certified_gain(settled, choice, best_low(proofs, choice), learner.gamma, nats)
-    notes = () if mode == "in-sample" else (split_note,)
-    return finish(policy, proofs, learner, log, settled, asked, mode, gain, notes)
+    permitted = None
+    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous | Confident):
+        permitted = _same_pairs(proposal, log)
+        check_familiar(proposal, log)
+    if grade == "large-sample":
+        return gate_large(
+            learner, log, asked, markov=markov, sides=_sides(log, split, seed),
+            permitted=permitted, origin=_origin(proposal, log), notes=(split_note,),
+        )  # fmt: skip
+    sides = None if declared is not None and len(log.groups) < 2 else _sides(log, split, seed)
+    if declared is not None:
+        split_note = (
+            f"Which states are met was bounded by halves of the groups, split with seed {seed}."
+        )
+    return gate_labels(
+        learner,
+        log,
+        asked,
+        markov=markov,
+        sides=sides,
+        declared=declared,
+        tested=tested,
+        permitted=permitted,
+        origin=_origin(proposal, log),
+        notes=(split_note,) if markov or declared is None else (),
+    )
 
 
 def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
@@ -248,38 +263,6 @@ def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
     _check_cut(settings.get("cut"), log)
     policy = proposal.fit(log) if isinstance(proposal, Rules) else proposal
     return gate_rules(policy, log, asked, _origin(policy, log))
-
-
-def _check_for_rules(mode: str, states_fixed: bool, split: Any, horizon: int | None) -> None:
-    """Refuse settings that rules have no use for."""
-    if mode == "in-sample" or states_fixed:
-        raise ParameterError(
-            "rules are made from the data: there is no in-sample certificate.",
-            do="Leave out mode and states_fixed.",
-        )
-    if split is not None or horizon is not None:
-        raise ParameterError(
-            f"a gate over rules takes no {'split' if split is not None else 'horizon'}.",
-            do="Rules keep the halves they were made in; leave it out.",
-        )
-
-
-def _check_for_policy(
-    proposal: Any, log: Log, states_fixed: bool, split: Any, horizon: int | None
-) -> None:
-    """Refuse settings that a gate for the whole policy has no use for, and cuts without a word."""
-    learner = hasattr(proposal, "fit")
-    unused = {
-        "states_fixed": bool(states_fixed), "horizon": horizon is not None,
-        "split": split is not None and not learner,
-    }  # fmt: skip
-    for name in (name for name, given in unused.items() if given):
-        raise ParameterError(
-            f"mode='policy' {'of a policy ' if name == 'split' else ''}takes no {name}.",
-            do="Leave it out.",
-        )
-    settings = getattr(proposal, "parameters", {})
-    _check_cut(getattr(proposal, "cut", None) if learner else settings.get("cut"), log)
 
 
 def _split_note(split: Any, seed: int) -> str:
@@ -320,9 +303,9 @@ def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:
     return np.asarray(halves[:, 1] > 0)
 
 
-def _universe(log: Log, n_min: float, horizon: int | None) -> int:
+def _universe(log: Log, states: int, n_min: float, horizon: int | None) -> int:
     """C̄: no more pairs than this can have n_min trajectories behind them."""
-    pairs = log.n_states * log.n_actions
+    pairs = states * log.n_actions
     if horizon is None or math.isinf(n_min):
         return pairs
     if int(np.bincount(log.group, weights=log.lengths).max()) > horizon:
@@ -411,11 +394,15 @@ def _check_cut(treatment: str | None, log: Log) -> None:
         raise LogError(
             f"{cut:,} of {log.n_episodes:,} episodes were cut, and no treatment is stated.",
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            "Choose cut='drop' or cut='terminal' in the learner; the certificate will say which.",
+            HONEST,
         )
-    if cut and treatment == "bootstrap":
+    if cut and treatment in ("bootstrap", "ipcw"):
+        how = {"bootstrap": "bootstrapped: their returns share estimates and are not independent.",
+               "ipcw": "weighted: weights are estimates, and no range of weighted returns is known "
+               "beforehand, so nothing can be proved from them."}  # fmt: skip
         raise LogError(
-            f"{cut:,} of {log.n_episodes:,} episodes were cut and bootstrapped: their returns "
-            "share estimates and are not independent.",
-            do="Choose cut='drop' or cut='terminal'; the certificate will say which.",
+            f"{cut:,} of {log.n_episodes:,} episodes were cut and {how[treatment]}",
+            f"episode {log.episodes[log.cut_episodes[0]]!r}",
+            HONEST,
         )
+    check_claim(treatment, log, "a certificate")

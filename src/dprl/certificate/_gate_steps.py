@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_delta, check_number, check_whole
+from dprl._core.confounding import MOST
 from dprl._core.intervals import welch
+from dprl.certificate._assumptions import Counting, assumptions
+from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
 from dprl.certificate._large_sample import LEAST, compare_pairs
@@ -24,14 +27,14 @@ from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Log
+from dprl.policies._certificate_parts import several_words
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "best_low", "certify", "finish",
-           "group_order", "half_of", "independent", "propose", "returns_words", "settling",
-           "strength"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "at_gamma", "best_low",
+           "certify", "finish", "half_of", "propose", "strength"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -56,6 +59,7 @@ class Asked:
             does not need it and nobody stated it.
         margin: The advantage that a suggestion must exceed, in units of returns.
         horizon: The largest number of steps a group can have; None where that is not known.
+        confounding: Γ, at least 1: by how much an unrecorded cause may move the odds of treatment.
         grade: "proved" or "large-sample".
     """
 
@@ -63,15 +67,23 @@ class Asked:
     value_range: tuple[float, float] | None
     margin: float
     horizon: int | None
+    confounding: float = 1.0
     grade: str = "proved"
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
         check_number("margin", self.margin, "[0, infinity)")
+        check_number("confounding", self.confounding, f"[1, {MOST:g}]")
         if self.horizon is not None:
             check_whole("horizon", self.horizon, 1)
-        for name in ("delta", "margin"):
+        for name in ("delta", "margin", "confounding"):
             object.__setattr__(self, name, float(getattr(self, name)))
+
+    @property
+    def known_range(self) -> tuple[float, float]:
+        """The range of returns, where a grade needs it, so that it was stated."""
+        assert self.value_range is not None  # `gate` has asked for it
+        return self.value_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +99,12 @@ class Proven:
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
         evidence: Evidence of the part of the log that certifies.
         tested: Number of pairs that the level was divided among.
+        difference: Estimate of E x - E y in units of returns; None where it is that of the
+            evidence.
+        gamma_star: Γ* of each certified pair, NaN where not certified; None before `at_gamma`, and
+            for large samples.
+        gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested, None
+            where gamma_star is None.
         p: p-value of "no benefit" for large samples, adjusted so that δ is what it is compared
             with; None where e-values were used.
     """
@@ -98,6 +116,9 @@ class Proven:
     p_high: Floats
     evidence: Evidence
     tested: int
+    difference: Floats | None = None
+    gamma_star: Floats | None = None
+    gamma_point: Floats | None = None
     p: Floats | None = None
 
 
@@ -121,16 +142,21 @@ def certify(
     asked: Asked,
     tested: int,
     share: float,
+    proposed_by: Log | None = None,
 ) -> Proven:
-    """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`."""
+    """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`.
+
+    `proposed_by` is the settled part of the log that proposed them, for Γ*; None where the whole
+    log did both. For large samples there is no Γ*.
+    """
     large = asked.grade == "large-sample"
     counts = None if asked.value_range is None else histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
     passed, p_value = np.zeros(wanted.shape, bool), np.ones(wanted.shape)
     at = np.nonzero(wanted)
+    each = asked.delta * share / max(tested, 1)
     if len(at[0]):
-        each = asked.delta * share / tested
         if large:
             family = asked.delta * share
             together = compare_pairs(log, gamma, wanted, level=ISSUE * family, ends=ENDS * family)
@@ -149,9 +175,54 @@ def certify(
         advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * low[at], low[at])
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    return Proven(
-        passed, low, advantage, log_e, p_high, evidence, tested, p_value if large else None
-    )
+    proof = Proven(passed, low, advantage, log_e, p_high, evidence, tested)
+    if large:
+        return replace(proof, p=p_value)
+    return at_gamma(proof, log, wanted, gamma, asked, DIFFERENCES * each, proposed_by)
+
+
+def at_gamma(
+    proof: Proven,
+    log: Log,
+    wanted: Bools,
+    gamma: float,
+    asked: Asked,
+    alpha: float,
+    proposed_by: Log | None = None,
+) -> Proven:
+    """The same proof with Γ* of each certified pair, tested by the returns of first visits.
+
+    Where `asked.confounding` is above 1, bounds and what is certified are those at this Γ.
+
+    Args:
+        proof: What was proved without an unrecorded cause, by whatever e-value.
+        log: The settled part of the log that certifies.
+        wanted: bool (S, A), the pairs that were tested.
+        gamma: Discount per step.
+        asked: The settings of the gate.
+        alpha: Level of the e-value of each pair.
+        proposed_by: The settled part of the log that proposed; None where there is none.
+    """
+    at = np.nonzero(wanted)
+    star, point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
+    if not len(at[0]):
+        return replace(proof, gamma_star=star, gamma_point=point)
+    hidden = Hidden.of(log, at, gamma, asked.known_range, proposed_by)
+    rest = 1 - proof.p_high[at]
+    if asked.confounding > 1:
+        low, log_e, advantage = (x.copy() for x in (proof.low, proof.log_e, proof.advantage))
+        low[at], log_e[at] = hidden.at(asked.confounding, alpha, np.arange(len(at[0])))
+        advantage[at] = np.where(low[at] > 0, rest * low[at], low[at])
+        passed = np.zeros(wanted.shape, bool)
+        passed[at] = log_e[at] >= -math.log(alpha) - 1e-12
+        if asked.margin > 0:
+            passed[at] &= advantage[at] > asked.margin
+        proof = replace(proof, pairs=passed, low=low, log_e=log_e, advantage=advantage)
+    star[at] = hidden.strongest(
+        proof.pairs[at], alpha, asked.confounding, asked.margin, rest
+    )  # fmt: skip
+    point[at] = hidden.points()
+    return replace(proof, gamma_star=star, gamma_point=point)
 
 
 def half_of(settled: Log, log: Log, sides: Bools, side: bool) -> Log:
@@ -179,11 +250,12 @@ def finish(
     settled: Log,
     asked: Asked,
     mode: str,
-    gain: float,
+    gain: float | None,
     notes: Sequence[str] = (),
     cells: Mapping[str, Any] | None = None,
+    counting: Counting | None = None,
 ) -> P:
-    """The policy with its certificate attached."""
+    """The policy with its certificate attached; without `counting` first visits of cells count."""
     rows = []
     for s in np.flatnonzero(policy.choice >= 0):
         a = policy.choice[s]
@@ -191,6 +263,9 @@ def finish(
             (p for p in proofs if p.pairs[s, a]), key=lambda p: (p.low[s, a], p.log_e[s, a])
         )
         evidence = proof.evidence
+        estimates = proof.difference
+        if estimates is None:
+            estimates = evidence.took.mean - evidence.others.mean
         rows.append({
             "state": policy.states[s],
             "kind": Kind(policy.kind[s]).word,
@@ -198,10 +273,11 @@ def finish(
             "suggested": policy.actions[a],
             "n": int(evidence.took.n[s, a]),
             "others": int(evidence.others.n[s, a]),
-            "difference": float(evidence.took.mean[s, a] - evidence.others.mean[s, a]),
+            "difference": float(estimates[s, a]),
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
             **strength(proof, int(s), int(a)),
+            **_strengths([p for p in proofs if p.pairs[s, a]], proof, (s, a)),
         })  # fmt: skip
     N = len(settled.groups)
     values = {} if asked.value_range is None else _theorems(policy, learner, asked, N)
@@ -216,10 +292,13 @@ def finish(
         rows=tuple(rows),
         gain=gain if rows else None,
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
-        assumptions=_assumptions(learner, log, asked, mode),
+        assumptions=assumptions(learner, log, asked, counting),
         log=log.digest(),
-        notes=tuple(notes),
+        notes=(*notes, *_several(rows, policy, settled)),
         cells=cells or {},
+        visits="all" if counting is not None and counting.by_all_visits(asked) else "first",
+        markov=counting is None or counting.markov,
+        confounding=asked.confounding,
         grade=asked.grade,
         approximation=approximation(asked, rows),
     )
@@ -243,8 +322,7 @@ def approximation(asked: Asked, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 def _theorems(policy: Tabled, learner: Learner, asked: Asked, groups: int) -> dict[str, float]:
     """What Theorem 1 would say of the policy, as published and as it can be proved."""
-    assert asked.value_range is not None  # it is stated
-    low, high = asked.value_range
+    low, high = asked.known_range
     facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
                              "delta": asked.delta}  # fmt: skip
     enough = int((policy.n >= learner.n_min).sum())
@@ -261,72 +339,19 @@ def _theorems(policy: Tabled, learner: Learner, asked: Asked, groups: int) -> di
     return {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
 
 
-def _assumptions(learner: Learner, log: Log, asked: Asked, mode: str) -> tuple[str, ...]:
-    """The assumptions of a certificate, one sentence each."""
-    with_range = " the range and" if asked.value_range is not None else " and"
-    fixed = (
-        f"The {log.n_states:,} states and {log.n_actions} actions, gamma, n_min and the range were "
-        "fixed without looking at returns (declared by the user)."
-        if mode == "in-sample"
-        else f"Gamma, n_min,{with_range} what makes a state were chosen without the returns of "
-        "this log."
-    )
-    words = [
-        independent(log),
-        "The state holds all that decisions were based on: no unmeasured confounding.",
-        "It also holds all of the past that matters for what follows.",
-        "Practice was the same throughout, and stays so wherever the policy defers.",
-        settling(log, learner.cut),
-        *returns_words(asked),
-        fixed,
-    ]
-    if isinstance(learner, DPRLContinuous):
-        words.append(
-            "Within a cell each action is worth the same and taken as often everywhere (see eps* "
-            "for how nearly; the gain is for exactly the same)."
-        )
-    words += group_order(log, "a state counts, and the gain is that of first episodes.")
-    return tuple(words)
+def _strengths(passed: Sequence[Proven], proof: Proven, pair: tuple[Any, Any]) -> dict[str, float]:
+    """Γ* of a row, the largest of the parts that certified it, and the estimate of one of them."""
+    stars = [float(p.gamma_star[pair]) for p in passed if p.gamma_star is not None]
+    if proof.gamma_point is None or not stars:
+        return {}
+    return {"gamma_star": max(stars), "gamma_point": float(proof.gamma_point[pair])}
 
 
-def returns_words(asked: Asked) -> list[str]:
-    """What is assumed of the returns: their range, and for large samples that nothing is hidden."""
-    words = []
-    if asked.value_range is not None:
-        low, high = asked.value_range
-        words.append(f"Every return lies within {low:g}..{high:g}, known beforehand.")
-    if asked.grade == "large-sample":
-        words.append(
-            "Means of returns are nearly normal: no return is so rare and so far from the others "
-            "that the log has not met it."
-        )
-    return words
-
-
-def independent(log: Log) -> str:
-    """The assumption that groups (or episodes) have nothing to do with each other."""
-    unit = "Episodes" if log.groups == log.episodes else "Groups"
-    return f"{unit} are independent of each other."
-
-
-def settling(log: Log, cut: str | None) -> str:
-    """What is assumed of episodes that were cut, or of all where none was."""
-    n = len(log.cut_episodes)
-    ended = {
-        "drop": f"{n:,} cut episodes were left out: being cut says nothing about what would "
-        "have come.",
-        "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
-        "until the cut, and how long that is depends on the state alone.",
-    }
-    return ended[str(cut)] if n else "No episode was cut short by what was about to come."
-
-
-def group_order(log: Log, counted: str) -> list[str]:
-    """What is assumed of the order of a group's episodes; nothing where a group is an episode."""
-    if log.groups == log.episodes or len(log.groups) >= log.n_episodes:
+def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> list[str]:
+    """What Γ* says of all suggestions together, where an episode meets several of them."""
+    if not rows or not all("gamma_star" in row for row in rows):
         return []
-    return [
-        "Episodes of a group come in the order they happened"
-        + (" (by time, then by label)" if log.time is not None else " (by label)")
-        + f"; a group's first visit of {counted}"
-    ]
+    states, row = policy.space.of_log(settled)
+    speaks = (policy.at(states).choice >= 0)[row]
+    most = int(np.add.reduceat(speaks.astype(np.int64), settled.starts[:-1]).max())
+    return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []

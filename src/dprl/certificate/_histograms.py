@@ -26,7 +26,8 @@ from dprl.errors import LogError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 
-__all__ = ["BINS", "UNITS", "Histograms", "binned", "first_visits", "histograms", "refuse_outside"]
+__all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "first_visits", "histograms",
+           "refuse_outside"]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -92,6 +93,19 @@ def first_visits(log: Log) -> NDArray[np.bool_]:
     return first
 
 
+def checked_returns(
+    log: Log, gamma: float, value_range: tuple[float, float]
+) -> NDArray[np.float64]:
+    """The return to go of every row, float64 (N,).
+
+    Raises:
+        LogError: A return lies outside value_range.
+    """
+    G = returns(log, gamma)
+    refuse_outside(log, G, value_range)
+    return G
+
+
 def refuse_outside(log: Log, G: NDArray[np.float64], value_range: tuple[float, float]) -> None:
     """Refuse a log with a return outside the range; G (N,) are the returns from every row on."""
     low, high = value_range
@@ -120,8 +134,7 @@ def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Hist
     """
     gamma, (low, high) = check_gamma(gamma), check_range(value_range)
     log = log.gathered()
-    G = returns(log, gamma)
-    refuse_outside(log, G, (low, high))
+    G = checked_returns(log, gamma, (low, high))
     rows = np.flatnonzero(first_visits(log))
     pair = log.codes()[rows].astype(np.int64) * log.n_actions + log.action[rows]
     n = len(np.unique(log.group))

@@ -27,10 +27,11 @@ from dprl.certificate.bounds import (
     dprl_theorem_1,
     pqi_corollary_2,
     spibb_theorem_2,
+    spibb_two_successors,
 )
 from dprl.errors import ParameterError
 from dprl.evidence.tabular import evidence
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs.log import Log
 from dprl.logs.returns import span
 from dprl.planning.model import Model, estimate
@@ -64,7 +65,8 @@ def published(
         delta: Probability with which a bound may fail, in (0, 1).
         b: Threshold of PQI on the share n(s,a)/n, in (0, 1].
         v_min: Smallest return there can be, known beforehand. Default 0.
-        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
+        cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal" or
+            "bootstrap".
             Default None: they count as ended, with a warning.
 
     Returns:
@@ -78,13 +80,14 @@ def published(
         >>> log = dprl.envs.care_pathway().sample(500, seed=0)
         >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=0.9).fit(log)
         >>> table = published(log, policy, n_min=20, gamma=0.9, v_max=1.0, delta=0.05, b=0.01)
-        >>> table["bound"]
-        ['DPRL Theorem 1', 'SPIBB Theorem 2', 'PQI Corollary 2', 'Count-MORL Theorem 2']
+        >>> table["bound"][:3]
+        ['DPRL Theorem 1', 'SPIBB Theorem 2', 'SPIBB, two successors']
         >>> table["vacuous"]
-        [True, True, True, True]
+        [True, True, True, True, True, True]
     """
     check_n_min(n_min)
     gamma = check_gamma(gamma)
+    check_claim(cut, log, "a bound")
     log = settle(log, gamma, cut)
     model = estimate(log, gamma)
     S, A = model.n.shape
@@ -94,10 +97,12 @@ def published(
         gain = model.mdp.value(policy) - model.mdp.value()
         error = _expected(model, count_errors(model.n, S, A, delta), policy)
     pairs = int((evidence(log, gamma).n_pair >= n_min).sum())
-    given: dict[str, float] = {"gamma": gamma, "v_max": v_max, "delta": delta, "v_min": v_min}
+    given: dict[str, Any] = {"gamma": gamma, "v_max": v_max, "delta": delta, "v_min": v_min}
     bounds = (
         dprl_theorem_1(pairs, n_min, **given),
         spibb_theorem_2(S, A, n_min, gain, **given),
+        spibb_two_successors(S, A, n_min, gain, **given),
+        spibb_two_successors(S, A, n_min, gain, **given, beta=True),
         pqi_corollary_2(S, A, log.n_steps, b=b, **given),
         count_morl_theorem_2(error, **given),
     )

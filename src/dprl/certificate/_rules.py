@@ -29,18 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._gate_steps import (
-    Asked,
-    Proven,
-    approximation,
-    certify,
-    group_order,
-    independent,
-    returns_words,
-    settling,
-    strength,
-)
+from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
+from dprl.certificate._rule_rows import rule_certificate
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence
 from dprl.learners._rule_scores import first_actions, shares
@@ -48,11 +39,8 @@ from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, sealed_origin, seen
 from dprl.logs.log import Log, deal
 from dprl.policies._base import provenance_of
-from dprl.policies._decisions import Kind
-from dprl.policies._explain import usual_words
 from dprl.policies._familiar import check_familiar
 from dprl.policies._rule import Rule, read_rules
-from dprl.policies.certificate import Certificate
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["gate_rules"]
@@ -76,6 +64,7 @@ class _Part:
         x: float64 (N, d), the features in the order of the policy.
         divisions: S, the number of divisions in halves that share the level.
         words: Which part it is, in a sentence.
+        proposing: The half that proposed, with regions as states; None for another log.
     """
 
     log: Log
@@ -83,13 +72,11 @@ class _Part:
     x: NDArray[np.float64]
     divisions: int
     words: str
+    proposing: Log | None
 
     def labelled(self, regions: int) -> Log:
         """The log with regions as states: 0..K-1, and K for a step in none of them."""
-        return replace(
-            self.log, features=None, feature_names=(), levels=(), states=tuple(range(regions + 1)),
-            state=self.region.astype(np.int32),
-        )  # fmt: skip
+        return _labelled(self.log, self.region, regions)
 
     def groups(self, r: int, action: int, took: bool | None = None) -> int:
         """Groups with a step in region r, or with one that took the action there or did not."""
@@ -97,6 +84,13 @@ class _Part:
         if took is not None:
             inside &= (self.log.action == action) == took
         return len(np.unique(np.repeat(self.log.group, self.log.lengths)[inside]))
+
+
+def _labelled(log: Log, region: Ints, regions: int) -> Log:
+    return replace(
+        log, features=None, feature_names=(), levels=(), states=tuple(range(regions + 1)),
+        state=region.astype(np.int32),
+    )  # fmt: skip
 
 
 def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, Any]) -> RulePolicy:
@@ -123,7 +117,9 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         if rule.suggested in actions:
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
-    proof = certify(labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions)
+    proof = certify(
+        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing
+    )
     enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
     available = availability(labelled)
     enough &= True if available is None else available
@@ -171,27 +167,10 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         policy, rules=tuple(replace(rules[r], silent=False) for r in issued), provenance=made,
         certificate=None,
     )  # fmt: skip
-    rows = [_row(gated, i, proof, r, actions) for i, r in enumerate(issued)]
+    words = (part.words, *notes)
     return replace(
         gated,
-        certificate=Certificate(
-            mode="split",
-            delta=asked.delta,
-            margin=asked.margin,
-            value_range=asked.value_range,
-            gamma=gamma,
-            groups=len(settled.groups),
-            tested=(max(1, K),),
-            rows=tuple(rows),
-            gain=None,
-            bounds={},
-            assumptions=_assumptions(log, cut, asked, own),
-            log=log.digest(),
-            notes=(part.words, *notes),
-            cells={"rules": K},
-            grade=asked.grade,
-            approximation=approximation(asked, rows),
-        ),
+        certificate=rule_certificate(gated, issued, proof, log, settled, asked, own, K, words),
     )
 
 
@@ -245,12 +224,15 @@ def _certifying(
     own: bool,
 ) -> _Part:
     """The part of a settled log that certifies."""
+    proposing: Log | None = None
     part, divisions, words = settled, 1, "The rules were learned from another log; all of this one "
     words += "certified them."
     if own:
         divisions = len(record["divisions"])
         inside = deal(len(settled.groups), 0.5, int(record["division"]))
         part = settled.take(np.flatnonzero(~inside[settled.group]))
+        proposing = settled.take(np.flatnonzero(inside[settled.group]))
+        proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
             f"One half of the groups proposed {len(proposals):,} rules, the other half certified "
             "them, all at once"
@@ -258,14 +240,22 @@ def _certifying(
         )
     if not part.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
-    x = np.asarray(policy.space.of_log(part)[0])
-    region = np.full(part.n_steps, len(proposals), np.int64)
-    for r, rule in enumerate(proposals):
-        region[rule.matches(x, policy.feature_names, policy.levels)] = r
-    result = _Part(part, region, x, divisions, words)
+    x, region = _regions(policy, part, proposals)
+    result = _Part(part, region, x, divisions, words, proposing)
     if own:
         _check_half(result, proposals)
     return result
+
+
+def _regions(
+    policy: RulePolicy, log: Log, proposals: Sequence[Rule]
+) -> tuple[NDArray[np.float64], Ints]:
+    """The features of a log in the order of the policy, and the region of each step."""
+    x = np.asarray(policy.space.of_log(log)[0])
+    region = np.full(log.n_steps, len(proposals), np.int64)
+    for r, rule in enumerate(proposals):
+        region[rule.matches(x, policy.feature_names, policy.levels)] = r
+    return x, region
 
 
 def _check_half(part: _Part, proposals: Sequence[Rule]) -> None:
@@ -345,40 +335,3 @@ def _noted(policy: RulePolicy, own: bool) -> list[str]:
     if not own:
         kept.append("Intervals and p-values are those of the log that the rules were learned from.")
     return kept
-
-
-def _row(
-    gated: RulePolicy, i: int, proof: Proven, r: int, actions: Sequence[Any]
-) -> dict[str, Any]:
-    """What the certificate says of the rule at place i, which was proposal r."""
-    rule, counted = gated.rules[i], proof.evidence
-    at = (r, list(actions).index(rule.suggested))
-    return {
-        "state": rule.words,
-        "kind": Kind(gated.decisions.kind[i]).word,
-        "usual": usual_words(gated.decisions, i),
-        "suggested": rule.suggested,
-        "n": int(counted.took.n[at]),
-        "others": int(counted.others.n[at]),
-        "difference": float(counted.took.mean[at] - counted.others.mean[at]),
-        "low": float(proof.low[at]),
-        "advantage_low": float(proof.advantage[at]),
-        **strength(proof, *at),
-    }
-
-
-def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[str, ...]:
-    """The assumptions of a certificate over rules, one sentence each."""
-    with_range = " the range" if asked.value_range is not None else ""
-    return (
-        independent(log),
-        "Where a rule holds, whether its action was taken at a first decision there did not depend "
-        "on anything the outcome depends on: it was as if drawn by lot. (Features of those who "
-        "took it and of others were compared; what was not measured was not.)",
-        "Practice was the same throughout, and goes on as usual after the decision.",
-        settling(log, cut),
-        *returns_words(asked),
-        f"Gamma{',' * bool(with_range)}{with_range} and the settings of the rules were chosen "
-        f"without the returns of {'the half that certified' if own else 'this log'}.",
-        *group_order(log, "the region of a rule counts."),
-    )

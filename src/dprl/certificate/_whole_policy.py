@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.certificate._gate_steps import (
-    Asked,
+from dprl.certificate._assumptions import (
     group_order,
-    half_of,
     independent,
     returns_words,
     settling,
+    windowed,
 )
+from dprl.certificate._confounding import as_in_the_state
+from dprl.certificate._gate_steps import Asked, half_of
 from dprl.certificate._histograms import refuse_outside
 from dprl.certificate._whole_bounds import WHOLE_LEAST, Met, bound_large_sample, bound_proved
 from dprl.errors import LogError, ParameterError, PolicyError
@@ -112,6 +113,7 @@ def gate_policy(proposal: Any, log: Log, asked: Asked, sides: Callable[[], Bools
             grade=asked.grade,
             approximation={} if asked.grade == "proved" else smallest,
             whole=facts,
+            markov=False,  # whole episodes are weighed
         ),
     )
 
@@ -187,16 +189,16 @@ def _why_not(met: Met, bound: float, asked: Asked) -> str:
 def _assumptions(log: Log, cut: str | None, asked: Asked, source: str) -> tuple[str, ...]:
     """The assumptions of a certificate of a whole policy, one sentence each."""
     drawn = "The probabilities of actions on record are those with which they were taken."
-    seen_by = "The state holds all that decisions were based on: no unmeasured confounding."
     return (
         independent(log),
         *([drawn] if source != "estimated" else []),
-        *([seen_by] if source != "known" else []),
+        *([as_in_the_state(asked.confounding)] if source != "known" else []),
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, cut),
         *returns_words(asked),
         *(["In each state of a suggestion practice takes the suggestion now and then."]
           if asked.grade == "large-sample" else []),
         "The policy and its settings were chosen without the groups that certified.",
+        *windowed(log),
         *group_order(log, "a state counts, and the gain is that of first episodes."),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 A policy and a held-out `Log` come in. Out go estimates of the policy's value and of its difference
 to usual practice, with intervals, effective sample sizes where it matters, and warnings in words.
+`sensitivity` bounds them if an unrecorded cause moved who got what.
 Settings can be compared side by side (`sweep`); `stats` has the summaries that experiments use.
 """
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from dprl.evaluation._behavior import Behavior as Behavior
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._result import Evaluation as Evaluation
+    from dprl.evaluation._sensitivity import sensitivity as sensitivity
+    from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
 
@@ -24,6 +27,8 @@ __getattr__, __dir__, __all__ = attach(
         "_evaluate": ("evaluate",),
         "_result": ("Evaluation",),
         "_behavior": ("Behavior",),
+        "_sensitivity": ("sensitivity",),
+        "_sensitivity_result": ("Sensitivity",),
         "_sweep": (
             "Sweep",
             "sweep",

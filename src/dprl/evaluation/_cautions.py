@@ -9,11 +9,27 @@ import numpy as np
 
 from dprl._core.checks import Cut
 from dprl.evaluation._result import ENOUGH
+from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
+from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
 
 __all__ = ["wary_of"]
+
+
+def _window(policy: Policy, log: Log) -> list[str]:
+    """What is said of the time for which episodes are followed, here and in training."""
+    words = [w] if (w := window_words(log.follow_up)) else []
+    origin = getattr(policy, "provenance", None) or {}
+    own = origin.get("columns", {}).get("follow_up")
+    if origin and own != log.follow_up:
+        words.append(
+            f"the policy was learned from episodes followed "
+            f"{f'for {own}' if own else 'to their end'}, and these are followed "
+            f"{f'for {log.follow_up}' if log.follow_up else 'to their end'}."
+        )
+    return words
 
 
 def wary_of(
@@ -46,10 +62,17 @@ def wary_of(
         strange = float((~in_policy)[log.codes()].mean())
         if strange > 0.01:
             cautions.append(never_saw(policy, strange))
-    if cut == "drop" and len(log.cut_episodes):
+    cautions += _window(policy, log)
+    if cut in DROPS and len(log.cut_episodes):
         cautions.append(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut and are left out: "
-            f"every number here is of the other {facts['episodes']:,}."
+            f"every number here is of the other {facts['episodes']:,}, and it is declared that "
+            f"{UNRELATED}."
+        )
+    if cut == "ipcw" and len(log.cut_episodes):
+        cautions.append(
+            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED} Every "
+            "interval is for large samples and takes these chances as known. DM is left out."
         )
     if cut == "bootstrap" and len(log.cut_episodes):
         cautions.append(

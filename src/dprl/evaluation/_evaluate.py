@@ -17,7 +17,7 @@ resampling alone held the truth in 1 to 68 of 100 logs).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +42,10 @@ from dprl.evaluation._decisions import Spoken, spoken
 from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
 from dprl.evaluation._matters import differs, practice, reached, sample_size
 from dprl.evaluation._result import Evaluation
+from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._values import evaluate_q
-from dprl.logs._censoring import settle
+from dprl.evidence.balance import balance, changes_in
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
@@ -72,6 +74,7 @@ def evaluate(
     values: bool = True,
     allow_seen: bool = False,
     value_range: tuple[float, float] | None = None,
+    by: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Estimate the value of a policy from a held-out log, beside the value of usual practice.
@@ -82,8 +85,8 @@ def evaluate(
         gamma: Discount per step, in (0, 1]. Default None: the policy's own.
         behavior: The probability of each action: a `dprl.Behavior` of this log, or numbers as for
             `Behavior.given`. Default None: estimated from the log.
-        cut: How cut episodes are treated, as for learners: "drop", "terminal" or "bootstrap".
-            Default None: as when the policy was learned.
+        cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal",
+            "bootstrap" or "ipcw". Default None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models, a whole number from 0. The same seed
@@ -95,13 +98,17 @@ def evaluate(
             chosen from. Default False: such a log is refused.
         value_range: (lowest, highest) return there can be; an estimate outside of it is marked.
             Default None: the range in the policy's certificate, else that of the log's returns.
+        by: Columns that make subgroups, in each of which the difference is estimated: columns in
+            `log.also`, features, or the column of state labels; by their value at the first step
+            of an episode, numbers in bands at their quartiles. Default None: none.
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
         The estimates with their intervals, facts and warnings.
 
     Raises:
-        ParameterError: An argument is outside its range, or no gamma is known.
+        ParameterError: An argument is outside its range, no gamma is known, or the log has no
+            column of `by`.
         PolicyError: The policy does not fit the log, or was made or chosen from it.
         LogError: The log has fewer than two groups.
 
@@ -117,10 +124,12 @@ def evaluate(
     """
     check_log(log)
     gamma, cut = _own(policy, gamma, cut)
+    check_claim(cut, log, "an interval")
     check_level(level)
     draws, seed = check_draws(draws), check_seed(seed)
     check_number("clip", clip, "[0, 1]")
     declared = _declared(policy, gamma, value_range)
+    columns = check_by(by, log)
     asked = as_policy(policy)
     first_warnings = (*refuse_seen(asked, log, allow_seen), *check_familiar(asked, log))
     tell = progress or (lambda stage, share: None)
@@ -128,7 +137,7 @@ def evaluate(
     # `time` keeps the original row numbers, for finding the rows that are left.
     near = asked.bootstrap_neighbors()
     settled = settle(
-        replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near
+        replace(log, time=np.arange(log.n_steps), offset=None), gamma, cut, near, reads="rewards"
     ).gathered()
     tell("what the policy says", 0.0)
     decisions = spoken(asked, settled)
@@ -158,6 +167,7 @@ def evaluate(
     changed = decisions.changes(usual)
     table, practised = practice(behavior_model, log)
     apart = differs(decisions, table, practised[rows])
+    never = speaks & (named == 0)
     facts = {
         "episodes": settled.n_episodes,
         "groups": len(settled.groups),
@@ -168,7 +178,7 @@ def evaluate(
         "confirmed": float((speaks & ~changed).mean()),
         "differs": float(apart.mean()),
         "mixed": bool(((decisions.pi > 0) & (decisions.pi < 1)).any()),
-        **_where_it_matters(weighted, settled, apart, changed, speaks & (named == 0)),
+        **_where_it_matters(weighted, settled, apart, changed, never),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
         "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
@@ -189,7 +199,24 @@ def evaluate(
         bool(speaks.any()),
         tell,
     )
+    if cut == "ipcw" and len(log.cut_episodes):  # a model of values would need weights of its own
+        rows_out["DM"] = dict.fromkeys(rows_out["DM"], np.nan)
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
+    compared = balance(
+        settled,
+        changes_in(
+            settled, np.flatnonzero(changed), decisions.suggested[decisions.row], decisions.actions
+        ),
+        _chance_of_suggested(behavior_model, decisions, rows, settled, changed),
+    )  # fmt: skip
+    groups = None
+    if columns:
+        groups = subgroups(
+            columns, settled, weighted, changed, apart, never, model=model is not None,
+            level=float(level), draws=draws, seed=seed,
+        )  # fmt: skip
+    wary += [] if groups is None else groups.warnings()
+    wary += [] if compared is None else compared.warnings()
     evaluation = Evaluation(
         rows=rows_out,
         behavior=usual_practice,
@@ -198,7 +225,10 @@ def evaluate(
         settings={
             "gamma": gamma, "level": float(level), "draws": int(draws), "seed": int(seed),
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
+            **({} if log.also is None else {"also": log.also.digest()}),
         },
+        balance=compared,
+        subgroups=groups,
     )  # fmt: skip
     return replace(evaluation, warnings=tuple(dict.fromkeys((*wary, *evaluation.impossible()))))
 
@@ -302,6 +332,18 @@ def _suggested(
         "suggested_expected": float(chance.mean()),
         "suggested_done": float((suggested == log.action[at]).mean()),
     }
+
+
+def _chance_of_suggested(
+    behavior: Behavior, decisions: Spoken, rows: NDArray[np.int64], log: Log, changed: Bools
+) -> Floats:
+    """float64 (N,): the chance of the suggestion at the steps that change, 0 elsewhere."""
+    at = np.flatnonzero(changed)
+    suggested = decisions.suggested[decisions.row[at]]
+    theirs = suggested < log.n_actions
+    chance = np.zeros(log.n_steps)
+    chance[at] = behavior.table[behavior.row[rows[at]], np.where(theirs, suggested, 0)] * theirs
+    return chance
 
 
 def _intervals(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprl._core.table import Table, to_json_value
+
+if TYPE_CHECKING:
+    from dprl.evaluation._subgroups import Subgroups
+    from dprl.evidence.balance import Balance
 
 __all__ = ["ENOUGH", "TOLERANCE", "Evaluation"]
 
@@ -38,7 +42,11 @@ class Evaluation:
             mixes actions (`mixed`); the range of returns (`lowest`, `highest`) and where it comes
             from (`range`: "declared" or "log"); weights, clipping, calibration.
         warnings: What a reader must be careful about, one sentence each.
-        settings: gamma, level, draws, seed, cut, clip, and the digests of policy and log.
+        settings: gamma, level, draws, seed, cut, clip, and the digests of policy, log and the
+            columns in `log.also`.
+        balance: Whether those who took the suggestions differ from the others in columns that are
+            not in the state; None where the log has no such columns.
+        subgroups: The difference in every subgroup; None where none were asked for (`by=`).
 
     Example:
         >>> import dprl
@@ -67,6 +75,8 @@ class Evaluation:
     facts: Mapping[str, Any]
     warnings: tuple[str, ...]
     settings: Mapping[str, Any]
+    balance: Balance | None = None
+    subgroups: Subgroups | None = None
 
     def __getitem__(self, estimator: str) -> Mapping[str, float]:
         """The numbers of one estimator, for example evaluation["DR"]["difference"]."""
@@ -246,8 +256,14 @@ class Evaluation:
 
     def __str__(self) -> str:
         warned = [f"warning: {line}" for line in self.warnings]
-        parts = ["\n".join(lines) for lines in (self.lines(), warned) if lines]
-        return "\n\n".join([str(self.table()), *parts])
+        beside: list[str] = []
+        if self.subgroups is not None:
+            beside.append(str(self.subgroups.table()))
+        if self.balance is not None:
+            shown = [str(self.balance.table())] if self.balance.rows else []
+            beside.append("\n".join([*shown, *self.balance.lines()]))
+        parts = ["\n".join(self.lines()), *beside, "\n".join(warned)]
+        return "\n\n".join([str(self.table()), *(part for part in parts if part)])
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
@@ -258,7 +274,8 @@ class Evaluation:
         """All attributes as values that JSON can carry; None where an estimate does not exist.
 
         Returns:
-            The keys estimates (one dict per estimator), behavior, facts, warnings and settings.
+            The keys estimates (one dict per estimator), behavior, facts, warnings, settings,
+            balance and subgroups (None where there are none).
 
         Example:
             >>> import dprl
@@ -266,7 +283,7 @@ class Evaluation:
             >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
             >>> evaluation = dprl.evaluate(policy, test, draws=200)
             >>> list(evaluation.to_dict())
-            ['estimates', 'behavior', 'facts', 'warnings', 'settings']
+            ['estimates', 'behavior', 'facts', 'warnings', 'settings', 'balance', 'subgroups']
         """
         return {
             "estimates": to_json_value(self.table().to_dicts()),
@@ -274,6 +291,8 @@ class Evaluation:
             "facts": to_json_value(dict(self.facts)),
             "warnings": list(self.warnings),
             "settings": to_json_value(dict(self.settings)),
+            "balance": None if self.balance is None else self.balance.to_dict(),
+            "subgroups": None if self.subgroups is None else self.subgroups.to_dict(),
         }
 
     def to_json(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.max_t import max_t
+from dprl.learners._rule_confounding import rule_breakdown
 from dprl.learners._rule_scores import Proposal, Scores, first_actions, shares
 from dprl.learners._rule_search import KAPPA, whole_gain
 from dprl.policies._rule import Rule
@@ -78,7 +79,7 @@ def certify(
         contrast = tuple(float(x[k]) for x in (test.mean, test.se, test.low, test.high))
         facts = region_facts(
             here, proposed_by.inside(conditions), whole, a, contrast, level=level,
-            steps=len(other.rows),
+            steps=len(other.rows), margin=margin,
         )  # fmt: skip
         rules.append(Rule(conditions, other.log.actions[a], facts | {"p": float(adjusted[k])}))
         passed.append(adjusted[k] <= delta and min(here.groups_with(a)) >= n_min)
@@ -111,7 +112,7 @@ def _whole(
 
 def region_facts(
     here: Scores, there: Scores, whole: Scores, a: int, contrast: Sequence[float], *,
-    level: float, steps: int,
+    level: float, steps: int, margin: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
     """What is on record about a rule, but for its p-value.
 
@@ -124,12 +125,16 @@ def region_facts(
             lower and upper end.
         level: Level of each end of the contrast of whole returns.
         steps: Number of all steps of the half that certifies.
+        margin: What the contrast must exceed.
     """
     rows = np.sort(np.concatenate((here.rows, there.rows)))
     took, others = here.groups_with(a)
     feature, difference = here.balance(a)
     mean, parts = whole.contrast(a)
     groups = len(np.unique(here.group))
+    gamma_star, gamma_point = rule_breakdown(
+        here, there, a, width=_width(contrast), margin=margin
+    )  # fmt: skip
     returns = (mean, *_ends(mean, float(np.sqrt((parts**2).sum())), groups, level))
     return {
         "steps": len(rows),
@@ -141,6 +146,8 @@ def region_facts(
         **{name: _finite(x) for name, x in zip(CONTRAST, contrast, strict=True)},
         "gain": _finite(here.gains(a).mean()) if len(here.rows) else None,
         "returns": [_finite(number) for number in returns],
+        "gamma_star": gamma_star,
+        "gamma_point": gamma_point,
         "share_usual": shares(here.log, rows) if len(rows) else [],
         "overlap": here.overlap(a),
         "balance": [feature, difference],
@@ -148,6 +155,12 @@ def region_facts(
         "changed": int((here.took != a).sum()) / max(steps, 1),
         **_doses(here, rows, a),
     }
+
+
+def _width(contrast: Sequence[float]) -> float:
+    """How many standard errors lie between a contrast and its lower end; NaN if it has none."""
+    mean, se, low, _ = contrast
+    return (mean - low) / se if np.isfinite(low) and se > 0 else np.nan
 
 
 def _doses(here: Scores, rows: NDArray[np.int64], a: int) -> dict[str, float]:

@@ -44,6 +44,8 @@ class Scores:
         b: float64 (n, A), probabilities of usual practice at these steps.
         psi: float64 (n, A), the scores.
         group: int64 (n,), the group of each step.
+        e: float64 (n,), the credit of what was done.
+        V: float64 (n,), values of usual practice.
     """
 
     log: Log
@@ -51,6 +53,8 @@ class Scores:
     b: Floats
     psi: Floats
     group: Ints
+    e: Floats
+    V: Floats
 
     @classmethod
     def of(cls, log: Log, V: Floats, b: Floats, gamma: float, lam: float) -> Scores:
@@ -69,7 +73,7 @@ class Scores:
         group = _group(log)
         fine = (b >= OVERLAP) & (b <= 1 - OVERLAP)
         psi = np.where(fine, (taken - b) / np.where(fine, b * (1 - b), 1.0) * e[:, None], 0.0)
-        return cls(log, np.arange(log.n_steps), b, psi, group)
+        return cls(log, np.arange(log.n_steps), b, psi, group, e, np.asarray(V, np.float64))
 
     @property
     def X(self) -> Floats:
@@ -89,7 +93,7 @@ class Scores:
         """The same at some of its steps, by their place among them."""
         return replace(
             self, rows=self.rows[places], b=self.b[places], psi=self.psi[places],
-            group=self.group[places],
+            group=self.group[places], e=self.e[places], V=self.V[places],
         )  # fmt: skip
 
     def inside(self, conditions: tuple[Condition, ...]) -> Scores:

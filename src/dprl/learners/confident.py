@@ -49,7 +49,7 @@ from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
-from dprl.logs._censoring import outside, settle
+from dprl.logs._censoring import check_claim, outside, settle
 from dprl.logs.log import Log, check_log, deal
 from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
 from dprl.planning.markov import markov_check
@@ -89,9 +89,10 @@ class Confident:
             the bound out. Default 3.
         check: Whether to test if the state tells enough for a model (`dprl.markov_check`). A
             StateWarning says where it does not. Default True.
-        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
-            "terminal", with a CutWarning. With "bootstrap" the model counts the step into the last
-            state and leaves out what is not known.
+        cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
+            was cut depends neither on its length nor on its outcome), "bootstrap" or "terminal".
+            Default None: as "terminal", with a CutWarning. With "bootstrap" the model
+            counts the step into the last state and leaves out what is not known.
         seed: Seed of the divisions and of the check. Default 0.
 
     Raises:
@@ -194,6 +195,7 @@ class Confident:
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
+        check_claim(self.cut, log, "the bound of a confident policy")
         settled = settle(log, self.gamma, self.cut).gathered()
         gathered = _Gathered.of(self, log, settled)
         checked = self._checked(log, settled)

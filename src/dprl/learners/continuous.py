@@ -49,6 +49,7 @@ from dprl._core.checks import (
     check_radius,
     check_seed,
     check_visits,
+    check_weights,
     check_whole,
     wrong,
 )
@@ -90,8 +91,11 @@ class DPRLContinuous:
         contrast: Whether n_min trajectories must also have done something else near the state.
             Default True; False is the paper's rule.
         plan: Whether to plan over many decisions. Default True; False takes the best single one.
-        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
-            "terminal", with a CutWarning.
+        cut: What to do with cut episodes: "drop" (nothing can be claimed), "drop-unrelated" (which
+            declares that whether an episode was cut depends neither on its length nor on its
+            outcome), "bootstrap", "terminal", or, with plan=False and no lam below 1, "ipcw"
+            (weights by the chance to be followed so far). Default None: as "terminal", with a
+            CutWarning.
         lam: λ of the credit that is compared in place of returns, in [0, 1]: 1 takes the value of
             usual practice off each return and assumes no more than returns do; below 1 a model of
             that value is trusted, and the features must tell all that matters for what comes next.
@@ -135,6 +139,7 @@ class DPRLContinuous:
         check_flag("plan", self.plan)
         if self.lam is not None:
             check_number("lam", self.lam, "[0, 1]")
+        check_weights(self.cut, self.plan, self.lam)
         check_whole("folds", self.folds, 2)
         check_seed(self.seed)
 
@@ -210,7 +215,7 @@ class DPRLContinuous:
     ) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
         tails = near(metric, learners[0].radius, first=self.visits == "first")
-        settled = settle(log, self.gamma, self.cut, tails).gathered()
+        settled = settle(log, self.gamma, self.cut, tails, reads="returns").gathered()
         used = int((metric.weight > 0).sum())
         need_for_neighbors(settled.n_steps, used, log.n_actions, self.plan)
         points = Points.of(settled, metric, self.gamma)

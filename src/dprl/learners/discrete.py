@@ -26,6 +26,7 @@ from dprl._core.checks import (
     check_grid,
     check_n_min,
     check_visits,
+    check_weights,
 )
 from dprl._core.limits import need_for_pairs
 from dprl.evidence._evidence import Evidence
@@ -61,8 +62,10 @@ class DPRLDiscrete:
             decision (argmax Q̂).
         visits: "first" (the default) counts trajectories; "all" counts visits, for comparison, and
             carries no certificate.
-        cut: What to do with cut episodes: "drop", "bootstrap" or "terminal". Default None: as
-            "terminal", with a CutWarning.
+        cut: What to do with cut episodes: "drop" (nothing can be claimed), "drop-unrelated" (which
+            declares that whether an episode was cut depends neither on its length nor on its
+            outcome), "bootstrap", "terminal", or, with plan=False, "ipcw" (weights by the chance
+            to be followed so far). Default None: as "terminal", with a CutWarning.
 
     Raises:
         ParameterError: If a setting is outside its range.
@@ -89,6 +92,7 @@ class DPRLDiscrete:
         check_cut(self.cut)
         check_flag("contrast", self.contrast)
         check_flag("plan", self.plan)
+        check_weights(self.cut, self.plan, None)
 
     def fit(self, log: Log) -> TablePolicy:
         """The policy that a log supports.
@@ -139,7 +143,7 @@ class DPRLDiscrete:
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
-        settled = settle(log, self.gamma, self.cut).gathered()
+        settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
         evidence, occurrences = count(settled, self.gamma, visits=self.visits)
         offered = availability(log)
         for learner in learners:

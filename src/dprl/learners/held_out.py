@@ -247,6 +247,7 @@ class HeldOut:
         facts = region_facts(
             here, self.proposes.inside(rule.conditions), self.returns.inside(rule.conditions), a,
             (mean, se, low, high), level=self.delta, steps=len(self.certifies.rows),
+            margin=self.margin,
         )  # fmt: skip
         return {**facts, "p": value}
 

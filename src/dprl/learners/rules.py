@@ -41,6 +41,7 @@ from dprl._core.checks import (
     check_n_min,
     check_number,
     check_seed,
+    check_weights,
     check_whole,
 )
 from dprl.errors import LogError, ParameterError
@@ -49,7 +50,7 @@ from dprl.evidence.nuisances import Nuisances, fit_nuisances
 from dprl.learners._rule_claims import Claims, certify
 from dprl.learners._rule_scores import Scores
 from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import check_claim, settle
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
 from dprl.policies._rule_claim import WHOLE
@@ -83,8 +84,10 @@ class Rules:
             over usual practice is issued, and each has its part of `delta`. Default 3.
         cuts: The most cuts of a feature that are tried, at quantiles, 1 to 32. Default 16.
         folds: Folds of the cross-fitted models, at least 2. Default 4.
-        cut: What to do with cut episodes: "drop" or "terminal". Default None: as "terminal", with a
-            CutWarning.
+        cut: What to do with cut episodes: "drop-unrelated" (which declares that whether an episode
+            was cut depends neither on its length nor on its outcome), "terminal", or, with lam=1,
+            "ipcw" (weights by the chance to be followed so far). Default None: as "terminal",
+            with a CutWarning.
         seed: Seed of the halves, the folds, the models and the multipliers. Default 0.
 
     Raises:
@@ -131,10 +134,12 @@ class Rules:
         check_cut(self.cut)
         if self.cut == "bootstrap":
             raise ParameterError(
-                "rules take 'drop' or 'terminal' for cut episodes; got 'bootstrap'.",
+                "rules take 'drop-unrelated', 'terminal' or 'ipcw' for cut episodes; got "
+                "'bootstrap'.",
                 "cut (--cut)",
                 "Values of usual practice at features are not used to finish episodes.",
             )
+        check_weights(self.cut, False, "chosen by the data" if self.lam is None else self.lam)
         check_seed(self.seed)
 
     def fit(
@@ -223,7 +228,8 @@ class Rules:
                 "rules are over features; this log's states are labels.",
                 do="Read the features as states (--state 'x_*'), or use dprl.Confident for labels.",
             )
-        settled = settle(log, self.gamma, self.cut).gathered()
+        check_claim(self.cut, log, "the claim of rules")
+        settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
         groups = len(settled.groups)
         if groups < 2 * self.folds:
             raise LogError(

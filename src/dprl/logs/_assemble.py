@@ -14,14 +14,14 @@ from dprl._core.checks import check_choice
 from dprl.errors import LabelWarning, LogError, MissingWarning
 from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
+from dprl.logs._ending_rules import check_events, ending, rows_after_end
 from dprl.logs._findings import CheckResult, Finding
+from dprl.logs._follow_up import follow, window_of
 from dprl.logs._log_rules import LOG_RULES
 from dprl.logs._rules import (
     ROW_RULES,
-    ending,
     missing_rows,
     outside,
-    rows_after_end,
     unknown_labels,
 )
 from dprl.logs.log import Label, Log
@@ -54,6 +54,8 @@ def examine(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
 ) -> CheckResult:
     """Everything the rules find, and the log if one can be made.
 
@@ -67,9 +69,14 @@ def examine(
             None.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None.
+        events: Names of competing events in the column of endings. Default None: there are none.
+        follow_up: For how long every episode is followed. Default None: to its end.
     """
     check_choice("missing", missing, ("error", "drop-episodes"))
-    c = columns
+    names = check_events(events)
+    window = None if follow_up is None else window_of(follow_up)
+    named = {"events": list(names)} if names else {}
+    c = replace(columns, events=names, names={**columns.names, **named})
     findings: list[Finding] = []
     if missing == "drop-episodes" and c.n and not (c.episode.codes < 0).any():
         c, dropped = _without_missing(c)
@@ -92,6 +99,7 @@ def examine(
             findings.append(f)
         else:
             log = _log(c, order, states, actions)
+            log = log if window is None else follow(log, str(window))
             findings += [f for rule in LOG_RULES if (f := rule(log)) is not None]
     return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
 
@@ -155,6 +163,7 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
         time_missing=rows_of(c.time_missing),
         offset=rows_of(c.offset),
         propensity=rows_of(c.propensity),
+        also=None if c.also is None else c.also[keep],
     )
 
 
@@ -224,4 +233,6 @@ def _log(
         ended=ending(c)[last],
         columns=c.names,
         propensity=propensity,
+        also=None if c.also is None else c.also[order],
+        events=c.events,
     )

@@ -47,12 +47,14 @@ def label_text(label: Any) -> str:
     return str(label)
 
 
-def check_declared(categorical: Collection[str], names: Any) -> frozenset[str]:
-    """The features declared as categories; refused where one is no feature."""
+def check_declared(
+    categorical: Collection[str], names: Any, also: Collection[str] = ()
+) -> frozenset[str]:
+    """The columns declared as categories; refused where one is no feature and not in `also`."""
     if isinstance(categorical, str):
         categorical = [categorical]
     features = names if isinstance(names, list) else []
-    strange = [name for name in categorical if name not in features]
+    strange = [name for name in categorical if name not in features and name not in also]
     if strange:
         raise LogError(
             f"{strange[0]!r} was declared a category and is no feature of this log.",

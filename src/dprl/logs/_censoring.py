@@ -1,9 +1,19 @@
-r"""Cut episodes, whose observation stopped early: dropped, bootstrapped, or treated as ended.
+r"""Cut episodes, whose observation stopped early: dropped, weighted, or completed.
 
 A cut episode is never silently treated as terminal. `settle` returns a log in which every episode
 may be read as finished, so no code after it has to know about cuts:
 
-* ``"drop"``: cut episodes are left out. Biased where long or severe cases are the ones cut.
+* ``"drop"``: cut episodes are left out. What is left is not like what is lost wherever long or bad
+  episodes are the ones cut, even if at every step all are cut with the same chance: the longer an
+  episode, the likelier it was cut. So nothing can be claimed from it (`check_claim`).
+* ``"drop-unrelated"``: the same, and the user declares that *whether an episode was cut depends
+  neither on its length nor on its outcome*. Claims made from such a log state the declaration.
+  Where a group has several episodes, those after its first cut one are left out too: the first
+  visit of a state in what would remain need not be the group's first visit. (`reads="rewards"`
+  asks nothing about first visits, and leaves out the cut episodes alone.)
+* ``"ipcw"``: inverse-probability-of-censoring weights. What is seen of a cut episode counts, and a
+  reward that is seen k steps later counts 1/P(followed for k steps); see `dprl.logs._uncensored`.
+  The chances are estimated: what is claimed from it is claimed for large samples.
 * ``"bootstrap"``: the last row of a cut episode only says *where it was last seen*. This row is
   removed and γ V̂(s_last) is added to the reward before it, so that G_t includes γ^k V̂ of the last
   state. V̂ is self-consistent: it solves V(s) = mean, over first visits of s, of the returns that
@@ -21,7 +31,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +41,15 @@ from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
-from dprl.logs.log import CUT, TERMINAL, Log
+from dprl.logs._cut_words import DROPS, UNRELATED
+from dprl.logs._follow_up import keep_rows
+from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
 
-__all__ = ["Near", "outside", "settle"]
+__all__ = ["Near", "check_claim", "outside", "settle"]
+
+Reads: TypeAlias = Literal["transitions", "returns", "rewards"]
+"""What is read of a settled log; weights are possible for returns and for rewards."""
 
 Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Numbers of places, and the rows of a log that visit them: two arrays of equal length."""
@@ -45,22 +60,65 @@ Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
 It returns the rows of the log that count as near each place."""
 
 
-def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) -> Log:
+def check_claim(cut: Cut | str | None, log: Log, what: str) -> None:
+    """Refuse to claim something from a log whose cut episodes are dropped without a declaration.
+
+    Args:
+        cut: The treatment of cut episodes.
+        log: The log before they are treated.
+        what: What makes the claim, as the beginning of a sentence: "a certificate".
+    """
+    episodes = log.cut_episodes
+    if cut != "drop" or not len(episodes):
+        return
+    raise LogError(
+        f"{len(episodes):,} of {log.n_episodes:,} episodes were cut and would be left out: {what} "
+        "would be about those that are left, and the longer an episode, the likelier it was cut.",
+        f"episode {log.episodes[episodes[0]]!r}",
+        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
+        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
+        "offered.",
+    )
+
+
+def settle(
+    log: Log,
+    gamma: float,
+    cut: Cut | None,
+    near: Near | None = None,
+    *,
+    reads: Reads = "transitions",
+) -> Log:
     """The log with its cut episodes treated as requested; the log itself if no episode was cut.
 
     Args:
         log: A log whose states are labels or features.
         gamma: Discount in (0, 1].
-        cut: The treatment: "drop", "bootstrap", "terminal", or None for "terminal" with a warning.
+        cut: The treatment, or None for "terminal" with a warning.
         near: Only to bootstrap over features: a function that says what is near a place (see
             `dprl.evidence.neighbors._bootstrap_neighbors`). Default None.
+        reads: What the caller reads of the result. "transitions" (the default): rewards and next
+            states, for which there are no weights, so "ipcw" is refused. "returns": returns to go
+            alone. "rewards": every episode by itself, from its first step on.
     """
     check_cut(cut)
     episodes = log.cut_episodes
     if not len(episodes):
         return log
-    if cut == "drop":
-        return _without(log, episodes)
+    if cut in DROPS:
+        return _without(log, episodes if reads == "rewards" else _from_cut_on(log))
+    if cut == "ipcw":
+        from dprl.logs._uncensored import weighted
+
+        if reads == "transitions":
+            raise ParameterError(
+                f"{len(episodes):,} of {log.n_episodes:,} episodes were cut, and cut='ipcw' weighs "
+                "returns; what was asked for reads single steps.",
+                f"episode {log.episodes[episodes[0]]!r}",
+                "Use cut='bootstrap' here, or another learner: DPRLDiscrete or DPRLContinuous with "
+                "plan=False, or Rules with lam=1, take cut='ipcw'.",
+            )
+        return weighted(log, gamma, returns_to_go=reads == "returns")
     if cut == "bootstrap":
         if log.features is not None and near is None:
             raise ParameterError(
@@ -73,7 +131,7 @@ def settle(log: Log, gamma: float, cut: Cut | None, near: Near | None = None) ->
         warnings.warn(
             f"{len(episodes):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps)"
             " were cut, and are treated as if nothing came after: their returns are too small "
-            "in size. Choose cut= (--cut) 'drop', 'bootstrap' or 'terminal'.",
+            "in size. Choose cut= (--cut), or a time for which all are followed (--follow-up).",
             CutWarning,
             stacklevel=outside(),
         )
@@ -88,12 +146,22 @@ def outside() -> int:
     return level
 
 
+def _from_cut_on(log: Log) -> NDArray[np.int64]:
+    """The cut episodes, and all that come after a cut one in their group."""
+    order = in_group_order(log)
+    group, is_cut = log.group[order], log.ended[order] == CUT
+    before = np.cumsum(is_cut) - is_cut  # cut episodes before this one, in any group
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    own = before - np.repeat(before[first], np.diff(np.append(first, len(group))))
+    return np.sort(order[is_cut | (own > 0)])
+
+
 def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
     """The log without these episodes; an error if none would be left."""
     keep = np.setdiff1d(np.arange(log.n_episodes), episodes)
     if not len(keep):
         raise LogError(
-            f"all {log.n_episodes:,} episodes were cut: none is left.",
+            f"all {log.n_episodes:,} episodes were cut, or came after a cut one: none is left.",
             do="Choose another treatment of cut episodes, or read episodes to their end.",
         )
     return log.take(keep)
@@ -101,27 +169,10 @@ def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
 
 def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
     """The log without the last row of each cut episode, and those rows (numbers in `log`)."""
-    is_cut = log.ended == CUT
-    at = log.starts[1:][is_cut] - 1
+    at = log.starts[1:][log.ended == CUT] - 1
     keep = np.ones(log.n_steps, bool)
     keep[at] = False
-
-    def shortened(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[keep]
-
-    short = replace(
-        log,
-        starts=np.concatenate(([0], np.cumsum(log.lengths - is_cut))),
-        action=log.action[keep],
-        reward=log.reward[keep],
-        state=shortened(log.state),
-        features=shortened(log.features),
-        time=shortened(log.time),
-        offset=shortened(log.offset),
-        available=shortened(log.available),
-        propensity=shortened(log.propensity),
-    )
-    return short, at
+    return keep_rows(log, keep), at
 
 
 @compiled

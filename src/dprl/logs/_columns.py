@@ -7,27 +7,22 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.zones import Zoned, charted
+from dprl._core.zones import charted
 from dprl.errors import LogError
 from dprl.logs.log import Label
 
+if TYPE_CHECKING:
+    from dprl.logs._also import Also
+
 __all__ = [
-    "Coded",
-    "Columns",
-    "encode",
-    "encode_menus",
-    "numbers",
-    "recode",
-    "refuse_fractions",
-    "refuse_mixed",
+    "Coded", "Columns", "encode", "encode_menus", "numbers", "recode", "refuse_fractions",
     "tidy_labels",
-    "times",
-]
+]  # fmt: skip
 
 WHOLE = (2**63 - 1, 2**53)
 """The largest whole number a label may be, as an integer and as a float."""
@@ -67,6 +62,8 @@ class Columns:
         feature_names: The d names of the features; empty where states are labels.
         levels: The sorted labels of each feature that is a category (its column of `features`
             holds codes), None for numbers; () where all are numbers.
+        also: Further columns; None where the source cannot have any.
+        events: The words of `ended` that were declared to be competing events.
     """
 
     names: Mapping[str, Any]
@@ -84,6 +81,8 @@ class Columns:
     propensity: NDArray[np.float64] | None = None
     feature_names: tuple[str, ...] = field(default=())
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
+    also: Also | None = None
+    events: tuple[str, ...] = field(default=())
 
     @property
     def n(self) -> int:
@@ -277,7 +276,7 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
     raise LogError(f"{name!r} must hold lists of actions, or text such as 'a|b|c'; got {value!r}.")
 
 
-# -- numbers and times -------------------------------------------------------------------------
+# -- numbers -----------------------------------------------------------------------------------
 
 
 def numbers(
@@ -311,76 +310,3 @@ def numbers(
     if missing is not None:
         result[missing] = np.nan
     return result
-
-
-def times(
-    values: Any, name: str, missing: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32] | None]:
-    """A column of times in a form that can be sorted: numbers or dates, those with a zone in UTC.
-
-    Returns:
-        The times (N,); bool (N,), where they are missing; and int32 (N,), the seconds by which the
-        local clock was ahead of UTC (None if the times have no zone).
-    """
-    if isinstance(values, Zoned):
-        moments, gone, _ = times(values.moment, name, missing)
-        offset = np.ma.filled(np.ma.asarray(values.offset), 0)
-        return moments, gone, np.where(gone, 0, offset).astype(np.int32)
-    if isinstance(values, np.ma.MaskedArray):
-        missing = np.ma.getmaskarray(values)
-        values = values.data
-    array = np.asarray(values)
-    gone = np.zeros(len(array), bool) if missing is None else missing.copy()
-    if array.dtype.kind == "O":
-        gone |= np.array([v is None or v != v for v in array.tolist()], bool)
-        present = [v for v, g in zip(array.tolist(), gone.tolist(), strict=True) if not g]
-        if all(isinstance(v, datetime.date) for v in present):
-            dates = np.full(len(array), np.datetime64(0, "us"))
-            dates[~gone] = np.array([_naive(v) for v in present], "datetime64[us]")
-            return dates, gone, _offsets(present, gone, name)
-        if all(isinstance(v, int | float) for v in present):
-            whole = all(isinstance(v, int) for v in present)
-            plain = np.zeros(len(array), np.int64 if whole else np.float64)
-            plain[~gone] = present
-            return plain, gone, None
-    if array.dtype.kind not in "iufmMb":
-        raise LogError(
-            f"{name!r} must be numbers or dates; it holds text.",
-            f"row 1: {str(array[0])[:40]!r}",
-            "Text sorts '10' before '9': convert it to a number or a date.",
-        )
-    if array.dtype.kind == "f":
-        gone |= np.isnan(array)
-    if array.dtype.kind in "mM":
-        gone |= np.isnat(array)
-    return array, gone, None
-
-
-def _offsets(
-    dates: list[datetime.date], gone: NDArray[np.bool_], name: str
-) -> NDArray[np.int32] | None:
-    """Seconds ahead of UTC (N,) of the dates that are not missing; None if none has a zone."""
-    ahead = [v.utcoffset() if isinstance(v, datetime.datetime) else None for v in dates]
-    offsets = [a for a in ahead if a is not None]
-    if not offsets:
-        return None
-    if len(offsets) < len(ahead):
-        refuse_mixed(name, len(offsets), len(ahead))
-    offset = np.zeros(len(gone), np.int32)
-    offset[~gone] = [round(a.total_seconds()) for a in offsets]
-    return offset
-
-
-def refuse_mixed(name: str, zoned: int, total: int) -> NoReturn:
-    """Refuse a column where only some times have a zone: their order cannot be known."""
-    raise LogError(
-        f"{name!r} has a time zone in {zoned:,} of {total:,} times, and none in the others.",
-        do="Write the zone of all of them, or of none.",
-    )
-
-
-def _naive(value: datetime.date) -> datetime.date:
-    """A date in UTC, without its zone."""
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return value.astimezone(datetime.UTC).replace(tzinfo=None)
-    return value

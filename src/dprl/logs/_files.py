@@ -14,6 +14,7 @@ import numpy as np
 from dprl._core.limits import said_if_short
 from dprl._core.zones import TEXT, Zoned, zone_of
 from dprl.errors import LogError, interruptible
+from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
 from dprl.logs._categories import (
     check_declared,
     not_numbers,
@@ -26,16 +27,22 @@ from dprl.logs._columns import (
     encode,
     recode,
     refuse_fractions,
-    refuse_mixed,
     tidy_labels,
 )
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import Raw, choose, columns_of, quoted
+from dprl.logs._times import refuse_mixed
 
 __all__ = ["Files", "Progress", "read_columns"]
 
 Progress: TypeAlias = Callable[[str, float], None]
 """A function that is called with the name of a stage and the share of it that is done, 0 to 1."""
+
+
+READABLE = r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN|VARCHAR|ENUM.*)$"
+"""Types of columns that hold numbers or labels."""
+SHORT_CELL = 4
+"""Bytes of a short cell of a CSV file, with its comma."""
 
 
 class Files:
@@ -193,6 +200,45 @@ class Files:
         refuse_numbers(map(str, column.labels), name)
         return column
 
+    def further(self, name: str, declared: bool, asked: bool) -> Any:
+        """A column that is in no role: numbers, labels, or dates in days since 1970.
+
+        Unless it was `asked` for, text of too many labels is refused before it is read.
+        """
+        c, kind = self.place[name], self.types[name]
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            return self.fetch(f"epoch({c}) / 86400.0")
+        if not declared and not re.match(READABLE, kind):
+            raise LogError(
+                f"{name!r} holds {kind.lower()} values.",
+                do="Make it numbers or labels, or leave it out.",
+            )
+        if kind == "VARCHAR" and not (declared or asked):
+            texts, numeric, labels = self.run(
+                f"SELECT count(v), count(TRY_CAST(v AS DOUBLE)), count(DISTINCT v) "
+                f"FROM (SELECT nullif({c}, '') AS v FROM raw LIMIT {PEEK})"
+            ).fetchone()
+            if numeric < texts and labels > LABELS:
+                raise LogError("free text or an identifier.")
+        return self.feature(name, declared)
+
+    def about_rows(self) -> int:
+        """About how many rows there are; of CSV files by their size, without reading them."""
+        if self.kind == "csv":
+            columns = max(len(self.types), 1)
+            return sum(map(os.path.getsize, self.files)) // (SHORT_CELL * columns)
+        return int(self.run(f"SELECT count(*) FROM ({self.scan})", self.values).fetchone()[0])
+
+    def only_common(self, chosen: AlsoNames) -> AlsoNames:
+        """Those of the columns that every file has."""
+        if len(self.files) < 2 or not chosen.names:
+            return chosen
+        per_file = columns_of_files(self.files, self.kind, self.run).values()
+        everywhere = [{c.lower() for c in (*columns, *self.folders)} for columns in per_file]
+        names = [n for n in chosen.names if all(n.lower() in columns for columns in everywhere)]
+        gone = {n: "not in every file" for n in chosen.names if n not in names}
+        return AlsoNames(tuple(names), left_out={**chosen.left_out, **gone})
+
     def time(self, name: str) -> Any:
         c, kind = self.place[name], self.types[name]
         if kind == "TIMESTAMP WITH TIME ZONE":
@@ -252,16 +298,25 @@ def read_columns(
     progress: Progress | None,
     partitions: bool = False,
     categorical: Collection[str] = (),
+    also: str | Sequence[str] | None = (),
 ) -> Columns:
-    """The columns of CSV or Parquet files; with `partitions`, also those their folders name."""
+    """The columns of CSV or Parquet files; with `partitions`, also those their folders name.
+
+    `also` names further columns, as `dprl.read` takes it.
+    """
     files = Files(paths, progress, partitions=partitions)
     names = choose(parts, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
-    declared = check_declared(categorical, names["state"])
-    files.every_file_has(role)
-    files.load(role)
+    further = also_names(also, list(files.types), role, files.about_rows)
+    if not further.asked:
+        further = files.only_common(further)
+    declared = check_declared(categorical, names["state"], further.names)
+    files.every_file_has([*role, *further.names])
+    files.load([*role, *further.names])
 
     def get(name: str) -> Raw:
+        if name not in role:
+            return files.further(name, name in declared, further.asked), None
         part = role[name]
         if part == "available":
             return files.menus(name)
@@ -274,4 +329,4 @@ def read_columns(
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        return columns_of(names, get, declared)
+        return columns_of(names, get, declared, further)

@@ -13,14 +13,15 @@ from dprl._core.disk import replacing
 from dprl._core.limits import said_if_short
 from dprl._core.zones import written
 from dprl.errors import LogError, ParameterError
+from dprl.logs._also import AlsoNames
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._categories import row_labels
-from dprl.logs._columns import MISSING_WORDS, tidy_labels
+from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs.columns import by_role
-from dprl.logs.log import CUT, TERMINAL, Label, Log
+from dprl.logs.log import Label, Log
 
 __all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
 
@@ -43,7 +44,10 @@ def read(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
     partitions: bool = False,
     progress: Progress | None = None,
 ) -> Log:
@@ -64,8 +68,9 @@ def read(
             such as the patient of several stays. Default None: every episode is its own group.
         available: Column that holds the actions that were available: lists, or text such as
             'a|b|c'. Default None: not recorded.
-        ended: Column that holds how the episode ended, read from its last row: terminal (true) or
-            cut (false). Default None: not recorded, treated as terminal.
+        ended: Column that holds how the episode ended, read from its last row: terminal (true),
+            cut or censored (false), or one of `events`. Default None: not recorded, treated as
+            terminal.
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
@@ -78,8 +83,20 @@ def read(
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to
+            `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
+            there are at most 30, without identifiers and free text (`log.also.words` says which).
+            (): none.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
@@ -102,10 +119,16 @@ def read(
         Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
-    columns = read_columns(paths, parts, progress, partitions, categorical or ())
+    columns = read_columns(paths, parts, progress, partitions, categorical or (), also)
     with said_if_short("the log's rows"):
         return build(
-            columns, missing=missing, states=states, actions=actions, reward_range=reward_range
+            columns,
+            missing=missing,
+            states=states,
+            actions=actions,
+            reward_range=reward_range,
+            events=events,
+            follow_up=follow_up,
         )
 
 
@@ -125,7 +148,10 @@ def from_frame(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -143,8 +169,9 @@ def from_frame(
             such as the patient of several stays. Default None: every episode is its own group.
         available: Column that holds the actions that were available: lists, or text such as
             'a|b|c'. Default None: not recorded.
-        ended: Column that holds how the episode ended, read from its last row: terminal (true) or
-            cut (false). Default None: not recorded, treated as terminal.
+        ended: Column that holds how the episode ended, read from its last row: terminal (true),
+            cut or censored (false), or one of `events`. Default None: not recorded, treated as
+            terminal.
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
@@ -157,8 +184,20 @@ def from_frame(
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to
+            `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
+            there are at most 30, without identifiers and free text (`log.also.words` says which).
+            (): none.
 
     Returns:
         The log.
@@ -176,11 +215,13 @@ def from_frame(
     """
     parts = by_role(locals())
     return build(
-        frame_columns(frame, parts, categorical or ()),
+        frame_columns(frame, parts, categorical or (), also),
         missing=missing,
         states=states,
         actions=actions,
         reward_range=reward_range,
+        events=events,
+        follow_up=follow_up,
     )
 
 
@@ -200,7 +241,10 @@ def from_arrays(
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
+    events: Sequence[str] | None = None,
+    follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    also: Mapping[str, Any] | None = None,
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 
@@ -216,8 +260,8 @@ def from_arrays(
             patient of several stays. Default None: every episode is its own group.
         available: (N,), the actions that were available: lists, or text such as 'a|b|c'. Default
             None: not recorded.
-        ended: (N,), how the episode ended, read from its last row: terminal (true) or cut (false).
-            Default None: not recorded, treated as terminal.
+        ended: (N,), how the episode ended, read from its last row: terminal (true), cut or censored
+            (false), or one of `events`. Default None: not recorded, treated as terminal.
         propensity: (N,), the chance with which the action taken was taken, above 0 and at most 1,
             NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses
             it. Default None: not recorded.
@@ -231,8 +275,18 @@ def from_arrays(
             occur.
         reward_range: Smallest and largest possible reward; a reward outside is an error. Default
             None: any finite reward.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        also: Name → (N,) values of further columns that are not in the state: numbers, labels or
+            dates. They are compared between those who took a suggestion and others, and can be
+            given to `evaluate(by=...)`; no learner sees them. Default None: none.
 
     Returns:
         The log.
@@ -266,6 +320,15 @@ def from_arrays(
         names["state"] = named
         data.update({name: table[:, j] for j, name in enumerate(named)})
 
+    further = AlsoNames(tuple(map(str, also or ())), asked=True) if also is not None else None
+    for name, values in (also or {}).items():
+        if str(name) in data:
+            raise LogError(
+                f"{name!r} is in also and a column of the log already.",
+                do="Give the columns in also names of their own.",
+            )
+        data[str(name)] = values
+
     def get(name: str) -> Any:
         values = data[name]
         if isinstance(values, np.ma.MaskedArray):
@@ -278,11 +341,13 @@ def from_arrays(
         return array, None
 
     return build(
-        columns_of(names, get, categorical or ()),
+        columns_of(names, get, categorical or (), further),
         missing=missing,
         states=states,
         actions=actions,
         reward_range=reward_range,
+        events=events,
+        follow_up=follow_up,
     )
 
 
@@ -325,18 +390,20 @@ def check(source: Any, **options: Any) -> CheckResult:
     if isinstance(source, Log):
         findings = [f for rule in LOG_RULES if (f := rule(source)) is not None]
         return CheckResult(tuple(sorted(findings, key=lambda f: f.level != "warning")), source)
-    rules = ("missing", "states", "actions", "reward_range")
+    rules = ("missing", "states", "actions", "reward_range", "events", "follow_up")
     rules_given = {k: options.pop(k) for k in rules if k in options}
     progress = options.pop("progress", None)
     partitions = options.pop("partitions", False)
     labelled = options.pop("categorical", None) or ()
+    also = options.pop("also", None)
     if isinstance(source, str | os.PathLike | list | tuple):
-        return examine(read_columns(source, options, progress, partitions, labelled), **rules_given)
+        columns = read_columns(source, options, progress, partitions, labelled, also)
+        return examine(columns, **rules_given)
     if partitions:
         raise ParameterError(
             "partitions exist only for files, not for a dataframe.", do="Leave it out."
         )
-    return examine(frame_columns(source, options, labelled), **rules_given)
+    return examine(frame_columns(source, options, labelled, also), **rules_given)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------
@@ -463,7 +530,8 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
 
     Times with a zone are written as text, with the zone they were recorded in. Categories are
     written as their labels: where these look like numbers, name the column in `categorical` when
-    reading.
+    reading. Competing events are written by name: name them in `events` when reading. Of a log that
+    is followed for a fixed time the rows within it are written, and the file does not say so.
 
     Args:
         log: The log.
@@ -489,9 +557,9 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         raise LogError(f"{os.fspath(path)!r} must end in .parquet or .csv.")
     if kind == ".csv":
         for labels in (log.states, log.actions, log.episodes, log.groups):
-            _survives_csv(labels)
+            survives_csv(labels)
         for labels in log.categories.values():
-            _refuse_missing_words(labels)
+            refuse_missing_words(labels)
 
     def words(labels: Sequence[Any], codes: Any) -> Any:
         text = bool(labels) and isinstance(labels[0], str)
@@ -519,38 +587,16 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         offers = ["|".join(str(log.actions[a]) for a in np.flatnonzero(m)) for m in log.menus]
         data[_called(log, "available")] = words(offers, log.available)
     if log.ended.any():
-        how = {TERMINAL: "terminal", CUT: "cut"}
-        data[_called(log, "ended")] = words([how.get(x, "") for x in range(3)], log.ended[which])
+        how = ["", "terminal", "cut", *log.events]
+        data[_called(log, "ended")] = words(how, log.ended[which])
     if log.propensity is not None:
         data[_called(log, "propensity")] = log.propensity
+    if log.also is not None:
+        data |= further(log, kind)
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
     with replacing(path) as part, duckdb.connect() as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
-
-
-def _survives_csv(labels: Sequence[Label]) -> None:
-    """Refuse labels that would come back from a CSV file as other labels: CSV has no types."""
-    words = [str(label) for label in labels]
-    back = tidy_labels(words)
-    _refuse_missing_words(labels)
-    for label, word in zip(labels, words, strict=True):
-        if type(back[word]) is not type(label):
-            raise _lost_in_csv(label)
-
-
-def _refuse_missing_words(labels: Sequence[Label]) -> None:
-    """Refuse labels that a CSV file takes for a missing value."""
-    for label in labels:
-        if str(label) in MISSING_WORDS:
-            raise _lost_in_csv(label)
-
-
-def _lost_in_csv(label: Label) -> LogError:
-    return LogError(
-        f"the label {label!r} would not come back from a CSV file as it is.",
-        do="Write a .parquet file: it keeps types.",
-    )
 
 
 def _called(log: Log, part: str) -> str:

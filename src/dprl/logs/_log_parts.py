@@ -13,7 +13,10 @@ from dprl.errors import LogError
 if TYPE_CHECKING:
     from dprl.logs.log import Log
 
-__all__ = ["canonical", "canonical_features", "validate"]
+__all__ = ["canonical", "canonical_ends", "canonical_features", "validate"]
+
+CUT = 2
+"""The code of a cut, as in `dprl.logs.log`; competing events have the codes above."""
 
 
 def canonical(
@@ -25,6 +28,19 @@ def canonical(
     table = np.zeros(len(labels), np.int32)
     table[order] = np.arange(len(order), dtype=np.int32)
     return table[codes], [labels[i] for i in order]
+
+
+def canonical_ends(
+    ended: NDArray[np.uint8], events: Sequence[str]
+) -> tuple[NDArray[np.uint8], list[str]]:
+    """How episodes ended, with competing events coded by the sorted names that occur."""
+    at = ended > CUT
+    if not at.any():
+        return ended, []
+    codes, names = canonical((ended[at] - CUT - 1).astype(np.int32), events)
+    result = ended.copy()
+    result[at] = codes + CUT + 1
+    return result, names
 
 
 def canonical_features(
@@ -55,13 +71,28 @@ def validate(log: Log) -> None:
         refuse("states are either labels or features")
     if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
         refuse("`offset` needs times that are dates")
-    for name in ("reward", "state", "features", "time", "offset", "available", "propensity"):
+    for name in (
+        "reward",
+        "state",
+        "features",
+        "time",
+        "offset",
+        "available",
+        "propensity",
+        "also",
+    ):
         column = getattr(log, name)
         if column is not None and len(column) != n:
             refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")
     for name in ("episodes", "group", "ended"):
         if len(getattr(log, name)) != len(starts) - 1:
             refuse(f"'{name}' must have one entry per episode")
+    if not all(isinstance(name, str) for name in log.events) or len(set(log.events)) < len(
+        log.events
+    ):
+        refuse("'events' must be names, each once")
+    if len(log.ended) and log.ended.max() > CUT + len(log.events):
+        refuse(f"'ended' has codes outside 0..{CUT + len(log.events)}")
     if log.features is not None and log.features.shape[1:] != (len(log.feature_names),):
         refuse(f"{len(log.feature_names)} feature names for an array of {log.features.shape}")
     if (log.available is None) != (log.menus is None):

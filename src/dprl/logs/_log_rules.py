@@ -8,7 +8,7 @@ import numpy as np
 
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
-from dprl.logs.log import UNKNOWN, Log
+from dprl.logs.log import EVENT, UNKNOWN, Log
 
 __all__ = ["LOG_RULES"]
 
@@ -32,6 +32,21 @@ def one_row_episodes(log: Log) -> Finding | None:
     )
 
 
+def endings(log: Log) -> Finding | None:
+    """How many episodes ended in which way."""
+    if not (log.ended != UNKNOWN).any():
+        return None
+    ways = ", ".join(f"{n:,} {name}" for name, n in log.endings.items())
+    return Finding(
+        "note",
+        "endings",
+        f"{log.n_episodes:,} episodes ended: {ways}.",
+        do="A competing event is an end with what its rewards say, not a cut."
+        if (log.ended >= EVENT).any()
+        else "",
+    )
+
+
 def cut_episodes(log: Log) -> Finding | None:
     """Episodes whose observation stopped before they ended."""
     cut = log.cut_episodes
@@ -44,7 +59,8 @@ def cut_episodes(log: Log) -> Finding | None:
         f"{len(cut):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps) "
         "were cut before they ended.",
         f"{_name(log, 'episode')}={log.episodes[cut[0]]}",
-        "Say what to do with them when fitting: cut='drop', 'bootstrap' or 'terminal'.",
+        "Follow all for a fixed time (follow_up=, --follow-up), or say what to do with them when "
+        "fitting: cut= (--cut).",
     )
 
 
@@ -160,8 +176,22 @@ def probabilities_known(log: Log) -> Finding | None:
     )
 
 
+def further_columns(log: Log) -> Finding | None:
+    """Columns beside the state, in which takers of a suggestion are compared with others."""
+    if log.also is None or not (log.also.names or log.also.left_out):
+        return None
+    return Finding(
+        "note",
+        "further_columns",
+        log.also.words,
+        do="No learner sees them; evaluate, report, review and gate compare those who took a "
+        "suggestion with the others. Leave out (also=, --also) what was recorded after a decision.",
+    )
+
+
 LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     cut_episodes,
+    endings,
     one_row_episodes,
     one_action,
     reward_range,
@@ -170,4 +200,5 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     missing_features,
     categories,
     probabilities_known,
+    further_columns,
 )

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.logs._columns import Coded, Columns
+from dprl.logs._ending_rules import ended_unknown
 from dprl.logs._findings import Finding
 from dprl.logs._label_rules import look_alikes, spellings
 from dprl.logs._probability_rules import propensity_alone, propensity_outside
 from dprl.logs.columns import ROLES
-from dprl.logs.log import CUT, TERMINAL, UNKNOWN
 
-__all__ = ["ROW_RULES", "ending", "missing_rows", "outside", "unknown_labels"]
+__all__ = ["ROW_RULES", "missing_rows", "outside", "unknown_labels"]
 
 LARGEST_REWARD = 1e100
 
@@ -226,70 +226,6 @@ def duplicate_times(c: Columns) -> Finding | None:
         f"episode{'s' * (n != 1)} touched.",
         "There can be one decision per time: merge these rows, or make the times finer.",
     )
-
-
-ENDINGS: dict[Any, int] = {
-    1: TERMINAL, "1": TERMINAL, "true": TERMINAL, "terminal": TERMINAL,
-    "terminated": TERMINAL, "yes": TERMINAL,
-    0: CUT, "0": CUT, "false": CUT, "cut": CUT, "truncated": CUT, "no": CUT,
-}  # fmt: skip
-
-
-def ending(c: Columns) -> NDArray[np.uint8]:
-    """uint8 (N,): TERMINAL, CUT or UNKNOWN (missing, or a word that means neither)."""
-    if c.ended is None:
-        return np.zeros(c.n, np.uint8)
-    meanings = [
-        ENDINGS.get(x.strip().lower() if isinstance(x, str) else x, UNKNOWN) for x in c.ended.labels
-    ]
-    return np.array([*meanings, UNKNOWN], np.uint8)[c.ended.codes]
-
-
-def ended_unknown(c: Columns) -> Finding | None:
-    """The ended column holds a word that means neither terminal nor cut."""
-    if c.ended is None:
-        return None
-    rows = (ending(c) == UNKNOWN) & (c.ended.codes >= 0)
-    if not rows.any():
-        return None
-    row = _first(rows)
-    return Finding(
-        "error",
-        "ended_unknown",
-        f"{c.names['ended']!r} holds {c.ended.labels[c.ended.codes[row]]!r}, "
-        f"which is neither terminal nor cut ({rows.sum():,} of {c.n:,} rows).",
-        c.place(row),
-        "Write terminal or cut (also true or false) on the last row of each episode.",
-    )
-
-
-def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
-    """A terminal mark before the last row of an episode; `order` sorts rows by episode and time.
-
-    A mark that is repeated on every row of an episode is a property of the episode, and accepted.
-    """
-    if c.ended is None:
-        return None
-    mark, e = ending(c)[order], c.episode.codes[order]
-    last = np.append(e[1:] != e[:-1], True)
-    whole = np.ones(len(c.episode.labels), bool)
-    whole[e[mark != TERMINAL]] = False
-    early = (mark == TERMINAL) & ~last & ~whole[e]
-    unsaid = last & (mark == UNKNOWN)
-    for rows, what, do in (
-        (early, "rows follow a terminal mark", "Start a new episode after each end."),
-        (unsaid, "the last row does not say how it ended", "Write terminal or cut there."),
-    ):
-        if rows.any():
-            n = len(np.unique(e[rows]))
-            return Finding(
-                "error",
-                "rows_after_end",
-                f"{c.names['ended']!r}: {what} in {n:,} episode{'s' * (n != 1)}.",
-                c.place(int(order[rows].min())),
-                do,
-            )
-    return None
 
 
 def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Finding | None:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import Zoned
 from dprl.errors import LogError
+from dprl.logs._also import AlsoNames, also_names, collect
 from dprl.logs._categories import Levels, check_declared, feature_columns
-from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels, times
+from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels
+from dprl.logs._times import times
 
 __all__ = [
     "Raw",
@@ -104,13 +106,17 @@ def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
 
 
 def columns_of(
-    names: Mapping[str, Any], get: Callable[[str], Raw], categorical: Collection[str] = ()
+    names: Mapping[str, Any],
+    get: Callable[[str], Raw],
+    categorical: Collection[str] = (),
+    also: AlsoNames | None = None,
 ) -> Columns:
     """Columns from a function that gives (values, where missing) for a column name.
 
-    `categorical` names the features whose values are labels, whatever they look like.
+    `categorical` names the columns whose values are labels, whatever they look like; `also` says
+    which columns are kept beside those that have a role.
     """
-    declared = check_declared(categorical, names["state"])
+    declared = check_declared(categorical, names["state"], also.names if also else ())
 
     def coded(part: str) -> Coded | None:
         if part not in names:
@@ -146,6 +152,11 @@ def columns_of(
     lengths |= {len(x) for x in (features, time, propensity) if x is not None}
     group, ended = coded("group"), coded("ended")
     lengths |= {len(x.codes) for x in (state, available, group, ended) if x is not None}
+    further = None
+    if also is not None:
+        units = [unit.codes for unit in (episode, group) if unit is not None]
+        further = collect(also, get, declared, units, len(reward))
+        lengths.add(len(further))
     if len(lengths) > 1:
         raise LogError(
             f"the columns have different lengths: {', '.join(map(str, sorted(lengths)))} rows."
@@ -155,7 +166,7 @@ def columns_of(
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
         group=group, available=available, ended=ended, propensity=propensity,
-        feature_names=feature_names, levels=levels,
+        feature_names=feature_names, levels=levels, also=further,
     )  # fmt: skip
 
 
@@ -176,6 +187,11 @@ def _in_words_of(action: Coded, menus: Coded) -> Coded:
 def quoted(word: str, mark: str = '"') -> str:
     """A word in quotation marks, as SQL needs it."""
     return mark + word.replace(mark, mark * 2) + mark
+
+
+def _flat(names: Mapping[str, Any]) -> list[str]:
+    """The columns that have a role."""
+    return [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
 
 
 def _objects(series: Any) -> NDArray[Any]:
@@ -205,13 +221,18 @@ def _apart(moment: Any, wall: Any) -> Zoned:
 
 
 def frame_columns(
-    frame: Any, parts: Mapping[str, Any], categorical: Collection[str] = ()
+    frame: Any,
+    parts: Mapping[str, Any],
+    categorical: Collection[str] = (),
+    also: str | Sequence[str] | None = None,
 ) -> Columns:
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         refuse_twins(frame.columns, "the table")
         names = choose(parts, frame.columns)
-        wanted = [n for v in names.values() for n in (v if isinstance(v, list) else [v])]
+        used = _flat(names)
+        further = also_names(also, frame.columns, used, lambda: len(frame))
+        wanted = [*used, *further.names]
         zoned = _zoned(frame, names)  # as the session of the relation shows it
         more = [
             f"timezone(current_setting('TimeZone'), {quoted(n)}) AS {quoted(WALL)}" for n in zoned
@@ -226,7 +247,7 @@ def frame_columns(
                 return values.data, np.ma.getmaskarray(values)
             return values, None
 
-        return columns_of(names, from_relation, categorical)
+        return columns_of(names, from_relation, categorical, further)
     import narwhals as nw
 
     try:
@@ -244,12 +265,18 @@ def frame_columns(
     if isinstance(table, nw.LazyFrame):
         table = table.collect()
     names = choose(parts, columns)
-    features = names["state"] if isinstance(names["state"], list) else []
+    further = also_names(also, columns, _flat(names), lambda: len(table))
+    features = [*(names["state"] if isinstance(names["state"], list) else []), *further.names]
 
     def from_frame(name: str) -> Raw:
         series = table.get_column(name)
         gone = series.is_null().to_numpy().astype(bool)
+        if isinstance(series.dtype, nw.Date) and name in further.names:
+            return series.cast(nw.Datetime("us")).to_numpy(), gone
         if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone:
+            if name in further.names:
+                series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+                return series.to_numpy(), gone
             if name != names.get("time"):  # a label is what its clock says, zone and all
                 return _objects(series), gone
             wall = series.dt.replace_time_zone(None).to_numpy()
@@ -265,4 +292,4 @@ def frame_columns(
             return series.to_numpy(), gone
         return _objects(series), gone
 
-    return columns_of(names, from_frame, categorical)
+    return columns_of(names, from_frame, categorical, further)

@@ -50,7 +50,11 @@ ROLES = (
     ),
     Role("group", "labels", "Column of what stays together, e.g. a patient's stays."),
     Role("available", "menus", "Column of the actions on offer: a list, or text 'a|b|c'."),
-    Role("ended", "endings", "Column saying terminal or cut on an episode's last row."),
+    Role(
+        "ended",
+        "endings",
+        "Column saying terminal, cut or an event on an episode's last row.",
+    ),
     Role(
         "propensity",
         "probabilities",

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,24 @@ from numpy.typing import NDArray
 from dprl._core.checks import Cut, check_number
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
-from dprl.logs._log_parts import canonical, canonical_features, validate
+from dprl.logs._log_parts import canonical, canonical_ends, canonical_features, validate
 
-__all__ = ["CUT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal"]
+if TYPE_CHECKING:
+    from dprl.logs._also import Also
+
+__all__ = [
+    "CUT", "EVENT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
+    "in_group_order",
+]  # fmt: skip
 
 Label: TypeAlias = str | int | bool
 
-UNKNOWN, TERMINAL, CUT = 0, 1, 2
+UNKNOWN, TERMINAL, CUT, EVENT = 0, 1, 2, 3
 """How an episode ended.
 
 UNKNOWN: not recorded, treated as terminal. TERMINAL: the process ended. CUT: observation stopped.
+From EVENT on: a competing event ended the process (death while waiting for a transplant, say). That
+is an end, with what the reward says, and not a cut: nothing comes after it.
 """
 
 
@@ -85,10 +93,16 @@ class Log:
         available: int32 (N,), codes into the rows of `menus`: the actions that were available at
             each step; None where the log does not say.
         menus: bool (M, A), the distinct sets of available actions; None without `available`.
-        ended: uint8 (E,), how each episode ended: UNKNOWN, TERMINAL or CUT. Default UNKNOWN.
-        columns: Which source column played which part, for messages and provenance.
+        ended: uint8 (E,), how each episode ended: UNKNOWN, TERMINAL, CUT, or EVENT + i for the
+            competing event `events[i]`. Default UNKNOWN.
+        columns: Which source column played which part, for messages and provenance; "follow_up" is
+            the time for which every episode is followed, if one was set.
         propensity: float64 (N,), the probability with which the action taken was taken, above 0
             and at most 1, NaN where it is unknown; None where the log does not say.
+        also: Further columns of the table, which are not in the state: to look for confounding and
+            for groups that a policy harms. No learner sees them, and they do not count in
+            `digest`. None where there are none.
+        events: Names of the competing events with which an episode can end.
 
     Raises:
         LogError: If the columns contradict each other (different lengths, codes without a label).
@@ -124,6 +138,8 @@ class Log:
     columns: Mapping[str, Any] = field(default_factory=dict)
     levels: tuple[tuple[str, ...] | None, ...] = ()
     propensity: NDArray[np.float64] | None = None
+    events: tuple[str, ...] = ()
+    also: Also | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -186,6 +202,19 @@ class Log:
         """int64, the positions of the episodes that were cut (observation stopped early)."""
         return np.flatnonzero(self.ended == CUT)
 
+    @property
+    def follow_up(self) -> str | None:
+        """The time for which every episode is followed, such as "10 steps"; None without one."""
+        return self.columns.get("follow_up")
+
+    @property
+    def endings(self) -> dict[str, int]:
+        """How many episodes ended in which way: "terminal", "cut", each event, "not said"."""
+        names = ("not said", "terminal", "cut", *self.events)
+        counts = np.bincount(self.ended, minlength=len(names)).tolist()
+        ways = dict(zip(names, counts, strict=True))
+        return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
+
     @functools.cached_property
     def missing(self) -> NDArray[np.int64]:
         """int64 (d,), the number of rows on which each feature is missing."""
@@ -217,8 +246,42 @@ class Log:
         cut = len(self.cut_episodes)
         return (
             f"Log: {self.n_episodes:,} episodes{grouped} · {self.n_steps:,} steps · {kind} · "
-            f"{self.n_actions} actions" + (f" · {cut:,} episodes cut" if cut else "")
+            f"{self.n_actions} actions"
+            + (f" · {cut:,} episodes cut" if cut else "")
+            + (f" · followed for {self.follow_up}" if self.follow_up else "")
         )
+
+    def followed(self, follow_up: Any) -> Log:
+        """The log in which every episode is followed for the same time, from its first row on.
+
+        Rows after that time are left out, and returns are of the rows that remain: it is another
+        question that is asked of the log, and policies and certificates say which. An episode that
+        was cut later is not cut any more; one that was cut before still is.
+
+        Args:
+            follow_up: A whole number of steps, or text such as "10 steps", "72 units" (of a time
+                column of numbers) or "30 days" (of dates).
+
+        Returns:
+            The shorter log; its `follow_up` is the time.
+
+        Raises:
+            ParameterError: If it is no time.
+            LogError: If it is in units that the log's times do not have, or longer than a time that
+                was set before.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 1, 1, 2], state=[0] * 4, action=[0] * 4, reward=[1, 2, 4, 8],
+            ...     ended=["cut"] * 4,
+            ... )
+            >>> log.followed(2)
+            Log: 2 episodes · 3 steps · 1 states · 1 actions · 1 episodes cut · followed for 2 steps
+        """
+        from dprl.logs._follow_up import follow
+
+        return follow(self, follow_up)
 
     def codes(self) -> NDArray[np.int32]:
         """The state codes of a log whose states are labels.
@@ -285,6 +348,7 @@ class Log:
             offset=pick(self.offset),
             available=pick(self.available),
             propensity=pick(self.propensity),
+            also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
             groups=tuple(self.groups[g] for g in codes),
@@ -332,10 +396,7 @@ class Log:
             >>> log.gathered().episodes
             (2, 1, 3)
         """
-        keys: tuple[NDArray[Any], ...] = (self.group,)
-        if self.time is not None and len(self.groups) < self.n_episodes:
-            keys = (self.time[self.starts[:-1]], self.group)
-        order = np.lexsort(keys)
+        order = in_group_order(self)
         if (order == np.arange(self.n_episodes)).all():
             return self
         lengths = self.lengths[order]
@@ -357,6 +418,7 @@ class Log:
             offset=moved(self.offset),
             available=moved(self.available),
             propensity=moved(self.propensity),
+            also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
             ended=self.ended[order],
@@ -392,6 +454,8 @@ class Log:
     def digest(self) -> str:
         """SHA-256 of the content: equal for equal logs, whatever file or table they came from.
 
+        The columns in `also` do not count: they change nothing that is learned.
+
         Returns:
             64 hexadecimal digits.
 
@@ -414,7 +478,7 @@ class Log:
 
         add("starts", self.starts, self.episodes)
         add("group", *canonical(self.group, self.groups))
-        add("ended", self.ended)
+        add("ended", *canonical_ends(self.ended, self.events))
         if self.state is not None:
             add("state", *canonical(self.state, self.states))
         features, used = self.features, list[Any]()
@@ -438,6 +502,17 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.setflags(write=False)
     return view
+
+
+def in_group_order(log: Log) -> NDArray[np.int64]:
+    """int64 (E,): the episodes group by group, and in a group in the order they happened.
+
+    That is by the time of their first row if the log has times, else as they are in the log.
+    """
+    keys: tuple[NDArray[Any], ...] = (log.group,)
+    if log.time is not None and len(log.groups) < log.n_episodes:
+        keys = (log.time[log.starts[:-1]], log.group)
+    return np.lexsort(keys)
 
 
 def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:

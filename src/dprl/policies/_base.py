@@ -17,6 +17,7 @@ from dprl.errors import PolicyError
 from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
+from dprl.policies._conditions import conditions_of
 from dprl.policies._luck_words import Luck, luck_words, wrong_luck
 from dprl.policies.certificate import Certificate
 
@@ -112,6 +113,16 @@ class Parts:
     def stated(self) -> tuple[str, ...]:
         """What its learner states about the whole policy, in sentences; none for most."""
         return ()
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What its values are of: the time that counts, and how cut episodes were treated."""
+        return conditions_of(self.parameters, self.provenance)
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What its learner states, and what its values are of."""
+        return (*self.stated, *self.conditions)
 
     @property
     def luck(self) -> Luck | None:

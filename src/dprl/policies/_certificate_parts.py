@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dprl._core.confounding import gamma_words
 from dprl.policies._decisions import Kind
 
 __all__ = [
@@ -16,12 +17,16 @@ __all__ = [
     "are_numbers",
     "cell_lines",
     "down",
+    "first_visit_claim",
+    "hidden_words",
     "is_approximation",
     "is_row",
     "is_whole",
     "note_of",
     "order_of",
     "rule_claim",
+    "several_words",
+    "shown",
     "whole_claim",
     "whole_lines",
 ]
@@ -29,9 +34,13 @@ __all__ = [
 KINDS: Final = tuple(kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE))
 ALONE = ("state", "kind", "usual", "suggested", "n", "others", "difference")
 LOWER = ("low", "advantage_low")
+VACUOUS = 1.05
+"""A factor below this is next to none: nobody can exclude an unrecorded cause of that size."""
+GAMMAS = ("gamma_star", "gamma_point")
+"""Of rows that say how strong an unrecorded cause must be; files of earlier versions do not."""
 NOTE = (
-    "difference (to doing otherwise): mean return of taking the suggestion less that of all who "
-    "did not, on the\npart of the log that certified it"
+    "difference (to doing otherwise): what taking the suggestion brought less what doing otherwise "
+    "did, as estimated\non the part of the log that certified it"
 )
 WHOLE: Final = ("estimator", "probabilities", "difference", "groups", "reached", "followers")
 """What is on record of a bound on a whole policy."""
@@ -51,13 +60,63 @@ def note_of(mode: str, grade: str) -> str:
         return f"{NOTE}. It is for reading only: nothing is claimed about any one row."
     if grade == "proved":
         return (
-            f"{NOTE}; low: its lower bound, for all rows at once. log10_e: the evidence "
-            "against\n'no benefit', in powers of ten."
+            f"{NOTE}; low: its lower bound, for all rows at once. log10_e: the evidence\nagainst "
+            "'no benefit', in powers of ten."
         )
     return (
         f"{NOTE}; low: its lower bound for large samples, for all rows at once.\np: p-value of "
         "'no benefit', adjusted for all that was tested; it was to be at most δ."
     )
+
+
+NOTE_GAMMA = (
+    "\ngamma_star (Γ*): the row stays proved while no unrecorded cause moves the odds of the "
+    "suggestion, the state being\nequal, by a larger factor; for all rows at once. gamma_point: "
+    "the same as estimated, without allowance for chance."
+)
+
+
+def shown(rows: Sequence[Mapping[str, Any]], mode: str, grade: str) -> tuple[tuple[str, ...], str]:
+    """The columns of the table of certified suggestions, and the note below it."""
+    order, note = order_of(mode, grade), note_of(mode, grade)
+    if not rows:
+        return order, ""
+    if all(name in row for row in rows for name in GAMMAS):
+        return (*order, *GAMMAS), note + NOTE_GAMMA
+    return order, note
+
+
+def hidden_words(rows: Sequence[Mapping[str, Any]], confounding: float) -> str:
+    """How strong an unrecorded cause must be to undo the claim; '' where it is not on record."""
+    if not rows or not all("gamma_star" in row for row in rows):
+        return ""
+    held = (
+        f" It holds although an unrecorded cause moved the odds of a suggestion by a factor of up "
+        f"to Γ = {confounding:g}, the state being equal."
+        if confounding > 1
+        else ""
+    )
+    least = min(row["gamma_star"] for row in rows)
+    what, which = ("it", "") if len(rows) == 1 else ("one of them", " (the least of all rows)")
+    return (
+        f"{held} An unrecorded cause that moves the odds of a suggestion, the state being equal, "
+        f"by a larger factor than Γ* = {gamma_words(least)}{which} could make {what} false"
+        + ("; that is next to nothing." if least < VACUOUS else ".")
+    )
+
+
+def several_words(least: float, most: int) -> str:
+    """What Γ* says of the policy as a whole, where an episode meets up to `most` suggestions."""
+    whole = least ** (1 / most)
+    words = (
+        "Each Γ* is about one decision, with usual practice before and after. One unrecorded cause "
+        f"may last through an episode; its factors multiply then. Up to {most:,} suggestions are "
+        f"met in one episode here: for all of them together it takes only a factor of "
+        f"{gamma_words(whole)} at each."
+    )
+    if whole < VACUOUS:
+        words += " So Γ* says nothing about the policy as a whole: it is vacuous there."
+    return words
 
 
 def down(value: float) -> float:
@@ -85,6 +144,7 @@ def is_row(row: Any, order: Sequence[str]) -> bool:
         all(isinstance(label, str | int) for label in labels)
         and all(isinstance(n, int) and n >= 0 for n in counts)
         and (order == ALONE or are_numbers(*(row[name] for name in order[6:])))
+        and all(are_numbers(row[name]) and row[name] >= 1 for name in GAMMAS if name in row)
     )
 
 
@@ -204,4 +264,14 @@ def rule_claim(n: int, with_words: str, better: str) -> str:
         f"{with_words}, {every} a true improvement on doing otherwise{better}: "
         "at a trajectory's first decision where the rule holds, to follow it and go on as usual is "
         "worth more, on average over these decisions."
+    )
+
+
+def first_visit_claim(n: int, with_words: str, better: str) -> str:
+    """The claim about n suggestions where the Markov property is not claimed."""
+    every = "the one suggestion below is" if n == 1 else f"each of the {n:,} suggestions below is"
+    return (
+        f"{with_words}, {every} a true improvement on usual practice{better} at a trajectory's "
+        "first visit of the state: to follow it there and go on as usual is worth more. Nothing "
+        "is claimed about later visits, or about all suggestions followed together."
     )

@@ -16,6 +16,7 @@ from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._credit_words import credit_note
 from dprl.policies._decisions import Decisions, Kind
+from dprl.policies._hidden_words import HIDDEN, hidden_point
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
 
 __all__ = [
@@ -134,6 +135,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
             "advantage": advantage.tolist(),
             "low": low.tolist(),
             "high": high.tolist(),
+            "gamma_point": hidden_point(here, rows, chosen).tolist(),
             "planned": here.planned[rows, chosen].tolist(),
         },
         caption=f"{len(rows):,} {what}",
@@ -147,9 +149,9 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     short = here.V[rows] - here.planned[rows, chosen]
     below = bool((short > _rounding(here, rows)[:, 0]).any())
     if here.estimates is not None:
-        return f"{sure_note(here)}\n{LOOK}"
+        return f"{sure_note(here)}\n{LOOK}\n{HIDDEN}"
     credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    return "\n".join([*credited, NOTE, *([BELOW] if below else [])])
+    return "\n".join([*credited, NOTE, HIDDEN, *([BELOW] if below else [])])
 
 
 NONE = Table({})
@@ -213,7 +215,7 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
     if not _not_worse(here, np.array([s]))[0, a]:
         return "worse than usual practice here"
     if here.terms.delta is not None:
-        return "not certified to be better, or not always available"
+        return "not certified to be better, left out by the certificate, or not always available"
     return "not always available here"
 
 
@@ -318,7 +320,8 @@ def silences(here: Decisions) -> tuple[str, ...]:
         "compare with.",
         "What did better here was not always available."
         if delta is None
-        else f"What did better here is not certified to be better at δ = {delta:g}.",
+        else f"What did better here is not certified to be better at δ = {delta:g}, or the "
+        "certificate leaves it out.",
         "No action with enough evidence did better here than usual practice."
         if here.estimates is None
         else "No action that may be suggested is surely better here than usual practice, in "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dprl.logs._files import Progress
     from dprl.logs.log import Log
 
-__all__ = ["deferring", "load", "own_columns", "read_like"]
+__all__ = ["deferring", "load", "own_columns", "own_reading", "read_like"]
 
 
 Deferring: TypeAlias = TablePolicy | CellPolicy | NeighborPolicy | RulePolicy
@@ -77,6 +77,12 @@ def own_columns(policy: Any) -> dict[str, Any]:
     return {k: v for k, v in policy.provenance.get("columns", {}).items() if k in NAMES and v}
 
 
+def own_reading(policy: Any) -> dict[str, Any]:
+    """What else a log must be read with to be like the policy's: competing events, and a window."""
+    columns = policy.provenance.get("columns", {})
+    return {k: columns[k] for k in ("events", "follow_up") if columns.get(k)}
+
+
 def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
     """A log from files that have the columns the policy was fitted on, or these where `named`."""
     from dprl.logs._io import read  # acting on a policy needs no reader of logs
@@ -93,6 +99,7 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
         types = Files(files, None, partitions=bool(named.get("partitions"))).types
         if columns["propensity"] not in types:
             del columns["propensity"]
+    columns |= own_reading(policy)
     columns |= {k: v for k, v in named.items() if v is not None}
     if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
         columns["state"] = columns["state"][0]

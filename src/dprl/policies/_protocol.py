@@ -220,6 +220,7 @@ class DeferringPolicy(Policy, Protocol):
         changes_by: What one change is about.
         terms: On which terms it decides.
         stated: What its learner states about the whole policy, in sentences; empty for most.
+        conditions: What its values are of: the time that counts, and how cut episodes were treated.
         gain: The gain over usual practice that it states, in numbers; None for most.
         luck: How far luck explains its changes, in words; None where that is not recorded.
     """
@@ -231,6 +232,8 @@ class DeferringPolicy(Policy, Protocol):
     def terms(self) -> Terms: ...
     @property
     def stated(self) -> tuple[str, ...]: ...
+    @property
+    def conditions(self) -> tuple[str, ...]: ...
     @property
     def gain(self) -> Mapping[str, Any] | None: ...
     @property

@@ -201,7 +201,9 @@ class Rule:
             (groups of the half that proposed); "groups_by_action" ([[action, number of groups that
             took it at their first step there], ...]); "share_usual" ([[action, share of steps],
             ...]); "advantage" (what the suggestion brought over doing otherwise), "se", "low" and
-            "high" (its simultaneous interval), "p" (adjusted); "overlap" (share of steps at which
+            "high" (its simultaneous interval), "p" (adjusted); "gamma_star" (Γ*: the factor by
+            which an unrecorded cause may move the odds of the suggestion while "low" stays above
+            the margin) and "gamma_point" (as estimated); "overlap" (share of steps at which
             the suggestion was likely enough to be judged); "balance" ([feature, largest
             standardised difference]); "returns" ([contrast of whole returns, its lower end, its
             upper end]); "narrowed" (true where the rule was narrowed after looking) and

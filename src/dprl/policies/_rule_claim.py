@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dprl.policies._rule import number_words
+from dprl._core.confounding import gamma_words
+from dprl.policies._rule import Rule, number_words
 
 if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy
@@ -52,6 +53,20 @@ def claim(policy: RulePolicy) -> str:
         f"{grade} not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
         f"of every rule{others} brought {more} than doing otherwise did, on average over the "
         f"decisions where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
+        f"{_hidden(covered, source)}"
+    )
+
+
+def _hidden(covered: Sequence[Rule], source: str) -> str:
+    """How strong an unrecorded cause must be to undo the claim; '' where it is not on record."""
+    stars = [rule.facts.get("gamma_star") for rule in covered]
+    least = min((star for star in stars if star is not None), default=None)
+    if least is None or None in stars or source == "known":
+        return ""
+    which = "" if len(covered) == 1 else ", the least of these rules,"
+    return (
+        " It could be false if an unrecorded cause moved the odds of a suggestion, the features "
+        f"being equal, by a larger factor than Γ* = {gamma_words(least)}{which} at one decision."
     )
 
 
@@ -65,7 +80,8 @@ def stated(policy: RulePolicy) -> tuple[str, ...]:
     noted = [n for n in notes if isinstance(n, str)] if isinstance(notes, list | tuple) else []
     if any(rule.silent or rule.narrowed for rule in policy.rules):
         noted = [IN_PART if note.startswith(WHOLE) else note for note in noted]
-    return tuple(s for s in (proved, claim(policy), _exception(policy), *noted) if s)
+    about = (claim(policy), *policy.conditions)
+    return tuple(s for s in (proved, *about, _exception(policy), *noted) if s)
 
 
 def _narrowed(policy: RulePolicy) -> list[int]:

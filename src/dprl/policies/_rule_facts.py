@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dprl._core.confounding import gamma_words
 from dprl._core.table import to_json_value
 from dprl.errors import PolicyError
 
@@ -13,6 +14,7 @@ __all__ = [
     "checked_facts",
     "evidence_words",
     "groups_by",
+    "hidden_words",
     "imbalance_words",
     "interval_words",
     "labels_in",
@@ -22,6 +24,7 @@ __all__ = [
 COUNTS = ("steps", "groups", "groups_took", "groups_others", "groups_proposed")
 SHARES = ("p", "overlap", "share", "changed", "raises", "lowers", "gate_p")
 NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e", "gate_low")
+GAMMAS = ("gamma_star", "gamma_point")
 GRADES = ("proved", "large-sample")
 PAIRED = ("share_usual", "groups_by_action")
 LARGE = 0.1
@@ -40,6 +43,7 @@ def checked_facts(given: Any) -> dict[str, Any]:
         "share_usual": lambda value: _is_pairs(value, _is_share),
         "groups_by_action": lambda value: _is_pairs(value, _is_count),
         "se": lambda value: _is_number(value) and value >= 0,
+        **dict.fromkeys(GAMMAS, lambda value: _is_number(value) and value >= 1),
         "balance": _is_balance,
         "returns": _is_whole,
         "narrowed": lambda value: isinstance(value, bool),
@@ -123,9 +127,21 @@ def interval_words(facts: Mapping[str, Any], delta: float | None) -> str:
     return f"{words} ({'; '.join(inside)})" if inside else words
 
 
+def hidden_words(facts: Mapping[str, Any]) -> str:
+    """How strong an unrecorded cause must be to undo a rule; '' where it is not on record."""
+    star, point = (facts.get(name) for name in GAMMAS)
+    if star is None:
+        return ""
+    estimated = "" if point is None else f" ({gamma_words(point)} as estimated, without chance)"
+    return (
+        "an unrecorded cause could undo it if it moved the odds of the suggestion by a larger "
+        f"factor than Γ* = {gamma_words(star)}{estimated}, the features being equal"
+    )
+
+
 def evidence_words(facts: Mapping[str, Any], unit: str) -> list[str]:
     """Who is behind a rule on both halves, the overlap and the balance, as far as on record."""
-    parts = []
+    parts = [hidden_words(facts)] if hidden_words(facts) else []
     groups, took, proposed = (
         facts.get(name) for name in ("groups", "groups_took", "groups_proposed")
     )

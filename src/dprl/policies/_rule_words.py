@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dprl._core.confounding import gamma_words
 from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
@@ -28,7 +29,9 @@ NOTE = (
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
     "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
-    "the half that certified, groups_proposed\nin the half that proposed."
+    "the half that certified, groups_proposed\nin the half that proposed. gamma_star (Γ*): up to "
+    "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
+    "equal, and low stays above the margin."
 )
 GATED = {
     "proved": (
@@ -42,7 +45,8 @@ GATED = {
 }
 """Grade of a certificate → what is on record of it beside each rule, and a note on that."""
 ON_RECORD = (
-    "advantage", "low", "high", "p", "groups", "groups_took", "groups_proposed", "steps", "overlap",
+    "advantage", "low", "high", "p", "gamma_star", "groups", "groups_took", "groups_proposed",
+    "steps", "overlap",
 )  # fmt: skip
 
 
@@ -114,6 +118,8 @@ def _brought(policy: RulePolicy, rule: Rule) -> str:
     if low is not None:
         words = f"at least {down(low):+.3g} over doing otherwise"
         parts.append(f"{grade} at first decisions there: {words}")
+    if rule.facts.get("gamma_star") is not None:
+        parts.append(f"Γ* = {gamma_words(rule.facts['gamma_star'])}")
     return "; ".join(part for part in parts if part)
 
 

@@ -431,10 +431,11 @@ class CellPolicy(Tabled):
 
     def __str__(self) -> str:
         s = self.summary()
-        return in_a_line({**s, "cells": s["states"]}, "cell")
+        return "\n".join((in_a_line({**s, "cells": s["states"]}, "cell"), *self.conditions))
 
     def __repr__(self) -> str:
-        return f"<CellPolicy: {self}>"
+        s = self.summary()
+        return f"<CellPolicy: {in_a_line({**s, 'cells': s['states']}, 'cell')}>"
 
 
 def centres_of(z: NDArray[np.float64]) -> Engine:

@@ -17,12 +17,14 @@ from dprl.policies._certificate_parts import (
     are_numbers,
     cell_lines,
     down,
+    first_visit_claim,
+    hidden_words,
     is_approximation,
     is_row,
     is_whole,
-    note_of,
     order_of,
     rule_claim,
+    shown,
     whole_claim,
     whole_lines,
 )
@@ -52,9 +54,12 @@ class Certificate:
             "confirmation"), usual, suggested, n and others (trajectories of the certifying part
             that took the suggestion at their first visit, and that did not), difference (E x - E y
             as estimated there), low (its lower bound), advantage_low (lower bound of the
-            advantage) and log10_e (logarithm, base 10, of the e-value of "no benefit"). For
-            large samples p, the adjusted p-value, in place of log10_e. In mode "policy" only the
-            first seven: a row has no bound of its own.
+            advantage), log10_e (logarithm, base 10, of the e-value of "no benefit"), gamma_star
+            (Γ*: up to this factor an unrecorded cause may move the odds of the suggestion, the
+            state being equal, and the row is still proved) and gamma_point (the same as estimated,
+            without allowance for chance); both from 1 to 20, and 20 means "or more". For large
+            samples p, the adjusted p-value, in place of log10_e, and no Γ. In mode "policy" only
+            the first seven: a row has no bound of its own.
         gain: Certified lower bound on ρ(π) - ρ(b), in units of returns; None where it was not
             computed.
         bounds: What other bounds would say: name → lower bound (None: minus infinity).
@@ -63,6 +68,13 @@ class Certificate:
         notes: Further sentences that a reader must know.
         cells: For numeric features: radius, centres, eps_star, refuted, sensitivity; for rules
             "rules", how many were tested; empty for labelled states.
+        visits: Which visits of a state counted as evidence: "all" of an episode, or a group's
+            "first".
+        markov: Whether the claim rests on the Markov property: what follows a visit depends on the
+            past through the state alone. Without it, the claim is about first visits, and nothing
+            is claimed of the policy as a whole. (Only mode "policy" claims that without it.)
+        confounding: Γ, at least 1: only what remains proved at this strength of an unrecorded cause
+            was issued; low, advantage_low and log10_e are for this Γ. Default 1.
         grade: "proved" (exact for samples of any size) or "large-sample" (an approximation).
             Default "proved".
         approximation: For large samples: measured_from, the sample from which on the error of the
@@ -97,6 +109,9 @@ class Certificate:
     log: str
     notes: tuple[str, ...] = ()
     cells: Mapping[str, Any] = field(default_factory=dict)
+    visits: str = "first"
+    markov: bool = True
+    confounding: float = 1.0
     grade: str = "proved"
     approximation: Mapping[str, Any] = field(default_factory=dict)
     whole: Mapping[str, Any] = field(default_factory=dict)
@@ -126,6 +141,15 @@ class Certificate:
             and bool(self.assumptions)
             and all(isinstance(w, str) for w in (*self.assumptions, *self.notes, self.log))
             and are_cells(self.cells)
+            and self.visits in ("all", "first")
+            and isinstance(self.markov, bool)
+            and (self.markov or self.visits == "first")
+            and (self.markov or self.gain is None or self.mode == "policy")
+            and (self.grade == "proved" or self.visits == "first")
+            and (self.grade == "proved" or self.confounding == 1)
+            and (self.mode != "policy" or self.confounding == 1)
+            and are_numbers(self.confounding)
+            and self.confounding >= 1
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
@@ -218,15 +242,18 @@ class Certificate:
             return f"{whole_claim(n, with_words, self.gain or 0.0)}{about}"
         every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
         better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
+        hidden = hidden_words(self.rows, self.confounding)
         if "rules" in self.cells:
-            return f"{rule_claim(n, with_words, better)}{about}"
+            return f"{rule_claim(n, with_words, better)}{about}{hidden}"
+        if not self.markov:
+            return f"{first_visit_claim(n, with_words, better)}{about}{hidden}"
         words = (
             f"{with_words}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."
         )
         if self.gain:
             words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
-        return f"{words}{about}"
+        return f"{words}{about}{hidden}"
 
     @property
     def sure(self) -> str:
@@ -302,16 +329,17 @@ class Certificate:
             >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
             >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
             >>> certificate.table()["suggested"]
-            ['antibiotics', 'fluids']
+            ['fluids', 'antibiotics']
         """
-        order, whole = order_of(self.mode, self.grade), self.mode == "policy"
+        whole = self.mode == "policy"
         rows = sorted(self.rows, key=lambda r: -(r["difference" if whole else "low"] or 0.0))
+        columns, note = shown(rows, self.mode, self.grade)
         what = "suggestion" if whole else "certified suggestion"
         what += "s" * (len(rows) != 1)
         return Table(
-            {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in order},
+            {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
             caption=f"{len(rows):,} {what}" + (", certified only together" if whole else ""),
-            note=note_of(self.mode, self.grade) if rows else "",
+            note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
 

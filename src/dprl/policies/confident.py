@@ -109,7 +109,8 @@ class ConfidentPolicy(TablePolicy):
     @property
     def stated(self) -> tuple[str, ...]:
         """What its learner states about it: its gain, what that assumes, what was checked."""
-        return (*self._gain_words(), ASSUMES[self.parameters["evidence"]], *self._check_words())
+        assumed = ASSUMES[self.parameters["evidence"]], *self.conditions
+        return (*self._gain_words(), *assumed, *self._check_words())
 
     def _gain_words(self) -> tuple[str, ...]:
         if self.gain is None:

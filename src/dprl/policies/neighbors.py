@@ -674,7 +674,7 @@ class NeighborPolicy(Stored):
 
     def __str__(self) -> str:
         luck = (self.luck.words,) if self.luck and self.summary()["changes"] else ()
-        return "\n".join((in_a_line(self.summary(), "point"), *luck, *self.stated))
+        return "\n".join((in_a_line(self.summary(), "point"), *luck, *self.statements))
 
     def __repr__(self) -> str:
         return f"<NeighborPolicy: {len(self.z):,} points, {len(self.feature_names)} features>"

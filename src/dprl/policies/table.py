@@ -260,7 +260,8 @@ class TablePolicy(Tabled):
 
     def __str__(self) -> str:
         line = in_a_line(self.summary(), "state")
-        return line if self.luck is None else f"{line}\n{self.luck.words}"
+        luck = () if self.luck is None else (self.luck.words,)
+        return "\n".join((line, *luck, *self.conditions))
 
     def __repr__(self) -> str:
         return f"<Policy: {in_a_line(self.summary(), 'state')}>"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from dprl._core.checks import Cut
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.options import SETTINGS, Json, LogOptions, MaybeWhole
@@ -35,8 +36,8 @@ def check(
         MaybeWhole, Parameter(help="With --markov: how many steps back to look; by default 2.")
     ] = None,
     cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="With --markov: how to treat cut episodes; by default as ended."),
+        Cut | None,
+        Parameter(help="With --markov: how to treat cut episodes (not ipcw); by default as ended."),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -72,7 +73,7 @@ def check(
     past: Any = None
     cautions: list[str] = []
     with progress() as tell:
-        report = dprl.check(files, **log.options(), progress=tell)
+        report = dprl.check(files, **log.options(compare=True), progress=tell)
         if markov and report.log is not None and report.ok:
             tell("looking at the past (the first run compiles for some seconds)", 0.0)
             with warned() as cautions:

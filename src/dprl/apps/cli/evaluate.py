@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from dprl._core.checks import Cut
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
-from dprl.apps.cli.options import Draws, Json, Level, OtherColumns, Seed, Values
+from dprl.apps.cli.options import (
+    TREATMENTS,
+    By,
+    Draws,
+    Json,
+    Level,
+    OtherColumns,
+    Seed,
+    Values,
+)
 from dprl.errors import ParameterError
 
 __all__ = ["evaluate"]
@@ -26,13 +36,17 @@ def evaluate(
         float | None, Parameter(help="Discount per step; by default the policy's own.")
     ] = None,
     cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="How to treat cut episodes; by default as in the policy's training."),
+        Cut | None,
+        Parameter(
+            help=f"How to treat cut episodes: {TREATMENTS}; drop is refused. By default as in the "
+            "policy's training."
+        ),
     ] = None,
     level: Level = 0.95,
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
+    by: By = None,
     lowest: Annotated[
         float | None, Parameter(help="The lowest return there can be; estimates below are marked.")
     ] = None,
@@ -54,6 +68,7 @@ def evaluate(
         columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
+    from dprl.evaluation._subgroups import columns_by
     from dprl.policies._load import read_like
 
     if (lowest is None) != (highest is None):
@@ -64,6 +79,7 @@ def evaluate(
         data = read_like(fitted, files, tell, **named)
         evaluation = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
+            by=columns_by(by, data),
             allow_seen=allow_seen, progress=tell,
             value_range=None if lowest is None or highest is None else (lowest, highest),
         )  # fmt: skip

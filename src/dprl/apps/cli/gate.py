@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -13,6 +13,9 @@ from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import Json, MaybeWhole, OtherColumns, Whole
 from dprl.errors import ParameterError
+
+if TYPE_CHECKING:
+    from dprl.logs.log import Label
 
 __all__ = ["gate"]
 
@@ -46,18 +49,31 @@ def gate(
             "power, never called proved."
         ),
     ] = "proved",
-    states_fixed: Annotated[
+    states: Annotated[
+        Path | None,
+        Parameter(
+            help="A text file with the states that were fixed without looking at returns, one per "
+            "line, and so were gamma, n-min and the range (in-sample needs it).",
+        ),
+    ] = None,
+    markov: Annotated[
         bool,
         Parameter(
-            help="Declare that states, gamma, n-min and the range were fixed without looking at "
-            "returns (in-sample needs it).",
-            negative="",
+            help="Claim that what follows a visit depends on the past through the state alone. "
+            "Without it first visits count, less is claimed, and no gain.",
         ),
-    ] = False,
+    ] = True,
     horizon: Annotated[
         MaybeWhole, Parameter(help="Most steps of an episode (group); for in-sample.")
     ] = None,
     seed: Annotated[Whole, Parameter(help="Seed of the split.")] = 0,
+    confounding: Annotated[
+        float,
+        Parameter(
+            help="Γ: issue only what remains proved although an unrecorded cause moved the odds of "
+            "treatment, the state being equal, by up to this factor (1 to 20)."
+        ),
+    ] = 1.0,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
     json: Json = False,
 ) -> int:
@@ -83,7 +99,7 @@ def gate(
             do="State --lowest and --highest from what rewards can be, never from the returns in "
             "the log; only --grade large-sample does without both.",
         )
-    refuse_overwrite(out, policy, *files)
+    refuse_overwrite(out, policy, *files, *([] if states is None else [str(states)]))
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
     with progress() as tell, warned() as cautions:
@@ -92,7 +108,8 @@ def gate(
         gated = dprl.gate(
             fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,
             value_range=None if lowest is None or highest is None else (lowest, highest),
-            states_fixed=states_fixed, horizon=horizon, seed=seed,
+            states=None if states is None else _declared(states, data.states), markov=markov,
+            horizon=horizon, seed=seed, confounding=confounding,
         )  # fmt: skip
         gated.save(out)
     proved = gated.certificate
@@ -103,3 +120,18 @@ def gate(
     caution(cautions)
     show(f"before: {fitted}\nafter:  {gated}\n\n{proved}\n\nSaved as {out}.", json)
     return 0
+
+
+def _declared(path: Path, states: tuple[Label, ...]) -> list[Label]:
+    """The states named in a file, one per line, as the labels they are in the log."""
+    from dprl.errors import ParameterError
+
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise ParameterError(
+            f"the states cannot be read from {str(path)!r}.",
+            do="Give a text file with one state per line.",
+        ) from None
+    label = {str(state): state for state in states}
+    return [label.get(line.strip(), line.strip()) for line in lines if line.strip()]

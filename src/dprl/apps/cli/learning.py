@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from dprl.apps.cli.options import SETTINGS, MaybeWhole, numbers
+from dprl._core.checks import Cut
+from dprl.apps.cli.options import SETTINGS, TREATMENTS, MaybeWhole, numbers
 from dprl.errors import ParameterError
 
 __all__ = ["TAKERS", "FitOptions", "LearnerOptions"]
@@ -120,8 +121,11 @@ class LearnerOptions:
         ),
     ] = None
     cut: Annotated[
-        Literal["drop", "bootstrap", "terminal"] | None,
-        Parameter(help="How to treat cut episodes; by default as ended, with a warning."),
+        Cut | None,
+        Parameter(
+            help=f"How to treat cut episodes: {TREATMENTS}. ipcw needs --no-plan, or --learner "
+            "rules --lam 1. By default as ended, with a warning."
+        ),
     ] = None
 
     def reads_features(self, radius: Any) -> bool:

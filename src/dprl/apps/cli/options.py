@@ -16,6 +16,8 @@ from dprl.logs.columns import NAMES, ROLES
 
 __all__ = [
     "SETTINGS",
+    "TREATMENTS",
+    "By",
     "Cases",
     "Draws",
     "Json",
@@ -35,6 +37,9 @@ __all__ = [
 ]
 
 SETTINGS = "dprl.toml"
+
+OF_LOG = ("categorical", "events", "follow_up", "follow-up")
+"""Settings of a log besides its columns, which a policy keeps too."""
 
 
 def whole(word: str) -> int:
@@ -61,6 +66,14 @@ MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
 
+TREATMENTS = (
+    "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "
+    "that whether an episode was cut depends neither on its length nor on its outcome), terminal "
+    "(as ended: values are of what came before the cut), bootstrap (put an estimate after the "
+    "cut), ipcw (weigh by the chance to be followed so far; large-sample)"
+)
+"""The treatments of cut episodes, for the help of --cut."""
+
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
 
 Categorical = Annotated[
@@ -69,6 +82,38 @@ Categorical = Annotated[
         help="Feature whose values are labels though they look like numbers; repeat it for "
         "several. Text is a category without it.",
         negative="",
+    ),
+]
+AlsoColumns = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Column that is not in the state, to compare between those who took a suggestion and "
+        "others; repeat it, or give a pattern. By default all that are left, if they are few; "
+        "none for none.",
+        negative="",
+    ),
+]
+By = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Columns that make subgroups, such as sex,ageband: what the policy is worth in each.",
+        negative="",
+    ),
+]
+Events = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Word in the column of endings that names a competing event; repeat it for several. "
+        "Such an episode ended; it was not cut.",
+        negative="",
+    ),
+]
+FollowUp = Annotated[
+    str | None,
+    Parameter(
+        help="Follow every episode for this long from its first row: a number of steps, or text "
+        "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and what was "
+        "cut later is not cut any more."
     ),
 ]
 Partitions = Annotated[
@@ -122,14 +167,22 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    also: AlsoColumns = None
+    events: Events = None
+    follow_up: FollowUp = None
 
-    def options(self, features: bool = False) -> dict[str, Any]:
+    def options(self, features: bool = False, compare: bool = False) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
 
         A single name with stars or brackets is a pattern only if no column has that very name.
+        Columns that are not in the state are read if they are named, or are to be compared.
         """
         one = len(self.state) == 1 and not features
-        return {**vars(self), "state": self.state[0] if one else list(self.state)}
+        return {
+            **vars(self),
+            "state": self.state[0] if one else list(self.state),
+            "also": self.also if compare or self.also is not None else (),
+        }
 
 
 @Parameter(name="*")
@@ -142,6 +195,9 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    also: AlsoColumns = None
+    events: Events = None
+    follow_up: FollowUp = None
 
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:
@@ -191,7 +247,7 @@ def settings(app: App) -> Dict | None:
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}
-            tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, "categorical")}
+            tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, *OF_LOG)}
         elif name == "act" and name in tables:
             tables[name].pop("state", None)
     return Dict(tables, source=SETTINGS)

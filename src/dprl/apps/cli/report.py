@@ -11,7 +11,7 @@ from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
-from dprl.apps.cli.options import Draws, Json, OtherColumns, Seed, Values, Whole
+from dprl.apps.cli.options import By, Draws, Json, OtherColumns, Seed, Values, Whole
 
 __all__ = ["report"]
 
@@ -33,6 +33,7 @@ def report(
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
+    by: By = None,
     json: Json = False,
 ) -> int:
     """Write a report on a policy for people: one self-contained HTML file that can be printed.
@@ -48,6 +49,7 @@ def report(
         columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
+    from dprl.evaluation._subgroups import columns_by
     from dprl.policies._load import deferring, read_like
 
     refuse_overwrite(out, policy, *files)
@@ -57,7 +59,7 @@ def report(
         data = read_like(fitted, files, tell, **named)
         written = dprl.report(
             fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
-            progress=tell,
+            by=columns_by(by, data), progress=tell,
         )  # fmt: skip
     if not json:
         caution(cautions)

@@ -11,7 +11,7 @@ from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.listening import Host, Names, Port, announce, check_packages, warn_of_others
 from dprl.apps.cli.log_columns import columns_for
-from dprl.apps.cli.options import Json, OtherColumns, Whole
+from dprl.apps.cli.options import By, Json, OtherColumns, Whole
 
 __all__ = ["review"]
 
@@ -41,6 +41,7 @@ def review(
     export: Annotated[
         bool, Parameter(help="Open no page: write the approved policy and stop.", negative="")
     ] = False,
+    by: By = None,
     host: Host = "127.0.0.1",
     port: Port = 8765,
     allow_host: Names = None,
@@ -66,7 +67,7 @@ def review(
     with progress() as tell, warned() as cautions:
         opened = open_review(
             fitted, policy, log, verdicts=verdicts, out=out, needs=needs,
-            columns=named, progress=tell, training=training, narrowing=not export,
+            columns=named, progress=tell, training=training, narrowing=not export, by=by,
         )  # fmt: skip
     caution(cautions)
     if export:

@@ -210,6 +210,7 @@ class _Site:
             took=took,
             others=others,
             similar=self._similar(c),
+            compared=self.described.compared.get(key),
             certified=self._certified(c),
             reviewer=reviewer,
             comment=comment,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from dprl.apps._changes import Described, describe_changes
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.verdicts import Verdicts
 from dprl.errors import ParameterError, PolicyError
+from dprl.evaluation._evaluate import evaluate
+from dprl.evaluation._subgroups import columns_by
 from dprl.learners.held_out import HeldOut
 from dprl.logs.log import Log
 from dprl.policies._load import read_like
@@ -74,11 +76,13 @@ def open_review(
     progress: Progress,
     training: list[str] | None = None,
     narrowing: bool = True,
+    by: list[str] | None = None,
 ) -> Review:
     """Open a review; everything is checked before anything is written.
 
     Rules can be narrowed where `training` names the log that the policy was fitted on, or `log` is
-    that log; the scores are computed here, unless `narrowing` is False.
+    that log; the scores are computed here, unless `narrowing` is False. `by` names columns that
+    make subgroups, which need a log that the policy has not seen.
     """
     check_whole("--needs", needs, 1)
     if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
@@ -109,8 +113,11 @@ def open_review(
     half, unread = None, ""
     if narrowing:
         half, unread = _half(policy, data, training, columns, progress)
+    subgroups = None
+    if by:
+        subgroups = evaluate(policy, data, by=columns_by(by, data), progress=progress).subgroups
     progress("describing the changes", 0.0)
-    described = describe_changes(policy, data)
+    described = replace(describe_changes(policy, data), subgroups=subgroups)
     keys = [c.key for c in described.changes]
     given = Verdicts(file, policy.digest(), keys, data.digest())
     return Review(described, given, out, needs, half, unread)
@@ -132,8 +139,8 @@ def _half(
             )
         return None, ""
     if training:
-        return HeldOut.of(ruled, read_like(policy, training, progress, **columns),
-                          progress=progress), ""  # fmt: skip
+        read = read_like(policy, training, progress, **{**columns, "also": ()})
+        return HeldOut.of(ruled, read, progress=progress), ""
     if policy.provenance.get("log") != data.digest():
         return None, "To narrow a rule, open this review with --training and the training log."
     try:

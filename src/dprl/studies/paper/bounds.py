@@ -22,7 +22,14 @@ from dprl.studies.harness import Experiment, Row, Rows, Setting
 __all__ = ["EXPERIMENT"]
 
 CHAINS, N_MIN, EPISODES, TRIALS, B, DELTA = (10, 20, 30, 50), (1, 10, 100), 10_000, 50, 0.02, 0.05
-COLORS = {"DPRL": "#0072b2", "SPIBB": "#d55e00", "PQI": "#009e73", "Count-MORL": "#cc79a7"}
+COLORS = {
+    "DPRL": "#0072b2",
+    "SPIBB T": "#d55e00",
+    "SPIBB, two successors, beta": "#56b4e9",
+    "SPIBB, two": "#e69f00",
+    "PQI": "#009e73",
+    "Count-MORL": "#cc79a7",
+}
 
 
 def settings(quick: bool, seed: int) -> Sequence[Setting]:

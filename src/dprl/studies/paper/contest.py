@@ -159,7 +159,7 @@ def compete(
                 learner = DPRLDiscrete(cut=CUT, n_min=options["n_min"], gamma=options["gamma"])
                 gated = gate(
                     learner, log, value_range=VALUES[mdp.name], mode=options["mode"],
-                    states_fixed=options["mode"] == "in-sample",
+                    states=mdp.states if options["mode"] == "in-sample" else None,
                 )  # fmt: skip
                 pi = mdp._matrix(gated)
                 notes = {"points": int((gated.decisions.kind > 0).sum()),

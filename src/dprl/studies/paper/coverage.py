@@ -6,8 +6,9 @@ Each problem is sampled many times. Three kinds of rows answer three questions:
   the return after the action and y the return after any other action. How often is the true
   difference above the bound, and how far? The bounds are the e-value, Chernoff (KL) and Hoeffding.
 * *policy*: does a gated policy keep its claim (no harmful suggestion, gain not overstated; for a
-  claim about the whole policy only the latter)? Proved and for large samples. How
-  often does a policy without gate make a harmful suggestion? What does the paper's Theorem 1 claim?
+  claim about the whole policy only the latter)? Proved and for large samples. The gate by all
+  visits stands beside the gate by first visits alone. How often does a policy without
+  gate make a harmful suggestion? What does the paper's Theorem 1 claim?
 * *approximate*: does the bootstrap interval for the gain of a policy without gate contain the true
   gain, on held-out groups and (as a warning) on the log that the policy was learned from?
 """
@@ -26,6 +27,7 @@ from dprl._core.table import Table
 from dprl.certificate._approximate_gain import approximate_gain, estimate
 from dprl.certificate._evalue import differences, hoeffding_difference, kl_difference
 from dprl.certificate._gate import gate
+from dprl.certificate._gate_steps import Asked
 from dprl.certificate._histograms import histograms
 from dprl.envs.chain import dense_chain
 from dprl.envs.forest import forest
@@ -35,11 +37,9 @@ from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl.policies.cells import CellPolicy
-from dprl.policies.rules import RulePolicy
-from dprl.policies.table import TablePolicy
 from dprl.studies.harness import Experiment, Row, Rows, Setting
 from dprl.studies.paper.contest import VALUES, blocks, mdp_seed
+from dprl.studies.paper.coverage_first_visits import by_first_visits
 
 __all__ = ["EXPERIMENT"]
 
@@ -80,9 +80,9 @@ def _row(what: str, who: str, **facts: Any) -> Row:
 
     The numbers: `cases` (claims checked), `held` (claims that are true), `harmful` (whether there
     is a harmful suggestion), `issued` (suggestions), `claimed` and `truth` (lower bound or estimate
-    of the gain, and true gain).
+    of the gain, and true gain), `overstated` (whether a policy's claimed gain exceeds the truth).
     """
-    names = ("cases", "held", "harmful", "issued", "claimed", "truth")
+    names = ("cases", "held", "harmful", "issued", "claimed", "truth", "overstated")
     return {"what": what, "who": who, **{n: float(facts.get(n, np.nan)) for n in names}}
 
 
@@ -122,31 +122,43 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
     shared: dict[str, Any] = {"n_min": N_MIN, "gamma": mdp.gamma, "cut": CUT}
     learner = DPRLDiscrete(**shared)
     ask: dict[str, Any] = {"value_range": VALUES[mdp.name], "delta": DELTA}
-    policies: dict[str, TablePolicy | CellPolicy | RulePolicy] = {
-        "paper's rule": DPRLDiscrete(contrast=False, **shared).fit(log),
-        "contrast": learner.fit(log),
+    contrast = learner.fit(log)
+    gates = {
         "gate, swap-split": gate(learner, log, **ask),
-        "gate, in-sample": gate(learner, log, mode="in-sample", states_fixed=True, **ask),
+        "gate, in-sample": gate(learner, log, mode="in-sample", states=mdp.states, **ask),
         "gate, large-sample": gate(learner, log, grade="large-sample", delta=DELTA),
         "whole policy, proved": gate(learner, _with_chances(mdp, log), mode="policy", **ask),
         "whole policy, large-sample": gate(
             learner, log, mode="policy", grade="large-sample", delta=DELTA
         ),
     }
+    asked = Asked(DELTA, VALUES[mdp.name], 0.0, None)
+    sides = np.zeros(len(log.groups), bool)
+    sides[np.random.default_rng(0).permutation(len(sides))[: len(sides) // 2]] = True
+    answers: dict[str, tuple[NDArray[np.int32], float | None]] = {
+        "paper's rule": (DPRLDiscrete(contrast=False, **shared).fit(log).choice, None),
+        "contrast": (contrast.choice, None),
+        "first visits, swap-split": by_first_visits(learner, log, asked, sides),
+        "first visits, in-sample": by_first_visits(learner, log, asked, None),
+    }
+    for name, gated in gates.items():
+        assert gated.certificate is not None  # a gated policy has one
+        answers[name] = gated.decisions.choice, gated.certificate.gain or 0.0
     rows, usual = [], mdp.value()
-    for name, policy in policies.items():
-        truth = mdp.value(policy) - usual
-        speaks = np.flatnonzero(policy.decisions.choice >= 0)
-        harmful = bool((A[speaks, policy.decisions.choice[speaks]] < -1e-9).any())
+    for name, (choice, gain) in answers.items():
+        truth = mdp.value(_matrix(mdp, choice)) - usual
+        speaks = np.flatnonzero(choice >= 0)
+        harmful = bool((A[speaks, choice[speaks]] < -1e-9).any())
         facts: dict[str, Any] = {"issued": len(speaks), "harmful": harmful, "truth": truth}
-        if policy.certificate is not None:
-            gain = policy.certificate.gain or 0.0
-            broken = harmful and policy.certificate.mode != "policy"  # that is about the whole
-            facts |= {"claimed": gain, "held": not broken and gain <= truth + 1e-9, "cases": 1}
+        if gain is not None:
+            over = gain > truth + 1e-9
+            broken = harmful and not name.startswith("whole policy")  # that is about the whole
+            facts |= {"claimed": gain, "overstated": over, "held": not broken and not over,
+                      "cases": 1}  # fmt: skip
         rows.append(_row("policy", name, **facts))
-    bounds = policies["gate, in-sample"].certificate
-    assert bounds is not None  # a gated policy has one
-    truth = mdp.value(policies["contrast"]) - usual
+    bounds = gates["gate, in-sample"].certificate
+    assert bounds is not None
+    truth = mdp.value(contrast) - usual
     for name, value in bounds.bounds.items():
         claimed = -np.inf if value is None else value
         rows.append(_row("policy", name, claimed=claimed, truth=truth, held=claimed <= truth,
@@ -161,6 +173,13 @@ def _with_chances(mdp: FiniteMDP, log: Log) -> Log:
     s = np.array([state[label] for label in log.states])[log.codes()]
     a = np.array([action[label] for label in log.actions])[log.action]
     return replace(log, propensity=mdp.behavior[s, a])
+
+
+def _matrix(mdp: FiniteMDP, choice: NDArray[np.int32]) -> Floats:
+    """The policy of these choices, float64 (S, A): the behaviour where it defers."""
+    matrix, speaks = mdp.behavior.copy(), np.flatnonzero(choice >= 0)
+    matrix[speaks] = np.eye(len(mdp.actions))[choice[speaks]]
+    return matrix
 
 
 def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
@@ -189,8 +208,8 @@ def summary(rows: Rows) -> Table:
     place = {key: i for i, key in enumerate(order)}
     group = np.array([place[key] for key in keys])
     columns: dict[str, list[Any]] = {
-        k: [] for k in ("problem", "what", "method", "datasets", "held", "harmful", "issued",
-                        "claimed", "truth")
+        k: [] for k in ("problem", "what", "method", "datasets", "held", "harmful", "overstated",
+                        "issued", "claimed", "truth")
     }  # fmt: skip
     for i, (problem, what, who) in enumerate(order):
         part = {k: v[group == i] for k, v in rows.items()}
@@ -199,7 +218,8 @@ def summary(rows: Rows) -> Table:
             "datasets": len(part["dataset"]),
             "held": float(part["held"].sum() / part["cases"].sum())
             if np.isfinite(part["cases"]).all() else np.nan,
-            "harmful": float(part["harmful"].mean()), "issued": float(part["issued"].mean()),
+            "harmful": float(part["harmful"].mean()),
+            "overstated": float(part["overstated"].mean()), "issued": float(part["issued"].mean()),
             "claimed": float(part["claimed"].mean()), "truth": float(part["truth"].mean()),
         }.items():  # fmt: skip
             columns[name].append(value)
@@ -208,8 +228,9 @@ def summary(rows: Rows) -> Table:
         f"Certificates against the truth (δ = {DELTA}, single bounds at level {LEVEL}, "
         f"n_min {N_MIN})",
         note="held: share of bounds, claims or intervals that the truth bears out; harmful: share "
-        "of datasets with at least one suggestion that is worse than usual practice; claimed and "
-        "truth: mean lower bound and true value (pairs: E x - E y in parts of the range; policies: "
+        "of datasets with at least one suggestion that is worse than usual practice; overstated: "
+        "share of datasets whose claimed gain exceeds the true one; claimed and truth: mean lower "
+        "bound and true value (pairs: E x - E y in parts of the range; policies: "
         "gain; – is minus infinity).",
     )
 
@@ -227,7 +248,8 @@ def figure(rows: Rows) -> Any:
     figure, axes = plot.grid(1, 3, width=4.4, height=3.6)
     colors = {"e-value": "#0072b2", "Chernoff": "#e69f00", "Hoeffding": "#999999",
               "paper's rule": "#56b4e9", "contrast": "#0072b2", "gate, swap-split": "#e69f00",
-              "gate, in-sample": "#d55e00", "gate, large-sample": "#009e73"}  # fmt: skip
+              "gate, in-sample": "#d55e00", "first visits, swap-split": "#009e73",
+              "first visits, in-sample": "#cc79a7", "gate, large-sample": "#000000"}  # fmt: skip
     problems = list(PROBLEMS)
 
     def bars(axis: Any, what: str, methods: Sequence[str], column: str) -> None:
@@ -256,18 +278,19 @@ def figure(rows: Rows) -> Any:
     axes[0, 0].legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     held = min(r["held"] for r in pairs)
     axes[0, 0].set_title(f"How far single bounds lie below the truth\n(they hold in {held:.2%})")
-    rules = ("paper's rule", "contrast", "gate, swap-split", "gate, in-sample",
-             "gate, large-sample")  # fmt: skip
+    gated = ("first visits, swap-split", "gate, swap-split", "first visits, in-sample",
+             "gate, in-sample", "gate, large-sample")  # fmt: skip
+    rules = ("paper's rule", "contrast", *gated)
     bars(axes[0, 1], "policy", rules, "harmful")
     axes[0, 1].set(title="Datasets with a harmful suggestion", ylim=(0, 1.05))
     plot.reference(axes[0, 1], DELTA, "δ")
-    gates = [r for r in table if r["what"] == "policy" and r["method"].startswith("gate")]
+    gates = [r for r in table if r["what"] == "policy" and r["method"] in gated]
     axis = axes[0, 2]
     for i, r in enumerate(gates):
         axis.plot([r["claimed"], r["truth"]], [i, i], color="#bbbbbb", zorder=1)
         axis.plot(r["claimed"], i, "o", color=colors[r["method"]])
         axis.plot(r["truth"], i, "|", color="black", ms=12)
-    axis.set_yticks(range(len(gates)), [f"{r['problem']}\n{r['method'][6:]}" for r in gates])
+    axis.set_yticks(range(len(gates)), [f"{r['problem']}\n{r['method']}" for r in gates])
     axis.set(title="Certified gain ● and true gain |", xlabel="over usual practice (mean)")
     axis.set_xlim(left=0)
     axis.invert_yaxis()

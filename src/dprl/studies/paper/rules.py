@@ -51,7 +51,7 @@ MASSES = (200, 1_000)
 EMPTY: Row = {
     "study": "", "n": 0, "dataset": 0, "method": "", "issued": 0, "proposed": 0, "false": 0,
     "value": math.nan, "usual": math.nan, "best": math.nan, "spoken": math.nan, "lam": math.nan,
-    "stated": math.nan, "stated_low": math.nan, "words": "",
+    "covered": math.nan, "stated": math.nan, "stated_low": math.nan, "words": "",
 }  # fmt: skip
 
 
@@ -232,7 +232,7 @@ def summary(rows: Rows) -> Table:
     columns: dict[str, list[Any]] = {
         name: [] for name in (
             "study", "n", "method", "logs", "issued", "false", "value", "usual", "best", "gained",
-            "worst", "below usual", "spoken", "stated above",
+            "worst", "below usual", "spoken", "covered", "stated above",
         )
     }  # fmt: skip
     for key in dict.fromkeys(keys):
@@ -251,6 +251,7 @@ def summary(rows: Rows) -> Table:
             "gained": float(share.mean()), "worst": float(share.min()),
             "below usual": int((value < usual).sum()),
             "spoken": float(np.mean(rows["spoken"][mine])),
+            "covered": _mean(rows["covered"][mine]),
             "stated above": float(np.mean((low > value - usual)[measured]))
             if measured.any() else math.nan,
         }  # fmt: skip
@@ -264,10 +265,18 @@ def summary(rows: Rows) -> Table:
         note="issued: share of logs with at least one rule; false: share of logs with a rule that "
         "is no improvement; gained: mean share of the way from usual practice to the best policy; "
         "worst: the smallest; below usual: logs whose policy is worth less than usual practice; "
-        "spoken: share of decisions with a suggestion; stated above: share of logs in which the "
+        "spoken: share of decisions with a suggestion; covered: share of tested rules whose "
+        "interval holds what the whole trial says; stated above: share of logs in which the "
         "lower end of what the rules state together (the first suggestion of an episode only) is "
         "above the true gain of following all.",
     )
+
+
+def _mean(values: Any) -> float:
+    """The mean of the numbers that there are; NaN where there are none."""
+    numbers = np.asarray(values, np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    return float(numbers.mean()) if len(numbers) else math.nan
 
 
 def figure(rows: Rows) -> Any:

@@ -8,6 +8,7 @@ often. The whole trial says what is true in any region.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ def in_trial(rule: Rule, trial: Log) -> tuple[float, float, float]:
 def stroke_rows(file: Path, seed: int) -> list[Row]:
     """Rules from one thinned trial, with age among the features and without.
 
-    A rule is called false if its interval and the interval of the whole trial do not meet.
+    A rule is called false if it was issued and its interval and the interval of the whole trial do
+    not meet. "covered" is the share of all tested rules whose interval holds the trial's contrast.
 
     Args:
         file: The file of the trial.
@@ -123,14 +125,18 @@ def stroke_rows(file: Path, seed: int) -> list[Row]:
     rows: list[Row] = []
     for name, hidden in (("with age", ()), ("age hidden", ("age",))):
         policy = Rules(gamma=1.0).fit(_without(log, hidden))
-        false = 0
-        for rule in policy.rules:
-            _, low, high = in_trial(rule, trial)
-            false += rule.facts["low"] > high or rule.facts["high"] < low
         facts = policy.provenance["rules"]
+        issued = {(rule.words, rule.suggested) for rule in policy.rules}
+        false, covered = 0, []
+        for rule in map(Rule.from_dict, facts["tested"]):
+            truth, low, high = in_trial(rule, trial)
+            covered.append(rule.facts["low"] <= truth <= rule.facts["high"])
+            apart = rule.facts["low"] > high or rule.facts["high"] < low
+            false += apart and (rule.words, rule.suggested) in issued
         rows.append({
             "study": f"stroke, {name}", "n": len(trial.groups), "dataset": seed, "method": "Rules",
             "issued": len(policy.rules), "proposed": len(facts["tested"]), "false": int(false > 0),
+            "covered": float(np.mean(covered)) if covered else math.nan,
             "words": " | ".join(f"{r.words}: {r.suggested}" for r in policy.rules),
         })  # fmt: skip
     return rows

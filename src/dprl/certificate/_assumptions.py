@@ -1,0 +1,147 @@
+"""What a certificate assumes, in words that fit its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dprl.certificate._confounding import as_in_the_state
+from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.discrete import DPRLDiscrete
+from dprl.logs._cut_words import UNRELATED
+from dprl.logs.log import Log
+
+if TYPE_CHECKING:
+    from dprl.certificate._gate_steps import Asked
+
+__all__ = ["Counting", "assumptions", "group_order", "independent", "returns_words", "settling",
+           "windowed"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How visits of labelled states were counted, and what the user declared.
+
+    Attributes:
+        markov: Whether the Markov property is claimed, so that all visits of an episode count.
+        declared: Number of states that were fixed beforehand; None where none were declared.
+    """
+
+    markov: bool
+    declared: int | None
+
+    def by_all_visits(self, asked: Asked) -> bool:
+        """Whether all visits of an episode count as evidence, or a group's first visits alone."""
+        return self.markov and asked.confounding == 1 and asked.grade == "proved"
+
+
+def assumptions(
+    learner: DPRLDiscrete | DPRLContinuous, log: Log, asked: Asked, counting: Counting | None
+) -> tuple[str, ...]:
+    """The assumptions of a certificate, one sentence each; without `counting`, over cells."""
+    with_range = " the range and" if asked.value_range is not None else " and"
+    fixed = (
+        f"Gamma, n_min,{with_range} what makes a state were chosen without the returns of this log."
+    )
+    if counting is not None and counting.declared is not None:
+        fixed = (
+            f"The list of {counting.declared:,} states, the {log.n_actions} actions, gamma, n_min "
+            "and the range were fixed without looking at returns (declared by the user)."
+        )
+    markov = "It also holds all of the past that matters for what follows."
+    if counting is not None and counting.markov:
+        markov = (
+            "Markov: it also holds all of the past that matters for what follows, whenever it is "
+            "visited"
+            + (
+                ". All visits of an episode count (markov=False does without this claim)."
+                if counting.by_all_visits(asked)
+                else "; for large samples a group's first visit of a state counts."
+                if asked.grade != "proved"
+                else "; at this Γ a group's first visit of a state counts."
+            )
+        )
+    elif counting is not None:
+        markov = (
+            "The Markov property is not claimed: only the first visit of a state counts, and "
+            "nothing is said about later ones."
+        )
+    words = [
+        independent(log),
+        as_in_the_state(asked.confounding),
+        markov,
+        "Practice was the same throughout, and stays so wherever the policy defers.",
+        settling(log, learner.cut),
+        *returns_words(asked),
+        fixed,
+    ]
+    if isinstance(learner, DPRLContinuous):
+        words.append(
+            "Within a cell each action is worth the same and taken as often everywhere (see eps* "
+            "for how nearly; the gain is for exactly the same)."
+        )
+    words += windowed(log)
+    ordered = "a state counts, and the gain is that of first episodes."
+    if counting is not None and not counting.markov:
+        ordered = "a state counts."
+    elif counting is not None and asked.grade == "proved":
+        ordered = (
+            "a state makes that episode, and no other, count for it; the gain is that of first "
+            "episodes."
+        )
+    words += group_order(log, ordered)
+    return tuple(words)
+
+
+def returns_words(asked: Asked) -> list[str]:
+    """What is assumed of the returns: their range, and for large samples that nothing is hidden."""
+    words = []
+    if asked.value_range is not None:
+        low, high = asked.value_range
+        words.append(f"Every return lies within {low:g}..{high:g}, known beforehand.")
+    if asked.grade == "large-sample":
+        words.append(
+            "Means of returns are nearly normal: no return is so rare and so far from the others "
+            "that the log has not met it."
+        )
+    return words
+
+
+def independent(log: Log) -> str:
+    """The assumption that groups (or episodes) have nothing to do with each other."""
+    unit = "Episodes" if log.groups == log.episodes else "Groups"
+    return f"{unit} are independent of each other."
+
+
+def settling(log: Log, cut: str | None) -> str:
+    """What is assumed of episodes that were cut, or of all where none was."""
+    n = len(log.cut_episodes)
+    later = "" if len(log.groups) >= log.n_episodes else ", with all later ones of their groups"
+    ended = {
+        "drop-unrelated": f"{n:,} cut episodes were left out{later}: {UNRELATED} (declared by the "
+        "user).",
+        "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
+        "until the cut, and how long that is depends on the state alone.",
+    }
+    return ended[str(cut)] if n else "No episode was cut short by what was about to come."
+
+
+def windowed(log: Log) -> list[str]:
+    """What returns are of, where every episode is followed for a fixed time."""
+    if log.follow_up is None:
+        return []
+    return [
+        f"Returns are of the first {log.follow_up} of an episode (chosen without looking at "
+        "returns). How much of that time is left is part of the state, or does not matter."
+    ]
+
+
+def group_order(log: Log, counted: str) -> list[str]:
+    """What is assumed of the order of a group's episodes; nothing where a group is an episode."""
+    if log.groups == log.episodes or len(log.groups) >= log.n_episodes:
+        return []
+    return [
+        "Episodes of a group come in the order they happened"
+        + (" (by time, then by label)" if log.time is not None else " (by label)")
+        + f"; a group's first visit of {counted}"
+    ]

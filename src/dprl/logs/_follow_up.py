@@ -1,0 +1,181 @@
+r"""A fixed follow-up: every episode counts for the same time, from its first row on.
+
+Where episodes were cut at different times, their returns are sums over different times. With a
+window of h steps the return of an episode is
+
+    G_0 = ∑ γ^t r_t,  t < h        (or over the rows less than w after the first, in units of time)
+
+for all of them. Rows beyond the window are left out, and an episode is whole if the window was seen
+to its end, or the episode ended before. So an episode that was cut later is not cut any more; one
+that was cut before is still cut, and its treatment must be stated as ever. Nothing is assumed and
+nothing is estimated; *what is asked* is another question (the estimand): what do the first h steps
+bring? So the log, the policy, its certificate and its evaluation say the window.
+
+**Why the window starts with the episode, and not anew with each decision.** With a window of its
+own for each decision, step 5 would be judged by steps 5 to h+4 and step 9 by steps 9 to h+8. Then
+no one number is the value of a policy; rewards until the next decision and the value there do not
+add up to the value here, so nothing can be planned; and changes that are each better over their own
+window may together be worse over any. From the start, all of that stays true word for word: the
+performance difference lemma behind the gate, planning, and off-policy evaluation. The price: a late
+decision is judged by what is left of the window, and decisions after it are not looked at. How much
+is left is then part of what matters for what follows, and a certificate says so.
+
+**When is a window seen to its end?** In steps: when the cut episode has h rows (the reward of a row
+counts as seen with the row). In time: when it has a row at or after the end of the window; without
+one nobody knows how long it was watched.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import is_number, wrong
+from dprl.errors import LogError
+from dprl.logs.log import CUT, TERMINAL, Log
+
+__all__ = ["Window", "follow", "keep_rows", "window_of"]
+
+SECONDS = {
+    "second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800,
+}  # fmt: skip
+UNITS = ("step", "unit", *SECONDS)
+WORDS = (
+    "a whole number of steps, or text such as '10 steps', '72 units' (of a time column of numbers) "
+    "or '30 days' (of dates: seconds, minutes, hours, days or weeks)"
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """For how long every episode is followed.
+
+    Attributes:
+        length: How many units, above 0; whole for steps.
+        unit: "step", "unit" (of a time column of numbers), or "second" to "week" (of dates).
+    """
+
+    length: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.length:.17g} {self.unit}{'s' * (self.length != 1)}"
+
+
+def window_of(follow_up: Any) -> Window:
+    """The window that is meant; a ParameterError where none is.
+
+    Args:
+        follow_up: A whole number of steps, text with a unit, or a timedelta.
+    """
+    if isinstance(follow_up, np.timedelta64):
+        if np.isnat(follow_up):
+            raise wrong("follow_up", WORDS, follow_up)
+        follow_up = datetime.timedelta(microseconds=int(follow_up / np.timedelta64(1, "us")))
+    if isinstance(follow_up, datetime.timedelta):
+        window = Window(follow_up.total_seconds(), "second")
+    elif is_number(follow_up):
+        window = Window(float(follow_up), "step")
+    else:
+        pattern = rf"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:({'|'.join(UNITS)})s?)?\s*"
+        match = re.fullmatch(pattern, follow_up) if isinstance(follow_up, str) else None
+        if match is None:
+            raise wrong("follow_up", WORDS, follow_up)
+        window = Window(float(match[1]), match[2] or "step")
+    steps = window.unit == "step"
+    if not 0 < window.length < 1e15 or (steps and window.length != int(window.length)):
+        raise wrong("follow_up", WORDS, follow_up)
+    return window
+
+
+def follow(log: Log, follow_up: Any) -> Log:
+    """The log in which every episode is followed for the same time; `log.columns` keeps the window.
+
+    Args:
+        log: A log; it may have a window already, which must not be shorter.
+        follow_up: The window, as `window_of` takes it.
+
+    Raises:
+        ParameterError: The window is none.
+        LogError: It is in units of time that the log has not.
+    """
+    window = window_of(follow_up)
+    _refuse_longer(log, window)
+    inside = _inside(log, window)
+    kept = np.add.reduceat(inside, log.starts[:-1], dtype=np.int64)
+    complete = kept < log.lengths
+    if window.unit == "step":
+        complete = log.lengths >= window.length
+    # An end within the window keeps its name; one that was not seen to come is the window's.
+    beyond = (kept < log.lengths) | (complete & (log.ended == CUT))
+    short = keep_rows(log, inside)
+    return replace(
+        short,
+        ended=np.where(beyond, TERMINAL, log.ended),
+        columns={**log.columns, "follow_up": str(window)},
+    )
+
+
+def _refuse_longer(log: Log, window: Window) -> None:
+    """Refuse a window that the log cannot have, because it has another one already."""
+    before = log.follow_up
+    if before is None:
+        return
+    own = window_of(before)
+    if own.unit != window.unit or own.length < window.length:
+        raise LogError(
+            f"this log is followed for {own} already, and cannot be followed for {window}.",
+            do="Read it again with the window that is meant.",
+        )
+
+
+def _inside(log: Log, window: Window) -> NDArray[np.bool_]:
+    """bool (N,): the rows that lie within the window of their episode."""
+    first = np.repeat(log.starts[:-1], log.lengths)
+    if window.unit == "step":
+        return np.asarray(np.arange(log.n_steps) - first < window.length)
+    if log.time is None:
+        raise LogError(
+            f"follow_up is {str(window)!r}, and this log has no time column.",
+            do="Name the column of times (time=, --time), or give a number of steps.",
+        )
+    dates = log.time.dtype.kind == "M"
+    if dates != (window.unit in SECONDS):
+        unit = "'30 days' (or seconds, minutes, hours, weeks)" if dates else "'72 units'"
+        raise LogError(
+            f"follow_up is {str(window)!r}, and times are {'dates' if dates else 'numbers'}.",
+            f"{log.columns.get('time', 'time')}={log.clock(0)}",
+            f"Say it as {unit}, or give a number of steps.",
+        )
+    since = log.time - log.time[first]
+    if not dates:
+        return np.asarray(since < window.length)
+    length = np.timedelta64(round(window.length * SECONDS[window.unit] * 1e6), "us")
+    return np.asarray(since < length)
+
+
+def keep_rows(log: Log, keep: NDArray[np.bool_]) -> Log:
+    """The log with some of its rows, at least one of every episode; labels stay as they are."""
+
+    def kept(column: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None if column is None else column[keep]
+
+    lengths = np.add.reduceat(keep, log.starts[:-1], dtype=np.int64)
+    return replace(
+        log,
+        starts=np.concatenate(([0], np.cumsum(lengths))),
+        action=log.action[keep],
+        reward=log.reward[keep],
+        state=kept(log.state),
+        features=kept(log.features),
+        time=kept(log.time),
+        offset=kept(log.offset),
+        available=kept(log.available),
+        propensity=kept(log.propensity),
+        also=None if log.also is None else log.also[keep],
+    )

@@ -1,0 +1,235 @@
+"""A fixed time for which every episode is followed, and how an episode can end."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.logs._censoring import settle
+from dprl.logs.log import CUT, EVENT, TERMINAL, UNKNOWN
+from dprl.logs.returns import returns
+
+HOURS = np.datetime64("2026-03-01T08:00") + np.arange(0, 60, 10) * np.timedelta64(1, "h")
+COLUMNS = {"episode": "stay", "time": "hour", "state": "stage", "action": "drug",
+           "reward": "score", "ended": "end"}  # fmt: skip
+
+
+def stays(time=None, **more):
+    """Four stays of 6, 6, 3 and 3 rows; the first of each length ended, the other was cut."""
+    lengths = [6, 6, 3, 3]
+    episode = np.repeat(["a", "b", "c", "d"], lengths)
+    position = np.concatenate([np.arange(n) for n in lengths])
+    if time is not None:
+        more["time"] = np.asarray(time)[position]
+    return dprl.from_arrays(
+        episode=episode, state=position % 2, action=position % 3, reward=2.0**position,
+        ended=np.repeat(["terminal", "cut", "terminal", "cut"], lengths), **more,
+    )  # fmt: skip
+
+
+# -- the window ------------------------------------------------------------------------------------
+
+
+def test_rows_after_the_window_do_not_count():
+    log = stays(follow_up=4)
+    assert log.lengths.tolist() == [4, 4, 3, 3]
+    assert log.ended.tolist() == [TERMINAL, TERMINAL, TERMINAL, CUT]  # only d was cut before
+    assert returns(log, 1.0)[log.starts[:-1]].tolist() == [15.0, 15.0, 7.0, 7.0]
+    assert log.follow_up == "4 steps"
+    assert repr(log).endswith("1 episodes cut · followed for 4 steps")
+    assert log.digest() == stays().followed("4 steps").digest() != stays().digest()
+    one, other = log.split(0.5, seed=0)
+    assert one.follow_up == other.follow_up == log.gathered().follow_up == "4 steps"
+
+
+def test_a_window_that_was_just_seen_is_whole():
+    assert stays(follow_up=3).ended.tolist() == [TERMINAL] * 4
+    assert stays(follow_up=6).ended.tolist() == [TERMINAL, TERMINAL, TERMINAL, CUT]
+    assert stays(follow_up=7).ended.tolist() == [TERMINAL, CUT, TERMINAL, CUT]
+    np.testing.assert_array_equal(stays(follow_up=7).reward, stays().reward)
+
+
+@pytest.mark.parametrize(
+    ("time", "window", "kept", "cut"),
+    [
+        ([0, 10, 20, 30, 40, 50], "25 units", [3, 3, 3, 3], [3]),  # d: last seen at 20
+        ([0, 10, 20, 30, 40, 50], "20 units", [2, 2, 2, 2], []),
+        ([0.0, 10, 20, 30, 40, 50], "50.5 units", [6, 6, 3, 3], [1, 3]),
+        (HOURS, "25 hours", [3, 3, 3, 3], [3]),
+        (HOURS, "1 day", [3, 3, 3, 3], [3]),
+        (HOURS, "0.5 days", [2, 2, 2, 2], []),
+        (HOURS, datetime.timedelta(hours=20), [2, 2, 2, 2], []),
+        (HOURS, np.timedelta64(20, "h"), [2, 2, 2, 2], []),
+        (HOURS, 2, [2, 2, 2, 2], []),
+    ],
+)
+def test_windows_in_time(time, window, kept, cut):
+    log = stays(time, follow_up=window)
+    assert log.lengths.tolist() == kept
+    assert log.cut_episodes.tolist() == cut
+
+
+@pytest.mark.parametrize(
+    ("time", "window", "words"),
+    [
+        (None, 0, "follow_up must be a whole number of steps"),
+        (None, 2.5, "follow_up must be a whole number of steps"),
+        (None, True, "follow_up must be"),
+        (None, "soon", "follow_up must be"),
+        (None, "3 lightyears", "follow_up must be"),
+        (None, np.timedelta64("NaT"), "follow_up must be"),
+        (None, "3 days", "follow_up is '3 days', and this log has no time column"),
+        (range(6), "3 days", "follow_up is '3 days', and times are numbers"),
+        (HOURS, "3 units", "follow_up is '3 units', and times are dates"),
+    ],
+)
+def test_windows_that_are_none(time, window, words):
+    with pytest.raises(dprl.DprlError, match=words):
+        stays(None if time is None else list(time), follow_up=window)
+
+
+def test_a_window_cannot_grow():
+    log = stays(follow_up=4)
+    assert log.followed(3).follow_up == "3 steps"
+    assert log.followed(4).digest() == log.digest()
+    for longer in (5, "5 units"):
+        with pytest.raises(dprl.LogError, match="followed for 4 steps already"):
+            log.followed(longer)
+
+
+def test_policies_certificates_and_evaluations_say_the_window(tmp_path):
+    log = dprl.envs.care_pathway().sample(3_000, seed=0).followed(3)
+    learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+    policy = learner.fit(log)
+    words = "Values are of the first 3 steps of an episode: what comes later does not count."
+    assert words in str(policy)
+    policy.save(tmp_path / "p.dprl")
+    assert dprl.load(tmp_path / "p.dprl").conditions == (words,)
+    proved = dprl.gate(learner, log, value_range=(0, 1)).certificate
+    assert "Returns are of the first 3 steps of an episode" in str(proved)
+    other = dprl.envs.care_pathway().sample(500, seed=1)
+    assert words in dprl.evaluate(policy, other.followed(3), draws=10).warnings
+    differs = dprl.evaluate(policy, other, draws=10).warnings
+    assert any("followed for 3 steps, and these are followed to their end" in w for w in differs)
+
+
+def test_a_window_leaves_no_cut_to_treat():
+    log = stays(follow_up=3)
+    assert settle(log, 1.0, None) is log
+
+
+def test_a_command_follows_and_a_policy_keeps_its_window(run, tmp_path):
+    rows, rng = ["stay,hour,stage,drug,score,end"], np.random.default_rng(0)
+    for e in range(200):
+        for t in range(4):
+            end = ("death" if e % 5 == 0 else "censored") if t == 3 else ""
+            rows.append(f"{e},{t},s{t},{'ab'[rng.integers(2)]},{rng.random():.3f},{end}")
+    (tmp_path / "stays.csv").write_text("\n".join(rows))
+    names = [x for role, name in COLUMNS.items() for x in (f"--{role}", name)]
+    code, out, err = run("check", "stays.csv", *names)
+    assert code == 1
+    assert "'death', which is neither terminal nor cut (40 of 800 rows)" in out
+    assert (
+        "200 episodes ended: 160 cut, 40 death."
+        in run("check", "stays.csv", *names, "--events", "death")[1]
+    )
+    more = ["--gamma", 1, "--n-min", 5, "--out", "p.dprl"]
+    window = ["--events", "death", "--follow-up", "2"]
+    code, out, err = run("fit", "stays.csv", *names, *more, *window)
+    assert (code, err) == (0, "")
+    assert "Values are of the first 2 steps of an episode" in out
+    policy = dprl.load(tmp_path / "p.dprl")
+    assert policy.provenance["columns"]["follow_up"] == "2 steps"
+    assert policy.provenance["columns"]["events"] == ["death"]
+    assert policy.provenance["steps"] == 400
+    assert policy.provenance["cut_episodes"] == 0
+    (tmp_path / "dprl.toml").write_text("[log]\nevents = ['death']\nfollow_up = 3\n")
+    code, out, err = run("evaluate", "p.dprl", "stays.csv", "--allow-seen", "--draws", 20)
+    assert code == 0
+    assert "Values are of the first 2 steps" in out  # the policy's own, not those of dprl.toml
+    code, out, err = run("fit", "stays.csv", *names, *more)
+    assert (code, err) == (0, "")
+    assert "Values are of the first 3 steps of an episode" in out
+    code, out, err = run("fit", "stays.csv", *names, *more, "--follow-up", "a while")
+    assert code == 1
+    assert "follow_up must be a whole number of steps" in err
+
+
+# -- how episodes end ------------------------------------------------------------------------------
+
+
+def ends(words, **more):
+    n = len(words)
+    return dprl.from_arrays(episode=range(n), state=[0] * n, action=[0] * n, reward=range(n),
+                            ended=words, **more)  # fmt: skip
+
+
+def test_competing_events_are_ends():
+    log = ends(
+        ["terminal", "censored", "Death ", "cut", "transplant"], events=["transplant", "death"]
+    )
+    assert log.events == ("death", "transplant")
+    assert log.ended.tolist() == [TERMINAL, CUT, EVENT, CUT, EVENT + 1]
+    assert log.cut_episodes.tolist() == [1, 3]
+    assert log.endings == {"terminal": 1, "cut": 2, "death": 1, "transplant": 1}
+    kept = settle(log, 1.0, "drop-unrelated")
+    assert kept.episodes == (0, 2, 4)
+    assert returns(kept, 1.0).tolist() == [0.0, 2.0, 4.0]  # what the reward says
+    assert settle(log, 1.0, "terminal").endings == {"terminal": 3, "death": 1, "transplant": 1}
+
+
+def test_names_of_events_travel(tmp_path):
+    log = ends(["terminal", "cut", "death", "cut"], events=["death", "never"])
+    assert log.digest() == ends(["terminal", "cut", "death", "cut"], events=["death"]).digest()
+    assert log.digest() != ends(["terminal", "cut", "terminal", "cut"]).digest()
+    assert log.digest() != ends(["terminal", "cut", "fall", "cut"], events=["fall"]).digest()
+    dprl.write(log, tmp_path / "log.csv")
+    names = {name: name for name in ("episode", "time", "state", "action", "reward", "ended")}
+    assert dprl.read(tmp_path / "log.csv", **names, events=["death"]).digest() == log.digest()
+    assert log.take([2]).endings == {"death": 1}
+
+
+def test_check_counts_every_way_to_end():
+    report = dprl.check(ends(["terminal", "cut", "death", "cut"], events=["death"]))
+    note = next(f for f in report.findings if f.rule == "endings")
+    assert note.what == "4 episodes ended: 1 terminal, 2 cut, 1 death."
+    assert "not a cut" in note.do
+    silent = dprl.from_arrays(episode=[1], state=[0], action=[0], reward=[1])
+    assert silent.ended.tolist() == [UNKNOWN]
+    assert not any(f.rule == "endings" for f in dprl.check(silent).findings)
+
+
+def test_words_that_are_no_end_are_refused():
+    with pytest.raises(dprl.LogError) as caught:
+        ends(["terminal", "death"])
+    assert caught.value.what == (
+        "'ended' holds 'death', which is neither terminal nor cut (1 of 2 rows)."
+    )
+    assert "events=['death'] (--events 'death')" in caught.value.do
+    with pytest.raises(dprl.LogError, match="neither terminal nor cut nor fall"):
+        ends(["terminal", "death"], events=["fall"])
+    for events in (["cut"], ["Terminal"], [""], ["death", "Death"], ["censored"]):
+        with pytest.raises(dprl.ParameterError, match="events must be names of competing events"):
+            ends(["terminal"], events=events)
+
+
+def test_rows_after_an_event_are_refused():
+    with pytest.raises(dprl.LogError, match="rows follow a terminal mark in 1 episode"):
+        dprl.from_arrays(
+            episode=[1, 1, 1], state=[0, 0, 0], action=[0, 0, 0], reward=[0, 0, 0],
+            ended=[None, "death", "terminal"], events=["death"],
+        )  # fmt: skip
+    log = dprl.from_arrays(
+        episode=[1, 1], state=[0, 0], action=[0, 0], reward=[0, 0], ended=["death", "death"],
+        events=["death"],
+    )  # fmt: skip
+    assert log.endings == {"death": 1}
+
+
+def test_an_event_after_the_window_is_not_of_it():
+    log = dprl.from_arrays(
+        episode=[1, 1, 2], state=[0] * 3, action=[0] * 3, reward=[1, 1, 1],
+        ended=["", "death", "death"], events=["death"], follow_up=1,
+    )  # fmt: skip
+    assert log.ended.tolist() == [TERMINAL, EVENT]

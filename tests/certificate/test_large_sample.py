@@ -211,6 +211,72 @@ def test_refusals():
         dprl.gate(LEARNER, log, value_range=(0, 0.5), **LARGE)
 
 
+def test_an_unrecorded_cause_is_for_proofs_of_suggestions():
+    log = bandit(100, 0.2, 0)
+    for how in (LARGE, {**LARGE, "mode": "policy"}, {"mode": "policy", "value_range": (0, 1)}):
+        with pytest.raises(dprl.ParameterError, match="by proofs of single suggestions only") as e:
+            dprl.gate(LEARNER, log, confounding=1.5, **how)
+        assert "confounding=1.5" in str(e.value)
+        assert "dprl.sensitivity" in str(e.value)
+
+
+def test_no_strength_of_an_unrecorded_cause_is_stated(gated):
+    certificate = gated.certificate
+    assert "gamma_star" not in certificate.rows[0]
+    assert "Γ" not in str(certificate)
+    for wrong in ({"confounding": 2.0}, {"visits": "all"}):
+        with pytest.raises(dprl.PolicyError):
+            dprl.Certificate.from_dict({**certificate.to_dict(), **wrong})
+
+
+def returning(n, seed):
+    """Two visits of one state in each episode: b is better than a, by .4 a visit."""
+    rng = np.random.default_rng(seed)
+    b = rng.random(2 * n) < 0.4
+    return dprl.from_arrays(
+        episode=np.repeat(np.arange(n), 2), state=["s0"] * (2 * n), action=np.where(b, "b", "a"),
+        reward=(rng.random(2 * n) < 0.3 + 0.4 * b).astype(float),
+    )  # fmt: skip
+
+
+def test_first_visits_count_with_and_without_the_markov_property():
+    log = returning(1_200, 0)
+    claimed = dprl.gate(LEARNER, log, **LARGE).certificate
+    assert (claimed.visits, claimed.markov) == ("first", True)
+    assert claimed.gain > 0
+    assert any("for large samples a group's first visit" in words for words in claimed.assumptions)
+    assert not any("All visits of an episode count" in words for words in claimed.assumptions)
+    assert claimed.rows[0]["n"] + claimed.rows[0]["others"] <= 600  # a half, each of them once
+    modest = dprl.gate(LEARNER, log, markov=False, **LARGE).certificate
+    assert (modest.visits, modest.markov, modest.gain) == ("first", False, None)
+    assert modest.rows == claimed.rows
+    assert modest.claim.startswith("Large-sample, not proved: with confidence of about 95 %")
+    assert "first visit of the state" in modest.claim
+    assert "as a whole" not in modest.claim
+    assert dprl.Certificate.from_dict(modest.to_dict()).claim == modest.claim
+
+
+@pytest.mark.parametrize("how", [LARGE, {**LARGE, "mode": "policy"}])
+def test_cut_episodes_need_a_declared_treatment(how):
+    log = bandit(600, 0.25, 0)
+    ended = np.where(np.arange(600) % 10 == 3, "cut", "terminal")
+    cut = dprl.from_arrays(
+        episode=np.arange(600), state=["s0"] * 600, action=[log.actions[a] for a in log.action],
+        reward=log.reward, ended=ended,
+    )  # fmt: skip
+    for treatment, words in (
+        (None, "no treatment is stated"), ("drop", "would be about those that are left"),
+        ("ipcw", "weighted"), ("bootstrap", "bootstrapped"),
+    ):  # fmt: skip
+        learner = dprl.DPRLDiscrete(n_min=10, gamma=1.0, plan=False, cut=treatment)
+        with pytest.raises(dprl.LogError, match=words):
+            dprl.gate(learner, cut, **how)
+    learner = dprl.DPRLDiscrete(n_min=10, gamma=1.0, cut="drop-unrelated")
+    gated = dprl.gate(learner, cut, **how)
+    words = " ".join(gated.certificate.assumptions)
+    assert "neither on its length nor on its outcome (declared by the user)" in words
+
+
 def test_the_command(run, tmp_path):
     log = bandit(600, 0.25, 0)
     path = tmp_path / "log.csv"

@@ -72,6 +72,7 @@ def test_many_small_states_are_certified_together(log):
         assert "not about any one suggestion" in whole.claim
         assert "nothing is claimed about any one row" in str(whole)
         assert whole.whole["probabilities"] == "known"
+        assert not whole.markov  # nothing is claimed of what follows a state
         proved = whole.grade == "proved"
         assert whole.claim.startswith(
             "With probability at least" if proved else "Large-sample, not"

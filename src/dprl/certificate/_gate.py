@@ -119,10 +119,10 @@ def gate(
             needs a log that it has never seen. Rules keep the halves they were made in, so
             `mode`, `states`, `markov`, `split`, `horizon` and `seed` are not for them.
         grade: "proved" (default): exact for samples of any size. "large-sample": a studentised
-            test, by step-down max-t for all suggestions at once; it has more power, is an
-            approximation, and the certificate says so. It counts first visits. In mode "policy",
-            "proved" needs the probabilities of actions (the log's `propensity`), "large-sample"
-            estimates them.
+            test, by step-down max-t for all suggestions at once. It counts first visits and has
+            more power than a proof from first visits; it is an approximation, and the certificate
+            says so. In mode "policy", "proved" needs the probabilities of actions (the log's
+            `propensity`), "large-sample" estimates them.
         states: For "in-sample": the list of all states that a suggestion could be made in. Naming
             them declares that this list, gamma, n_min and value_range were fixed without looking
             at returns. States that are not named get no suggestion; named states that do not

@@ -45,8 +45,8 @@ def gate(
     grade: Annotated[
         Literal["proved", "large-sample"],
         Parameter(
-            help="proved: exact for samples of any size. large-sample: an approximation with more "
-            "power, never called proved."
+            help="proved: exact for samples of any size. large-sample: an approximation that "
+            "needs no range, by first visits; never called proved."
         ),
     ] = "proved",
     states: Annotated[

@@ -84,6 +84,26 @@ def test_both_grades_are_said(policy, gated):
     assert "proved_low" not in policy.changes().columns
 
 
+def test_for_large_samples_nothing_is_called_proved(policy):
+    large = dprl.gate(policy, LOG, grade="large-sample")
+    certificate = large.certificate
+    assert (certificate.grade, certificate.value_range) == ("large-sample", None)
+    assert large.act([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]) == ["drug", "wait"]
+    for rule, row in zip(large.rules, certificate.rows, strict=True):
+        assert rule.facts["grade"] == "large-sample"
+        assert 0 <= rule.facts["gate_low"] == row["low"] < 0.8
+        assert rule.facts["gate_p"] == row["p"] <= 0.05
+        assert "gamma_star" not in row
+        assert "proved_low" not in rule.facts
+    assert certificate.claim.startswith("Large-sample, not proved")
+    assert "range" not in " ".join(certificate.assumptions)
+    for text in (str(certificate), str(large)):
+        assert "proved" not in text.replace("not proved", "")
+    again = dprl.gate(large, LOG, **UNIT)
+    assert again.certificate.grade == "proved"
+    assert all("gate_low" not in rule.facts for rule in again.rules)
+
+
 def log_e(x, y, d):
     """log E(d) of returns that are 0 or 1, in closed form: of each fraction only counts matter."""
     fractions = np.geomspace(0.01, 0.95, 12)

@@ -280,6 +280,14 @@ def test_what_cannot_be_monitored_is_refused(policy, tmp_path):
         dprl.Monitor(other, path)
     with pytest.raises(dprl.PolicyError, match="cannot speak for the policy again"):
         dprl.Monitor(policy).add(ward(600, 0))
+    large = dprl.gate(LEARNER, ward(500, 5), grade="large-sample")
+    with pytest.raises(dprl.PolicyError, match="this one is large-sample"):
+        dprl.Monitor(large)
+    by_lot = replace(ward(500, 5), propensity=np.full(ward(500, 5).n_steps, 0.5))
+    whole = dprl.gate(LEARNER, by_lot, mode="policy", value_range=(0, 1))
+    assert whole.certificate.grade == "proved"
+    with pytest.raises(dprl.PolicyError, match="about the policy as a whole"):
+        dprl.Monitor(whole)
     far = ward(20, 1, first=1_000)
     with pytest.raises(dprl.LogError, match="range"):
         dprl.Monitor(policy).add(replace(far, reward=far.reward * 9))

@@ -14,7 +14,8 @@ from dprl.logs.log import Log
 if TYPE_CHECKING:
     from dprl.certificate._gate_steps import Asked
 
-__all__ = ["Counting", "assumptions", "group_order", "independent", "settling", "windowed"]
+__all__ = ["Counting", "assumptions", "group_order", "independent", "returns_words", "settling",
+           "windowed"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,18 @@ class Counting:
     markov: bool
     declared: int | None
 
+    def by_all_visits(self, asked: Asked) -> bool:
+        """Whether all visits of an episode count as evidence, or a group's first visits alone."""
+        return self.markov and asked.confounding == 1 and asked.grade == "proved"
+
 
 def assumptions(
     learner: DPRLDiscrete | DPRLContinuous, log: Log, asked: Asked, counting: Counting | None
 ) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each; without `counting`, over cells."""
-    low, high = asked.value_range
+    with_range = " the range and" if asked.value_range is not None else " and"
     fixed = (
-        "Gamma, n_min, the range and what makes a state were chosen without the returns of this "
-        "log."
+        f"Gamma, n_min,{with_range} what makes a state were chosen without the returns of this log."
     )
     if counting is not None and counting.declared is not None:
         fixed = (
@@ -51,7 +55,9 @@ def assumptions(
             "visited"
             + (
                 ". All visits of an episode count (markov=False does without this claim)."
-                if asked.confounding == 1
+                if counting.by_all_visits(asked)
+                else "; for large samples a group's first visit of a state counts."
+                if asked.grade != "proved"
                 else "; at this Γ a group's first visit of a state counts."
             )
         )
@@ -66,7 +72,7 @@ def assumptions(
         markov,
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),
-        f"Every return lies within {low:g}..{high:g}, known beforehand.",
+        *returns_words(asked),
         fixed,
     ]
     if isinstance(learner, DPRLContinuous):
@@ -78,13 +84,27 @@ def assumptions(
     ordered = "a state counts, and the gain is that of first episodes."
     if counting is not None and not counting.markov:
         ordered = "a state counts."
-    elif counting is not None:
+    elif counting is not None and asked.grade == "proved":
         ordered = (
             "a state makes that episode, and no other, count for it; the gain is that of first "
             "episodes."
         )
     words += group_order(log, ordered)
     return tuple(words)
+
+
+def returns_words(asked: Asked) -> list[str]:
+    """What is assumed of the returns: their range, and for large samples that nothing is hidden."""
+    words = []
+    if asked.value_range is not None:
+        low, high = asked.value_range
+        words.append(f"Every return lies within {low:g}..{high:g}, known beforehand.")
+    if asked.grade == "large-sample":
+        words.append(
+            "Means of returns are nearly normal: no return is so rare and so far from the others "
+            "that the log has not met it."
+        )
+    return words
 
 
 def independent(log: Log) -> str:

@@ -41,6 +41,7 @@ from dprl.certificate._gate_steps import (
     propose,
 )
 from dprl.certificate._histograms import binned, first_visits
+from dprl.certificate._large_sample import compare
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
 from dprl.evidence.decision_points import allowed
@@ -180,11 +181,11 @@ def _gated(
     if len(speaks):
         facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
         facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
-    notes = [note]
+    notes, shows = [note], "prove" if asked.grade == "proved" else "show"
     if too_large.any():
         notes.append(
-            f"{int(too_large.sum()):,} more passed, but the data prove too much difference within "
-            "their cells: not issued. A smaller radius may help."
+            f"{int(too_large.sum()):,} more passed, but the data {shows} too much difference "
+            "within their cells: not issued. A smaller radius may help."
         )
     return finish(policy, [proof], learner, log, settled, asked, "split", gain, notes, facts)
 
@@ -228,7 +229,8 @@ def _refuted(
     G, action = returns(labelled[1], gamma)[rows[1]], labelled[1].action[rows[1]]
     result = np.zeros(wanted.shape)
     at = np.argwhere(wanted)
-    pair, values = [np.empty(0, np.int64)], [np.empty(0)]
+    pair, values, who = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
+    group = np.repeat(labelled[1].group, labelled[1].lengths)[rows[1]]
     for i, (c, a) in enumerate(at):
         proposing = z[0][rows[0][cell[0] == c]]
         certifying = cell[1] == c
@@ -240,6 +242,13 @@ def _refuted(
         otherwise = action[certifying] != a
         pair.append(2 * (2 * i + otherwise) + side)  # state 2i: x, 2i + 1: y; "action": the side
         values.append(G[certifying])
+        who.append(group[certifying].astype(np.int64))
+    if asked.grade == "large-sample":
+        result[at[:, 0], at[:, 1]] = _shown(
+            np.concatenate(pair), np.concatenate(values), np.concatenate(who), len(at), asked.delta
+        )
+        return result
+    assert asked.value_range is not None  # a proof has a range
     counts = binned(
         np.concatenate(pair), np.concatenate(values), asked.value_range, gamma,
         tuple(range(2 * len(at))), (0, 1), len(halves[1].groups),
@@ -249,3 +258,22 @@ def _refuted(
         low = differences(counts, np.arange(4 * len(at)), each).low.reshape(-1, 4)
         result[at[:, 0], at[:, 1]] = np.maximum(low.max(axis=1), 0.0)
     return result
+
+
+def _shown(
+    side: NDArray[np.int64], value: Floats, group: NDArray[np.int64], cells: int, level: float
+) -> Floats:
+    """float64 (cells,): the largest difference within each cell that is shown for large samples.
+
+    `side` (n,) is 4·cell + 2·(y, not x) + half of the cell; both signs of both differences are
+    tested, all at once.
+    """
+    if not cells:
+        return np.zeros(0)
+    which, half = side // 2, side % 2 == 1
+    both = np.concatenate((which, which + 2 * cells))
+    result = compare(
+        both, np.concatenate((half, ~half)), np.tile(value, 2), np.tile(group, 2), 4 * cells,
+        level=level, ends=level,
+    )  # fmt: skip
+    return np.asarray(np.maximum(result.low.reshape(2, cells, 2).max(axis=(0, 2)), 0.0))

@@ -17,7 +17,11 @@ the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, n
   n_min first visits that took them). Valid only if these states, γ, n_min and the range were fixed
   without looking at returns: the user must name the states.
 
-Labelled states are in `dprl.certificate._gate_labels`.
+* ``mode="policy"``. One bound for a policy as a whole (`dprl.certificate._whole_policy`).
+* ``grade="large-sample"``. Tests that are right for large samples, in place of e-values
+  (`dprl.certificate._large_sample`), by first visits.
+
+Labelled states are in `dprl.certificate._gate_labels` (proved) and `dprl.certificate._gate_large`.
 Over features the gate decides per cell (`dprl.certificate._cells`), and over the rules of
 `dprl.Rules` per proposed rule (`dprl.certificate._rules`).
 
@@ -38,11 +42,15 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
 from dprl.certificate._cells import gate_cells
 from dprl.certificate._differences import warn_of_differences
+from dprl.certificate._gate_checks import check_confounding, check_for_policy, check_for_rules
 from dprl.certificate._gate_labels import declared_states, gate_labels
+from dprl.certificate._gate_large import gate_large
 from dprl.certificate._gate_steps import Asked, Learner
 from dprl.certificate._rules import gate_rules
+from dprl.certificate._whole_policy import gate_policy
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.metric import Metric
+from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
@@ -65,18 +73,20 @@ HONEST = (
 """What to do about cut episodes where something is to be proved."""
 
 Bools = NDArray[np.bool_]
-Mode = Literal["swap-split", "in-sample"]
+Mode = Literal["swap-split", "in-sample", "policy"]
+Grade = Literal["proved", "large-sample"]
 
 
 @warn_of_differences
 def gate(
-    proposal: Policy | DPRLDiscrete | DPRLContinuous | Rules,
+    proposal: Policy | DPRLDiscrete | DPRLContinuous | Confident | Rules,
     log: Log,
     *,
     delta: float = 0.05,
     value_range: tuple[float, float] | None = None,
     margin: float = 0.0,
     mode: Mode = "swap-split",
+    grade: Grade = "proved",
     states: Sequence[Label] | None = None,
     markov: bool = True,
     split: Sequence[bool] | Bools | None = None,
@@ -88,7 +98,8 @@ def gate(
 
     Args:
         proposal: `dprl.DPRLDiscrete`, `dprl.DPRLContinuous` or `dprl.Rules`, or a policy that one
-            of them has fitted. (`dprl.Confident` states a bound of its own.) For labelled states
+            of them has fitted. (`dprl.Confident` states a bound of its own; it and its policies
+            are for mode "policy" only.) For labelled states
             the gated policy keeps some of its suggestions. For `dprl.DPRLContinuous` only its
             settings are used: the features are grouped into cells, and each cell is decided anew.
             Of `dprl.Rules` all rules that one half proposed are tested, on the other half.
@@ -98,22 +109,29 @@ def gate(
             which then certify.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
-            taken from the log. Required.
-        margin: The advantage that a suggestion must exceed, in units of returns, at least 0.
-            Default 0.
+            taken from the log. Required for the grade "proved".
+        margin: The advantage that a suggestion must exceed, in units of returns, at least 0; in
+            mode "policy", what the gain of the whole policy must exceed. Default 0.
         mode: "swap-split" (default): each half of the groups proposes, and the other half
-            certifies. "in-sample": the whole log does both, which needs `states`. Rules keep the
-            halves they were made in, so `mode`, `states`, `markov`, `split`, `horizon` and `seed`
-            are not for them.
+            certifies. "in-sample": the whole log does both, which needs `states`. "policy":
+            one bound for the policy as a whole, on groups it was not learned from; all of it is
+            issued or nothing. A learner is fitted to half of the groups for that, and a policy
+            needs a log that it has never seen. Rules keep the halves they were made in, so
+            `mode`, `states`, `markov`, `split`, `horizon` and `seed` are not for them.
+        grade: "proved" (default): exact for samples of any size. "large-sample": a studentised
+            test, by step-down max-t for all suggestions at once. It counts first visits and has
+            more power than a proof from first visits; it is an approximation, and the certificate
+            says so. In mode "policy", "proved" needs the probabilities of actions (the log's
+            `propensity`), "large-sample" estimates them.
         states: For "in-sample": the list of all states that a suggestion could be made in. Naming
             them declares that this list, gamma, n_min and value_range were fixed without looking
             at returns. States that are not named get no suggestion; named states that do not
             occur in the log count all the same. Default None.
         markov: For labelled states: True (default) claims that whenever a state is visited, what
             is done and what comes next depend on the past through the state alone. All visits of
-            an episode then count, and the gain is bounded. `dprl.markov_check` can refute it.
-            False claims nothing of the kind: a group's first visit of a state counts, the claim is
-            about first visits, and no gain is stated.
+            an episode then count (of a large-sample test, first visits), and the gain is bounded.
+            `dprl.markov_check` can refute it. False claims nothing of the kind: a group's first
+            visit of a state counts, the claim is about first visits, and no gain is stated.
         split: bool (episodes,), true for the episodes of the half that proposes first. Default
             None: half of the groups, drawn with `seed`.
         horizon: The largest number of steps a group can have, known beforehand; it makes
@@ -145,17 +163,28 @@ def gate(
         >>> gated.act(["fever", "stable"])
         ['antibiotics', DEFER]
     """
-    asked = Asked(delta, check_range(value_range), margin, horizon, confounding)
+    check_choice("mode", mode, ("swap-split", "in-sample", "policy"))
+    check_choice("grade", grade, ("proved", "large-sample"))
+    check_flag("markov", markov)
+    ends = None if value_range is None and grade != "proved" else check_range(value_range)
+    asked = Asked(delta, ends, margin, horizon, confounding, grade)
+    check_confounding(mode, asked)
     seed = check_seed(seed)
+    if mode == "policy":
+        check_log(log)
+        check_for_policy(proposal, states, markov, split, horizon)
+        settings = getattr(proposal, "parameters", {})
+        _check_cut(getattr(proposal, "cut", settings.get("cut")), log)
+        return gate_policy(
+            proposal, log, asked, lambda: _sides(log, split, seed), _split_note(split, seed)
+        )
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
-        _check_for_rules(mode, states, markov, split, horizon)
+        check_for_rules(mode, states, markov, split, horizon)
         return _gate_rules(proposal, log, asked)
     learner = _learner(proposal)
     _check_counting(learner)
     check_log(log)
     _check_cut(learner.cut, log)
-    check_choice("mode", mode, ("swap-split", "in-sample"))
-    check_flag("markov", markov)
     if mode == "in-sample" and states is None:
         raise ParameterError(
             "mode='in-sample' certifies with the returns that proposed.",
@@ -167,13 +196,15 @@ def gate(
             "mode='swap-split' takes no list of states.",
             do="Leave states out, or choose mode='in-sample' if they were fixed beforehand.",
         )
+    if mode == "in-sample" and grade != "proved":
+        raise ParameterError(
+            "a large-sample test of suggestions that the same returns proposed is worth nothing.",
+            "mode='in-sample', grade='large-sample'",
+            "Use mode='swap-split'.",
+        )
     if mode == "in-sample" and split is not None:
         raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
-    split_note = (
-        "The split of the groups was given."
-        if split is not None
-        else f"Groups were split in two with seed {seed}."
-    )
+    split_note = _split_note(split, seed)
     if isinstance(learner, DPRLContinuous):
         if mode == "in-sample":
             raise ParameterError(
@@ -198,9 +229,14 @@ def gate(
         log, log.n_states if declared is None else declared.n, learner.n_min, asked.horizon
     )
     permitted = None
-    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous):
+    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous | Confident):
         permitted = _same_pairs(proposal, log)
         check_familiar(proposal, log)
+    if grade == "large-sample":
+        return gate_large(
+            learner, log, asked, markov=markov, sides=_sides(log, split, seed),
+            permitted=permitted, origin=_origin(proposal, log), notes=(split_note,),
+        )  # fmt: skip
     sides = None if declared is not None and len(log.groups) < 2 else _sides(log, split, seed)
     if declared is not None:
         split_note = (
@@ -229,21 +265,10 @@ def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
     return gate_rules(policy, log, asked, _origin(policy, log))
 
 
-def _check_for_rules(mode: str, states: Any, markov: bool, split: Any, horizon: Any) -> None:
-    """Refuse settings that rules have no use for."""
-    check_choice("mode", mode, ("swap-split", "in-sample"))
-    if mode == "in-sample" or states is not None:
-        raise ParameterError(
-            "rules are made from the data: there is no in-sample certificate.",
-            do="Leave out mode and states.",
-        )
-    taken = {"markov": not markov, "split": split is not None, "horizon": horizon is not None}
-    for name, given in taken.items():
-        if given:
-            raise ParameterError(
-                f"a gate over rules takes no {name}.",
-                do="Rules keep the halves they were made in, and count first visits; leave it out.",
-            )
+def _split_note(split: Any, seed: int) -> str:
+    if split is not None:
+        return "The split of the groups was given."
+    return f"Groups were split in two with seed {seed}."
 
 
 def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:

@@ -164,11 +164,11 @@ def gate_labels(
         wanted = pairs
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
             wanted = pairs & (whole.took.n >= learner.n_min)
-        visits = visits_of(settled, learner.gamma, asked.value_range, markov=markov)
+        visits = visits_of(settled, learner.gamma, asked.known_range, markov=markov)
         proof = _certify(visits, whole, wanted, asked, tested, 1.0)
         proofs = [_at_gamma(proof, settled, wanted, learner, asked, 1.0, markov, None)]
     else:
-        seen = [visits_of(h, learner.gamma, asked.value_range, markov=markov) for h in halves]
+        seen = [visits_of(h, learner.gamma, asked.known_range, markov=markov) for h in halves]
         proofs = []
         for one, other in ((0, 1), (1, 0)):
             wanted, counted = proposals[one], evidence(halves[other], learner.gamma)
@@ -317,5 +317,5 @@ def _worth(
             C = np.full(len(T), -1, np.int32)
             C[states[inside]] = T[states[inside]]
             best = gain, C
-    width = asked.value_range[1] - asked.value_range[0]
+    width = asked.known_range[1] - asked.known_range[0]
     return min(best[0], width), best[1]

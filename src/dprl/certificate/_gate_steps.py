@@ -20,6 +20,7 @@ from dprl.certificate._assumptions import Counting, assumptions
 from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
+from dprl.certificate._large_sample import LEAST, compare_pairs
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
 from dprl.evidence._evidence import Evidence
 from dprl.evidence.decision_points import allowed
@@ -32,8 +33,8 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "at_gamma", "best_low", "certify", "finish",
-           "half_of", "propose"]  # fmt: skip
+__all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "at_gamma", "best_low",
+           "certify", "finish", "half_of", "propose", "strength"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -44,6 +45,9 @@ P = TypeVar("P", bound=Tabled)
 DIFFERENCES, SHARES, REACH = 0.9, 0.05, 0.05
 """The parts of δ that go to the differences, to p, and to how often suggestions are met."""
 
+ISSUE, ENDS = 0.6, 0.3
+"""For large samples the differences need two parts: one to issue pairs, one for lower ends."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -51,17 +55,20 @@ class Asked:
 
     Attributes:
         delta: Probability with which the claim may fail.
-        value_range: (lowest, highest) return there can be, known beforehand.
+        value_range: (lowest, highest) return there can be, known beforehand; None where the grade
+            does not need it and nobody stated it.
         margin: The advantage that a suggestion must exceed, in units of returns.
         horizon: The largest number of steps a group can have; None where that is not known.
         confounding: Γ, at least 1: by how much an unrecorded cause may move the odds of treatment.
+        grade: "proved" or "large-sample".
     """
 
     delta: float
-    value_range: tuple[float, float]
+    value_range: tuple[float, float] | None
     margin: float
     horizon: int | None
     confounding: float = 1.0
+    grade: str = "proved"
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
@@ -72,6 +79,12 @@ class Asked:
         for name in ("delta", "margin", "confounding"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
+    @property
+    def known_range(self) -> tuple[float, float]:
+        """The range of returns, where a grade needs it, so that it was stated."""
+        assert self.value_range is not None  # `gate` has asked for it
+        return self.value_range
+
 
 @dataclass(frozen=True, eq=False)
 class Proven:
@@ -79,7 +92,8 @@ class Proven:
 
     Attributes:
         pairs: bool, whether the pair is certified.
-        low: Lower bound of E x - E y in units of returns, -inf where not tested.
+        low: Lower bound of E x - E y in units of returns, -inf where not tested; never below 0
+            where a large-sample test has passed.
         advantage: Lower bound of the advantage in units of returns, -inf where not tested.
         log_e: Natural logarithm of the e-value of "no benefit", 0 where not tested.
         p_high: Upper bound of p, the probability of the action, 1 where not tested.
@@ -87,9 +101,12 @@ class Proven:
         tested: Number of pairs that the level was divided among.
         difference: Estimate of E x - E y in units of returns; None where it is that of the
             evidence.
-        gamma_star: Γ* of each certified pair, NaN where not certified; None before `at_gamma`.
+        gamma_star: Γ* of each certified pair, NaN where not certified; None before `at_gamma`, and
+            for large samples.
         gamma_point: Γ* as estimated, without allowance for chance; NaN where not tested, None
-            before `at_gamma`.
+            where gamma_star is None.
+        p: p-value of "no benefit" for large samples, adjusted so that δ is what it is compared
+            with; None where e-values were used.
     """
 
     pairs: Bools
@@ -102,6 +119,7 @@ class Proven:
     difference: Floats | None = None
     gamma_star: Floats | None = None
     gamma_point: Floats | None = None
+    p: Floats | None = None
 
 
 def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
@@ -129,26 +147,37 @@ def certify(
     """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`.
 
     `proposed_by` is the settled part of the log that proposed them, for Γ*; None where the whole
-    log did both.
+    log did both. For large samples there is no Γ*.
     """
-    counts = histograms(log, gamma, asked.value_range)
+    large = asked.grade == "large-sample"
+    counts = None if asked.value_range is None else histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
-    passed = np.zeros(wanted.shape, bool)
+    passed, p_value = np.zeros(wanted.shape, bool), np.ones(wanted.shape)
     at = np.nonzero(wanted)
     each = asked.delta * share / max(tested, 1)
     if len(at[0]):
-        result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
-        low[at], log_e[at] = result.low, result.log_e
+        if large:
+            family = asked.delta * share
+            together = compare_pairs(log, gamma, wanted, level=ISSUE * family, ends=ENDS * family)
+            p_value[at] = np.minimum(together.p / (ISSUE * share), 1.0)
+            passed[at] = p_value[at] <= asked.delta
+            low[at] = np.where(passed[at], np.maximum(together.low, 0.0), together.low)
+        else:
+            assert counts is not None  # a proof has a range
+            result = differences(counts, np.flatnonzero(wanted), DIFFERENCES * each)
+            low[at], log_e[at] = result.low, result.log_e
+            passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         took, total = evidence.took.n[at], evidence.state.n[at[0]]
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
         p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
         advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * low[at], low[at])
-        passed[at] = log_e[at] >= -math.log(DIFFERENCES * each) - 1e-12
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
     proof = Proven(passed, low, advantage, log_e, p_high, evidence, tested)
+    if large:
+        return replace(proof, p=p_value)
     return at_gamma(proof, log, wanted, gamma, asked, DIFFERENCES * each, proposed_by)
 
 
@@ -178,7 +207,7 @@ def at_gamma(
     star, point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
     if not len(at[0]):
         return replace(proof, gamma_star=star, gamma_point=point)
-    hidden = Hidden.of(log, at, gamma, asked.value_range, proposed_by)
+    hidden = Hidden.of(log, at, gamma, asked.known_range, proposed_by)
     rest = 1 - proof.p_high[at]
     if asked.confounding > 1:
         low, log_e, advantage = (x.copy() for x in (proof.low, proof.log_e, proof.advantage))
@@ -247,25 +276,11 @@ def finish(
             "difference": float(estimates[s, a]),
             "low": float(proof.low[s, a]),
             "advantage_low": float(proof.advantage[s, a]),
-            "log10_e": float(proof.log_e[s, a] / math.log(10)),
+            **strength(proof, int(s), int(a)),
             **_strengths([p for p in proofs if p.pairs[s, a]], proof, (s, a)),
         })  # fmt: skip
-    low, high = asked.value_range
-    facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
-                             "delta": asked.delta}  # fmt: skip
-    S, A, N = len(policy.states), len(policy.actions), len(settled.groups)
-    enough = int((policy.n >= learner.n_min).sum())
-    published = dprl_theorem_1(enough, learner.n_min, **facts)
-    sound = sound_theorem_1(
-        max(S, 1),
-        A,
-        N,
-        asked.horizon or math.inf,
-        learner.n_min,
-        contrast=learner.contrast,
-        **facts,
-    )
-    values = {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
+    N = len(settled.groups)
+    values = {} if asked.value_range is None else _theorems(policy, learner, asked, N)
     certificate = Certificate(
         mode=mode,
         delta=float(asked.delta),
@@ -281,13 +296,47 @@ def finish(
         log=log.digest(),
         notes=(*notes, *_several(rows, policy, settled)),
         cells=cells or {},
-        visits="all"
-        if counting is not None and counting.markov and asked.confounding == 1
-        else "first",
+        visits="all" if counting is not None and counting.by_all_visits(asked) else "first",
         markov=counting is None or counting.markov,
         confounding=asked.confounding,
+        grade=asked.grade,
+        approximation=approximation(asked, rows),
     )
     return replace(policy, certificate=certificate)
+
+
+def strength(proof: Proven, s: int, a: int) -> dict[str, float]:
+    """How strong the evidence for a pair is: its e-value, or its p-value for large samples."""
+    if proof.p is not None:
+        return {"p": float(proof.p[s, a])}
+    return {"log10_e": float(proof.log_e[s, a] / math.log(10))}
+
+
+def approximation(asked: Asked, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a large-sample claim rests on, beside what it was measured with; empty for a proof."""
+    if asked.grade == "proved":
+        return {}
+    smallest = min((min(row["n"], row["others"]) for row in rows), default=0)
+    return {"measured_from": LEAST, "smallest": int(smallest)}
+
+
+def _theorems(policy: Tabled, learner: Learner, asked: Asked, groups: int) -> dict[str, float]:
+    """What Theorem 1 would say of the policy, as published and as it can be proved."""
+    low, high = asked.known_range
+    facts: dict[str, Any] = {"gamma": learner.gamma, "v_min": low, "v_max": high,
+                             "delta": asked.delta}  # fmt: skip
+    enough = int((policy.n >= learner.n_min).sum())
+    published = dprl_theorem_1(enough, learner.n_min, **facts)
+    sound = sound_theorem_1(
+        max(len(policy.states), 1),
+        len(policy.actions),
+        groups,
+        asked.horizon or math.inf,
+        learner.n_min,
+        contrast=learner.contrast,
+        **facts,
+    )
+    return {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
 
 
 def _strengths(passed: Sequence[Proven], proof: Proven, pair: tuple[Any, Any]) -> dict[str, float]:

@@ -26,7 +26,8 @@ from dprl.errors import LogError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 
-__all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "first_visits", "histograms"]
+__all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "first_visits", "histograms",
+           "refuse_outside"]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -100,8 +101,14 @@ def checked_returns(
     Raises:
         LogError: A return lies outside value_range.
     """
-    low, high = value_range
     G = returns(log, gamma)
+    refuse_outside(log, G, value_range)
+    return G
+
+
+def refuse_outside(log: Log, G: NDArray[np.float64], value_range: tuple[float, float]) -> None:
+    """Refuse a log with a return outside the range; G (N,) are the returns from every row on."""
+    low, high = value_range
     slack = 1e-9 * (high - low)
     outside = np.flatnonzero((low - slack > G) | (high + slack < G))
     if len(outside):
@@ -112,7 +119,6 @@ def checked_returns(
             f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
             "The range must hold for every return there can be, or nothing is proved; widen it.",
         )
-    return G
 
 
 def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Histograms:

@@ -81,6 +81,12 @@ class Monitor:
                 "a monitor continues a proved certificate; this one is large-sample.",
                 do="Gate the policy with grade='proved'.",
             )
+        if getattr(certificate, "mode", "") == "policy":
+            raise PolicyError(
+                "a monitor watches single suggestions; this certificate is about the policy as a "
+                "whole and claims nothing about any one of them.",
+                do="Gate the policy with mode='swap-split' or mode='in-sample'.",
+            )
         self.policy = policy
         self.delta = check_delta(certificate.delta if delta is None else delta)
         head = {

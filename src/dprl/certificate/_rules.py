@@ -21,7 +21,6 @@ from others in a feature (`dprl.certificate._balance`) the rule is not issued.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,11 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.certificate._assumptions import group_order, independent, settling, windowed
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._confounding import as_if_by_lot
-from dprl.certificate._gate_steps import Asked, Proven, certify
+from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
+from dprl.certificate._rule_rows import rule_certificate
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence
 from dprl.learners._rule_scores import first_actions, shares
@@ -41,16 +39,16 @@ from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, sealed_origin, seen
 from dprl.logs.log import Log, deal
 from dprl.policies._base import provenance_of
-from dprl.policies._decisions import Kind
-from dprl.policies._explain import usual_words
 from dprl.policies._familiar import check_familiar
 from dprl.policies._rule import Rule, read_rules
-from dprl.policies.certificate import Certificate
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["gate_rules"]
 
 Ints = NDArray[np.int64]
+
+EARLIER = ("grade", "proved_low", "struck", "log10_e", "gate_low", "gate_p")
+"""What an earlier gate said of a rule."""
 
 OF_ALL = ("One half of the groups proposed", "Where only the first suggestion")
 """How notes begin that are about all rules that the learner issued, not about those proved."""
@@ -127,25 +125,29 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
     enough &= True if available is None else available
     differs = _imbalances(part, labelled, proposals, policy)
     may_speak = _approved(policy)
-    rules, notes = [], []
+    rules, notes, issued = [], [], []
     for r, rule in enumerate(proposals):
-        facts = {k: v for k, v in rule.facts.items() if k not in ("grade", "proved_low", "struck")}
+        facts = {k: v for k, v in rule.facts.items() if k not in EARLIER}
         facts |= {} if own else _counts(part, settled, policy, rule, r)
         passes = False
         if wanted[r].any():
             a = actions.index(rule.suggested)
-            facts["log10_e"] = float(proof.log_e[r, a] / math.log(10))
+            facts |= {
+                "log10_e" if name == "log10_e" else "gate_p": value
+                for name, value in strength(proof, r, a).items()
+            }
             passes = bool(proof.pairs[r, a] and enough[r, a])
         difference = differs.get(r)
         if passes and difference is not None:
             facts["struck"] = _struck(rule, difference)
             notes.append(facts["struck"])
         elif passes and (may_speak is None or rule.words in may_speak):
-            facts |= {"grade": "proved", "proved_low": float(proof.low[r, a])}
+            low = "proved_low" if asked.grade == "proved" else "gate_low"
+            facts |= {"grade": asked.grade, low: float(proof.low[r, a])}
+            issued.append(r)
         if "grade" not in facts:
             facts["grade"] = "large-sample" if _passed(rule, policy) else None
         rules.append(replace(rule, facts=facts))
-    proved = [r for r, rule in enumerate(rules) if rule.facts["grade"] == "proved"]
     tested = {"tested": [rule.to_dict() for rule in rules]}
     facts_of_rules = {k: v for k, v in record.items() if k != "whole"} | tested
     if not own:
@@ -162,29 +164,13 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         }
     )
     gated = replace(
-        policy, rules=tuple(replace(rules[r], silent=False) for r in proved), provenance=made,
+        policy, rules=tuple(replace(rules[r], silent=False) for r in issued), provenance=made,
         certificate=None,
     )  # fmt: skip
-    rows = [_row(gated, i, proof, r, actions) for i, r in enumerate(proved)]
+    words = (part.words, *notes)
     return replace(
         gated,
-        certificate=Certificate(
-            mode="split",
-            delta=asked.delta,
-            margin=asked.margin,
-            value_range=asked.value_range,
-            gamma=gamma,
-            groups=len(settled.groups),
-            tested=(max(1, K),),
-            rows=tuple(rows),
-            gain=None,
-            bounds={},
-            assumptions=_assumptions(log, cut, asked, own),
-            log=log.digest(),
-            notes=(part.words, *notes),
-            cells={"rules": K},
-            confounding=asked.confounding,
-        ),
+        certificate=rule_certificate(gated, issued, proof, log, settled, asked, own, K, words),
     )
 
 
@@ -349,41 +335,3 @@ def _noted(policy: RulePolicy, own: bool) -> list[str]:
     if not own:
         kept.append("Intervals and p-values are those of the log that the rules were learned from.")
     return kept
-
-
-def _row(
-    gated: RulePolicy, i: int, proof: Proven, r: int, actions: Sequence[Any]
-) -> dict[str, Any]:
-    """What the certificate says of the rule at place i, which was proposal r."""
-    rule, counted = gated.rules[i], proof.evidence
-    at = (r, list(actions).index(rule.suggested))
-    return {
-        "state": rule.words,
-        "kind": Kind(gated.decisions.kind[i]).word,
-        "usual": usual_words(gated.decisions, i),
-        "suggested": rule.suggested,
-        "n": int(counted.took.n[at]),
-        "others": int(counted.others.n[at]),
-        "difference": float(counted.took.mean[at] - counted.others.mean[at]),
-        "low": float(proof.low[at]),
-        "advantage_low": float(proof.advantage[at]),
-        "log10_e": float(proof.log_e[at] / math.log(10)),
-        "gamma_star": 1.0 if proof.gamma_star is None else float(proof.gamma_star[at]),
-        "gamma_point": 1.0 if proof.gamma_point is None else float(proof.gamma_point[at]),
-    }
-
-
-def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[str, ...]:
-    """The assumptions of a certificate over rules, one sentence each."""
-    low, high = asked.value_range
-    return (
-        independent(log),
-        as_if_by_lot(asked.confounding),
-        "Practice was the same throughout, and goes on as usual after the decision.",
-        settling(log, cut),
-        f"Every return lies within {low:g}..{high:g}, known beforehand.",
-        "Gamma, the range and the settings of the rules were chosen without the returns of "
-        f"{'the half that certified' if own else 'this log'}.",
-        *windowed(log),
-        *group_order(log, "the region of a rule counts."),
-    )

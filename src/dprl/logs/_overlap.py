@@ -100,8 +100,9 @@ def sealed_origin(origin: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(sweep, Mapping) and "sample" in sweep:
             sample = seal(sweep["sample"], str(sweep.get("valid")))
             result["sweep"] = {**sweep, "sample": sample}
-        if isinstance(result.get("proposed"), Mapping):
-            result["proposed"] = sealed_origin(result["proposed"])
+        for name in ("proposed", "certified"):
+            if isinstance(result.get(name), Mapping):
+                result[name] = sealed_origin(result[name])
     except (TypeError, ValueError, RecursionError) as error:
         raise _damaged() from error
     return result
@@ -141,11 +142,13 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
     """What `log` shares with the logs behind a policy with this provenance; '' if nothing."""
     try:
         sweep: Mapping[str, Any] = origin.get("sweep") or {}
+        certified: Mapping[str, Any] = origin.get("certified") or {}
         digest = log.digest()
         for digest_before, sample, which in (
             (origin.get("log"), origin.get("sample"), "the policy was learned from"),
             (sweep.get("valid"), sweep.get("sample"),
              f"the policy was picked on, out of {sweep.get('settings')}"),
+            (certified.get("log"), certified.get("sample"), "the policy was certified on"),
         ):  # fmt: skip
             if digest == digest_before:
                 return f"this is the log {which}"

@@ -12,24 +12,27 @@ from dprl.policies._decisions import Kind
 __all__ = [
     "KINDS",
     "LOWER",
-    "NOTE",
-    "ORDER",
+    "approximation_words",
     "are_cells",
     "are_numbers",
     "cell_lines",
     "down",
     "first_visit_claim",
     "hidden_words",
+    "is_approximation",
     "is_row",
+    "is_whole",
+    "note_of",
+    "order_of",
     "rule_claim",
     "several_words",
     "shown",
+    "whole_claim",
+    "whole_lines",
 ]
 
 KINDS: Final = tuple(kind.word for kind in (Kind.DEFER, Kind.CONFIRM, Kind.CHANGE))
-ORDER = ("state", "kind", "usual", "suggested", "n", "others", "difference", "low",
-         "advantage_low", "log10_e")  # fmt: skip
-ROW = set(ORDER)
+ALONE = ("state", "kind", "usual", "suggested", "n", "others", "difference")
 LOWER = ("low", "advantage_low")
 VACUOUS = 1.05
 """A factor below this is next to none: nobody can exclude an unrecorded cause of that size."""
@@ -37,9 +40,33 @@ GAMMAS = ("gamma_star", "gamma_point")
 """Of rows that say how strong an unrecorded cause must be; files of earlier versions do not."""
 NOTE = (
     "difference (to doing otherwise): what taking the suggestion brought less what doing otherwise "
-    "did, as estimated\non the part of the log that certified it; low: its lower bound, for all "
-    "rows at once. log10_e: the evidence\nagainst 'no benefit', in powers of ten."
+    "did, as estimated\non the part of the log that certified it"
 )
+WHOLE: Final = ("estimator", "probabilities", "difference", "groups", "reached", "followers")
+"""What is on record of a bound on a whole policy."""
+TEXTS = ("estimator", "probabilities")
+
+
+def order_of(mode: str, grade: str) -> tuple[str, ...]:
+    """The keys of a certificate's rows, in the order in which they are printed."""
+    if mode == "policy":
+        return ALONE
+    return (*ALONE, *LOWER, "log10_e" if grade == "proved" else "p")
+
+
+def note_of(mode: str, grade: str) -> str:
+    """The note below a certificate's rows."""
+    if mode == "policy":
+        return f"{NOTE}. It is for reading only: nothing is claimed about any one row."
+    if grade == "proved":
+        return (
+            f"{NOTE}; low: its lower bound, for all rows at once. log10_e: the evidence\nagainst "
+            "'no benefit', in powers of ten."
+        )
+    return (
+        f"{NOTE}; low: its lower bound for large samples, for all rows at once.\np: p-value of "
+        "'no benefit', adjusted for all that was tested; it was to be at most δ."
+    )
 
 
 NOTE_GAMMA = (
@@ -49,13 +76,14 @@ NOTE_GAMMA = (
 )
 
 
-def shown(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], str]:
+def shown(rows: Sequence[Mapping[str, Any]], mode: str, grade: str) -> tuple[tuple[str, ...], str]:
     """The columns of the table of certified suggestions, and the note below it."""
+    order, note = order_of(mode, grade), note_of(mode, grade)
     if not rows:
-        return ORDER, ""
+        return order, ""
     if all(name in row for row in rows for name in GAMMAS):
-        return (*ORDER, *GAMMAS), NOTE + NOTE_GAMMA
-    return ORDER, NOTE
+        return (*order, *GAMMAS), note + NOTE_GAMMA
+    return order, note
 
 
 def hidden_words(rows: Sequence[Mapping[str, Any]], confounding: float) -> str:
@@ -106,18 +134,72 @@ def are_numbers(*values: Any) -> bool:
     )
 
 
-def is_row(row: Any) -> bool:
-    """Whether `row` describes one certified suggestion."""
-    if not (isinstance(row, Mapping) and set(row) >= ROW and row["kind"] in KINDS):
+def is_row(row: Any, order: Sequence[str]) -> bool:
+    """Whether `row` describes one suggestion of a certificate, with these keys."""
+    if not (isinstance(row, Mapping) and set(row) >= set(order) and row["kind"] in KINDS):
         return False
     labels = (row["state"], row["usual"], row["suggested"])
     counts = (row["n"], row["others"])
     return (
         all(isinstance(label, str | int) for label in labels)
         and all(isinstance(n, int) and n >= 0 for n in counts)
-        and are_numbers(*(row[name] for name in ("difference", "low", "advantage_low", "log10_e")))
+        and (order == ALONE or are_numbers(*(row[name] for name in order[6:])))
         and all(are_numbers(row[name]) and row[name] >= 1 for name in GAMMAS if name in row)
     )
+
+
+def is_approximation(facts: Any, grade: str) -> bool:
+    """Whether `facts` say how large the samples of a large-sample claim are; empty for a proof."""
+    if not isinstance(facts, Mapping) or grade == "proved":
+        return bool(facts == {})
+    return set(facts) == {"measured_from", "smallest"} and are_numbers(*facts.values())
+
+
+def is_whole(facts: Any, mode: str) -> bool:
+    """Whether `facts` say how a whole policy was bounded; empty where that is not claimed."""
+    if not isinstance(facts, Mapping) or mode != "policy":
+        return bool(facts == {})
+    if set(facts) != set(WHOLE) or not all(isinstance(facts[k], str) for k in TEXTS):
+        return False
+    return are_numbers(*(facts[name] for name in WHOLE if name not in TEXTS))
+
+
+def approximation_words(facts: Mapping[str, Any], mode: str) -> str:
+    """Beside a large-sample claim: from which samples on it was measured; '' for a proof."""
+    if not facts:
+        return ""
+    least, smallest = facts["measured_from"], facts["smallest"]
+    here = (
+        f"{smallest:,} followers of the policy and as many others at least"
+        if mode == "policy"
+        else f"{smallest:,} on the smaller side of a comparison"
+    )
+    if smallest < least:
+        return (
+            f" Too few to be sure of the approximation: it rests on {here}, and its error was "
+            f"measured from {least:,} on."
+        )
+    return f" The error of the approximation was measured from {least:,} on; this rests on {here}."
+
+
+def whole_claim(n: int, with_words: str, gain: float) -> str:
+    """The claim of a certificate of a whole policy with n suggestions."""
+    every = "its one suggestion" if n == 1 else f"all of its {n:,} suggestions"
+    alone = "" if n == 1 else " That is about the whole policy, not about any one suggestion."
+    return (
+        f"{with_words}, the policy as a whole, with {every} followed, is worth at least "
+        f"{down(gain):.4g} more than usual practice.{alone}"
+    )
+
+
+def whole_lines(whole: Mapping[str, Any]) -> list[str]:
+    """The sentences of `Certificate.whole_lines`."""
+    return [
+        f"Held-out difference to usual practice by {whole['estimator']} (probabilities of actions "
+        f"{whole['probabilities']}): {whole['difference']:.4g}, from {whole['groups']:,} groups; "
+        f"{whole['reached']:,} reached a suggestion and {whole['followers']:,} of them followed "
+        "every one they met."
+    ]
 
 
 def are_cells(cells: Any) -> bool:
@@ -141,11 +223,12 @@ def are_cells(cells: Any) -> bool:
     )
 
 
-def cell_lines(cells: Mapping[str, Any]) -> list[str]:
+def cell_lines(cells: Mapping[str, Any], grade: str) -> list[str]:
     """The sentences of `Certificate.cell_lines`."""
+    prove = "prove" if grade == "proved" else "show (large-sample)"
     if "rules" in cells:
         return [
-            f"{cells['rules']:,} proposed rules were tested. Nothing is proved about parts of the "
+            f"{cells['rules']:,} proposed rules were tested. Nothing is claimed about parts of the "
             "region of a rule, about later decisions there, or about all rules followed together."
         ]
     lines = [
@@ -154,9 +237,10 @@ def cell_lines(cells: Mapping[str, Any]) -> list[str]:
     ]
     if cells.get("eps_star") is not None:
         shown = (
-            f"the data prove differences of {down(cells['refuted']):.4g} (at a level δ of its own)"
+            f"the data {prove} differences of {down(cells['refuted']):.4g} (at a level δ of its "
+            "own)"
             if cells.get("refuted")
-            else "the data prove no difference there"
+            else f"the data {prove} no difference there"
         )
         lines.append(
             "Suggestions improve everywhere in their cells while E x and E y differ within a cell "
@@ -173,22 +257,21 @@ def cell_lines(cells: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def rule_claim(n: int, sure: str, better: str) -> str:
+def rule_claim(n: int, with_words: str, better: str) -> str:
     """The claim of a certificate of n rules, with `better` by how much; nothing of all together."""
     every = "the one certified rule is" if n == 1 else f"each of the {n:,} certified rules is"
     return (
-        f"With probability at least {sure}, {every} a true improvement on doing otherwise{better}: "
+        f"{with_words}, {every} a true improvement on doing otherwise{better}: "
         "at a trajectory's first decision where the rule holds, to follow it and go on as usual is "
         "worth more, on average over these decisions."
     )
 
 
-def first_visit_claim(n: int, sure: str, better: str) -> str:
+def first_visit_claim(n: int, with_words: str, better: str) -> str:
     """The claim about n suggestions where the Markov property is not claimed."""
     every = "the one suggestion below is" if n == 1 else f"each of the {n:,} suggestions below is"
     return (
-        f"With probability at least {sure}, {every} a true improvement on usual practice{better} "
-        "at a trajectory's first visit of the state: to follow it there and go on as usual is "
-        "worth more. Nothing is claimed about later visits, or about all suggestions followed "
-        "together."
+        f"{with_words}, {every} a true improvement on usual practice{better} at a trajectory's "
+        "first visit of the state: to follow it there and go on as usual is worth more. Nothing "
+        "is claimed about later visits, or about all suggestions followed together."
     )

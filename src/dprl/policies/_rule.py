@@ -209,7 +209,8 @@ class Rule:
             upper end]); "narrowed" (true where the rule was narrowed after looking) and
             "narrowed_from" (where it held before); "grade" ("proved" or "large-sample"), and of
             what `dprl.gate` proved "proved_low" (lower bound of what the suggestion brings over
-            doing otherwise at first decisions there) and "log10_e". Other names are kept and not
+            doing otherwise at first decisions there) and "log10_e", or of what it certified for
+            large samples "gate_low" and "gate_p". Other names are kept and not
             used.
         silent: True where the rule may not speak: it was not approved, and the policy defers where
             it holds. Default False.

@@ -22,8 +22,8 @@ __all__ = [
 ]
 
 COUNTS = ("steps", "groups", "groups_took", "groups_others", "groups_proposed")
-SHARES = ("p", "overlap", "share", "changed", "raises", "lowers")
-NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e")
+SHARES = ("p", "overlap", "share", "changed", "raises", "lowers", "gate_p")
+NUMBERS = ("advantage", "se", "low", "high", "gain", "proved_low", "log10_e", "gate_low")
 GAMMAS = ("gamma_star", "gamma_point")
 GRADES = ("proved", "large-sample")
 PAIRED = ("share_usual", "groups_by_action")

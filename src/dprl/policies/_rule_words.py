@@ -33,8 +33,17 @@ NOTE = (
     "this factor an unrecorded cause may move the odds\nof the suggestion, the features being "
     "equal, and low stays above the margin."
 )
-NOTE_PROVED = "\nproved_low: what is proved of it at least, at first decisions there."
-PROVED = ("proved_low", "log10_e")
+GATED = {
+    "proved": (
+        ("proved_low", "log10_e"),
+        "\nproved_low: what is proved of it at least, at first decisions there.",
+    ),
+    "large-sample": (
+        ("gate_low", "gate_p"),
+        "\ngate_low: what is certified of it at least for large samples, at first decisions there.",
+    ),
+}
+"""Grade of a certificate → what is on record of it beside each rule, and a note on that."""
 ON_RECORD = (
     "advantage", "low", "high", "p", "gamma_star", "groups", "groups_took", "groups_proposed",
     "steps", "overlap",
@@ -104,10 +113,11 @@ def rule_sentence(policy: RulePolicy, r: int) -> str:
 def _brought(policy: RulePolicy, rule: Rule) -> str:
     """What a rule brought for large samples, and what is proved of it where it has a proof."""
     parts = [interval_words(rule.facts, delta_of(policy))]
-    proved_low = rule.facts.get("proved_low")
-    if policy.certificate is not None and proved_low is not None:
-        words = f"at least {down(proved_low):+.3g} over doing otherwise"
-        parts.append(f"proved at first decisions there: {words}")
+    grade = None if policy.certificate is None else policy.certificate.grade
+    low = None if grade is None else rule.facts.get(GATED[grade][0][0])
+    if low is not None:
+        words = f"at least {down(low):+.3g} over doing otherwise"
+        parts.append(f"{grade} at first decisions there: {words}")
     if rule.facts.get("gamma_star") is not None:
         parts.append(f"Γ* = {gamma_words(rule.facts['gamma_star'])}")
     return "; ".join(part for part in parts if part)
@@ -175,7 +185,10 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
     usual = [usual_first(rule.facts) for rule in rules]
     balance = [rule.facts.get("balance") or ("", None) for rule in rules]
     narrowed = [rule.narrowed for rule in rules]
-    on_record = (*ON_RECORD, *(PROVED if policy.certificate is not None else ()))
+    more: tuple[tuple[str, ...], str] = ((), "")
+    if policy.certificate is not None:
+        more = GATED[policy.certificate.grade]
+    on_record = (*ON_RECORD, *more[0])
     return Table(
         {
             "rule": [r + 1 for r in rows],
@@ -189,7 +202,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
             **({"narrowed": narrowed} if any(narrowed) else {}),
         },
         caption=f"{len(rows):,} {what}",
-        note=(NOTE + ("" if policy.certificate is None else NOTE_PROVED)) if rows else "",
+        note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
     )
 

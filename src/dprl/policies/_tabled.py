@@ -80,10 +80,15 @@ class Tabled(Stored, ABC):
             if issued != self.certificate.issued:
                 self._refuse("its certificate is about other suggestions")
             row_of = {row["state"]: row for row in self.certificate.rows}
+            whole = self.certificate.mode == "policy"  # other groups certified than it learned from
+            origin = self.provenance.get("certified", self.provenance) if whole else self.provenance
             if (
-                self.certificate.log != self.provenance.get("log")
+                self.certificate.log != origin.get("log")
                 or self.certificate.gamma != self.parameters.get("gamma")
-                or any(row_of[self.states[s]]["n"] > self.m[s, self.choice[s]] for s in speaks)
+                or any(
+                    row_of[self.states[s]]["n"] > self.m[s, self.choice[s]] and not whole
+                    for s in speaks
+                )
             ):
                 self._refuse("its certificate is about another log")
 

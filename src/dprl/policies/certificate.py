@@ -12,15 +12,21 @@ from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 from dprl.policies._certificate_parts import (
     LOWER,
+    approximation_words,
     are_cells,
     are_numbers,
     cell_lines,
     down,
     first_visit_claim,
     hidden_words,
+    is_approximation,
     is_row,
+    is_whole,
+    order_of,
     rule_claim,
     shown,
+    whole_claim,
+    whole_lines,
 )
 
 __all__ = ["Certificate", "down"]
@@ -34,10 +40,13 @@ class Certificate:
 
     Attributes:
         mode: "swap-split", "split" or "in-sample": which part of the log proposed suggestions and
-            which part certified them.
+            which part certified them; "policy": the claim is about the policy as a whole, and
+            nothing is claimed about any one suggestion.
         delta: Probability with which the claim may fail, in (0, 1).
-        margin: The advantage that each suggestion had to exceed, in units of returns.
-        value_range: (lowest, highest) return there can be, stated beforehand.
+        margin: The advantage that each suggestion had to exceed, in units of returns; in mode
+            "policy", what the gain of the whole had to exceed.
+        value_range: (lowest, highest) return there can be, stated beforehand; None where the grade
+            is "large-sample" and nobody stated it.
         gamma: Discount of the returns, per step.
         groups: Number of independent groups (episodes, where no group was given) in the log.
         tested: Number of pairs that the level was divided among, for each part that certified.
@@ -48,7 +57,9 @@ class Certificate:
             advantage), log10_e (logarithm, base 10, of the e-value of "no benefit"), gamma_star
             (Γ*: up to this factor an unrecorded cause may move the odds of the suggestion, the
             state being equal, and the row is still proved) and gamma_point (the same as estimated,
-            without allowance for chance); both from 1 to 20, and 20 means "or more".
+            without allowance for chance); both from 1 to 20, and 20 means "or more". For large
+            samples p, the adjusted p-value, in place of log10_e, and no Γ. In mode "policy" only
+            the first seven: a row has no bound of its own.
         gain: Certified lower bound on ρ(π) - ρ(b), in units of returns; None where it was not
             computed.
         bounds: What other bounds would say: name → lower bound (None: minus infinity).
@@ -61,9 +72,16 @@ class Certificate:
             "first".
         markov: Whether the claim rests on the Markov property: what follows a visit depends on the
             past through the state alone. Without it, the claim is about first visits, and nothing
-            is claimed of the policy as a whole.
+            is claimed of the policy as a whole. (Only mode "policy" claims that without it.)
         confounding: Γ, at least 1: only what remains proved at this strength of an unrecorded cause
             was issued; low, advantage_low and log10_e are for this Γ. Default 1.
+        grade: "proved" (exact for samples of any size) or "large-sample" (an approximation).
+            Default "proved".
+        approximation: For large samples: measured_from, the sample from which on the error of the
+            approximation was measured, and smallest, the smallest sample behind this claim. Empty
+            for what is proved.
+        whole: In mode "policy": how the whole policy was bounded, as name → number or words. Empty
+            otherwise.
 
     Raises:
         PolicyError: The parts do not make a certificate.
@@ -80,7 +98,7 @@ class Certificate:
     mode: str
     delta: float
     margin: float
-    value_range: tuple[float, float]
+    value_range: tuple[float, float] | None
     gamma: float
     groups: int
     tested: tuple[int, ...]
@@ -94,21 +112,28 @@ class Certificate:
     visits: str = "first"
     markov: bool = True
     confounding: float = 1.0
+    grade: str = "proved"
+    approximation: Mapping[str, Any] = field(default_factory=dict)
+    whole: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
+        ends = () if self.value_range is None else self.value_range
         ok = (
-            self.mode in ("swap-split", "split", "in-sample")
-            and are_numbers(self.delta, self.margin, self.gamma, *self.value_range)
+            self.mode in ("swap-split", "split", "in-sample", "policy")
+            and self.grade in ("proved", "large-sample")
+            and are_numbers(self.delta, self.margin, self.gamma, *ends)
             and 0 < self.delta < 1
             and self.margin >= 0
             and 0 < self.gamma <= 1
-            and len(self.value_range) == 2
-            and self.value_range[0] < self.value_range[1]
+            and (len(ends) == 2 and ends[0] < ends[1] if ends else self.grade != "proved")
             and are_numbers(self.groups, *self.tested)
-            and all(is_row(row) for row in self.rows)
+            and all(is_row(row, order_of(self.mode, self.grade)) for row in self.rows)
+            and is_approximation(self.approximation, self.grade)
+            and is_whole(self.whole, self.mode)
+            and (self.mode != "policy" or not self.rows or self.gain is not None)
             and len({row["state"] for row in self.rows}) == len(self.rows)
             and (self.gain is None or (are_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
             and all(v is None or are_numbers(v) for v in self.bounds.values())
@@ -118,7 +143,11 @@ class Certificate:
             and are_cells(self.cells)
             and self.visits in ("all", "first")
             and isinstance(self.markov, bool)
-            and (self.markov or (self.visits == "first" and self.gain is None))
+            and (self.markov or self.visits == "first")
+            and (self.markov or self.gain is None or self.mode == "policy")
+            and (self.grade == "proved" or self.visits == "first")
+            and (self.grade == "proved" or self.confounding == 1)
+            and (self.mode != "policy" or self.confounding == 1)
             and are_numbers(self.confounding)
             and self.confounding >= 1
         )
@@ -127,13 +156,15 @@ class Certificate:
         put("rows", tuple(Facts(row) for row in self.rows))
         put("bounds", Facts(self.bounds))
         put("cells", Facts(self.cells))
+        put("approximation", Facts(self.approximation))
+        put("whole", Facts(self.whole))
 
     @property
     def trivial(self) -> float:
         """The bound that needs no data: no policy is worse than another by more than this.
 
         Returns:
-            lowest - highest return, a number below 0.
+            lowest - highest return, a number below 0; minus infinity where no range was stated.
 
         Example:
             >>> import dprl
@@ -143,7 +174,7 @@ class Certificate:
             >>> certificate.trivial
             -1.0
         """
-        return self.value_range[0] - self.value_range[1]
+        return -math.inf if self.value_range is None else self.value_range[0] - self.value_range[1]
 
     @property
     def vacuous(self) -> bool:
@@ -196,24 +227,33 @@ class Certificate:
         """
         if self.vacuous:
             return (
-                "VACUOUS: no suggestion is certified, so none is made. The policy is usual "
-                "practice itself."
+                f"VACUOUS{'' if self.grade == 'proved' else ' (large-sample)'}: "
+                f"{'the policy as a whole' if self.mode == 'policy' else 'no suggestion'} is "
+                f"{'not ' if self.mode == 'policy' else ''}certified, so "
+                f"{'no suggestion' if self.mode == 'policy' else 'none'} is made. The policy is "
+                "usual practice itself."
             )
         n = len(self.rows)
+        with_words = f"With probability at least {self.sure}"
+        if self.grade != "proved":
+            with_words = f"Large-sample, not proved: with confidence of about {self.sure}"
+        about = approximation_words(self.approximation, self.mode)
+        if self.mode == "policy":
+            return f"{whole_claim(n, with_words, self.gain or 0.0)}{about}"
         every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
         better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
         hidden = hidden_words(self.rows, self.confounding)
         if "rules" in self.cells:
-            return rule_claim(n, self.sure, better) + hidden
+            return f"{rule_claim(n, with_words, better)}{about}{hidden}"
         if not self.markov:
-            return first_visit_claim(n, self.sure, better) + hidden
+            return f"{first_visit_claim(n, with_words, better)}{about}{hidden}"
         words = (
-            f"With probability at least {self.sure}, {every} true improvement{'s' * (n != 1)} "
+            f"{with_words}, {every} true improvement{'s' * (n != 1)} "
             f"on usual practice{better}, so the policy as a whole is no worse than it."
         )
         if self.gain:
             words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
-        return words + hidden
+        return f"{words}{about}{hidden}"
 
     @property
     def sure(self) -> str:
@@ -234,17 +274,19 @@ class Certificate:
             return f"1 - {self.delta:g}"
         return f"{math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4:g} %"
 
-    def restricted(self, states: Iterable[Label]) -> Certificate:
+    def restricted(self, states: Iterable[Label]) -> Certificate | None:
         """The certificate of the policy that keeps only its suggestions in these states.
 
         The claim holds for all suggestions at once, so it holds for fewer of them. The gain was
-        certified for all of them together; for fewer it is only known to be at least 0.
+        certified for all of them together; for fewer it is only known to be at least 0. A claim
+        about the whole policy (mode "policy") says nothing of a part of it.
 
         Args:
             states: The state labels (or cell numbers) to keep; others that it has are left out.
 
         Returns:
-            The restricted certificate; the same object where nothing is left out.
+            The restricted certificate; the same object where nothing is left out; None where the
+            claim is about the whole policy and something is left out.
 
         Example:
             >>> import dprl
@@ -258,6 +300,8 @@ class Certificate:
         rows = tuple(row for row in self.rows if row["state"] in keep)
         if len(rows) == len(self.rows):
             return self
+        if self.mode == "policy":
+            return None
         note = f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions"
         if self.gain is not None:
             note += "; the gain of fewer is at least 0, and was not bounded again"
@@ -287,11 +331,14 @@ class Certificate:
             >>> certificate.table()["suggested"]
             ['fluids', 'antibiotics']
         """
-        rows = sorted(self.rows, key=lambda r: -r["low"])
-        columns, note = shown(rows)
+        whole = self.mode == "policy"
+        rows = sorted(self.rows, key=lambda r: -(r["difference" if whole else "low"] or 0.0))
+        columns, note = shown(rows, self.mode, self.grade)
+        what = "suggestion" if whole else "certified suggestion"
+        what += "s" * (len(rows) != 1)
         return Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
-            caption=f"{len(rows):,} certified suggestion{'s' * (len(rows) != 1)}",
+            caption=f"{len(rows):,} {what}" + (", certified only together" if whole else ""),
             note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
@@ -320,7 +367,9 @@ class Certificate:
                 "vacuous": [v is None or v <= self.trivial for v in values],
             },
             caption="Lower bounds on what the policy gains, ρ(π) - ρ(b)",
-            note=f"The trivial bound, which needs no data, is {self.trivial:g}.",
+            note=""
+            if self.value_range is None
+            else f"The trivial bound, which needs no data, is {self.trivial:g}.",
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,7 +388,8 @@ class Certificate:
         """
         facts = {f.name: getattr(self, f.name) for f in fields(self)}
         result: dict[str, Any] = to_json_value(facts)
-        return {**result, "claim": self.claim, "vacuous": self.vacuous, "trivial": self.trivial}
+        trivial = self.trivial if math.isfinite(self.trivial) else None
+        return {**result, "claim": self.claim, "vacuous": self.vacuous, "trivial": trivial}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
@@ -385,7 +435,23 @@ class Certificate:
             >>> certificate.cell_lines()
             []
         """
-        return cell_lines(self.cells) if self.cells else []
+        return cell_lines(self.cells, self.grade) if self.cells else []
+
+    def whole_lines(self) -> list[str]:
+        """Sentences that only a certificate of a whole policy has: how it was bounded.
+
+        Returns:
+            The sentences; an empty list where suggestions were certified one by one.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> gated = dprl.gate(learner, log, mode="policy", grade="large-sample")
+            >>> len(gated.certificate.whole_lines())
+            1
+        """
+        return whole_lines(self.whole) if self.whole else []
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
@@ -393,11 +459,13 @@ class Certificate:
         return pages.snippet("certificate", certificate=self)
 
     def __str__(self) -> str:
-        lines = [f"Certificate ({self.mode}, δ = {self.delta:g})", self.claim]
+        lines = [f"Certificate ({self.grade}, {self.mode}, δ = {self.delta:g})", self.claim]
         if self.rows:
             lines += ["", str(self.table())]
-        if "rules" not in self.cells:
+        if "rules" not in self.cells and (self.bounds or self.gain is not None):
             lines += ["", str(self.comparison())]
+        if self.whole:
+            lines += ["", *self.whole_lines()]
         if self.cells:
             lines += ["", *self.cell_lines()]
         lines += ["", "It rests on:", *(f"  - {a}" for a in self.assumptions)]
@@ -405,4 +473,6 @@ class Certificate:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<Certificate: {len(self.rows):,} suggestions, δ = {self.delta:g}>"
+        grade = "" if self.grade == "proved" else ", large-sample"
+        together = " together" if self.mode == "policy" else ""
+        return f"<Certificate: {len(self.rows):,} suggestions{together}, δ = {self.delta:g}{grade}>"

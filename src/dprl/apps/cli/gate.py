@@ -1,4 +1,4 @@
-"""`dprl gate`: keeps only the suggestions that a log proves to be improvements."""
+"""`dprl gate`: keeps only what a log certifies to be an improvement."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import Json, MaybeWhole, OtherColumns, Whole
+from dprl.errors import ParameterError
 
 if TYPE_CHECKING:
     from dprl.logs.log import Label
@@ -26,14 +27,28 @@ def gate(
     /,
     columns: OtherColumns | None = None,
     *,
-    lowest: Annotated[float, Parameter(help="The lowest return there can be.")],
-    highest: Annotated[float, Parameter(help="The highest return there can be.")],
+    lowest: Annotated[
+        float | None, Parameter(help="The lowest return there can be; 'proved' needs it.")
+    ] = None,
+    highest: Annotated[
+        float | None, Parameter(help="The highest return there can be; 'proved' needs it.")
+    ] = None,
     delta: Annotated[float, Parameter(help="Probability with which the claim may fail.")] = 0.05,
     margin: Annotated[float, Parameter(help="Advantage that a suggestion must exceed.")] = 0.0,
     mode: Annotated[
-        Literal["swap-split", "in-sample"],
-        Parameter(help="Which part of the log proposes and certifies."),
+        Literal["swap-split", "in-sample", "policy"],
+        Parameter(
+            help="Which part of the log proposes and certifies; policy: one bound for the policy "
+            "as a whole, on a log that it has never seen."
+        ),
     ] = "swap-split",
+    grade: Annotated[
+        Literal["proved", "large-sample"],
+        Parameter(
+            help="proved: exact for samples of any size. large-sample: an approximation that "
+            "needs no range, by first visits; never called proved."
+        ),
+    ] = "proved",
     states: Annotated[
         Path | None,
         Parameter(
@@ -64,7 +79,8 @@ def gate(
 ) -> int:
     """Keep only the suggestions that a log proves to improve on usual practice.
 
-    State --lowest and --highest from what rewards can be, never from the returns in the log.
+    State --lowest and --highest from what rewards can be, never from the returns in the log. Only
+    --grade large-sample does without them; what it certifies is not proved.
 
     Example: `dprl gate policy.dprl visits.csv --lowest 0 --highest 1`
 
@@ -76,6 +92,13 @@ def gate(
     import dprl
     from dprl.policies._load import deferring, read_like
 
+    if (lowest is None) != (highest is None) or (lowest is None and grade == "proved"):
+        gone = "--lowest" if lowest is None else "--highest"
+        raise ParameterError(
+            f"{gone} is missing: a certificate needs the range of returns.",
+            do="State --lowest and --highest from what rewards can be, never from the returns in "
+            "the log; only --grade large-sample does without both.",
+        )
     refuse_overwrite(out, policy, *files, *([] if states is None else [str(states)]))
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
@@ -83,7 +106,8 @@ def gate(
         data = read_like(fitted, files, tell, **named)
         tell("certifying", 0.0)
         gated = dprl.gate(
-            fitted, data, delta=delta, value_range=(lowest, highest), margin=margin, mode=mode,
+            fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,
+            value_range=None if lowest is None or highest is None else (lowest, highest),
             states=None if states is None else _declared(states, data.states), markov=markov,
             horizon=horizon, seed=seed, confounding=confounding,
         )  # fmt: skip

@@ -160,6 +160,7 @@ class Answers:
             if certificate is None
             else {
                 "claim": str(certificate.claim),
+                "grade": certificate.grade,
                 "delta": certificate.delta,
                 "vacuous": bool(certificate.vacuous),
             },

@@ -1,0 +1,303 @@
+r"""One bound for a policy as a whole, on groups that the policy was not learned from.
+
+Where states are many and each is small, no suggestion can be certified by itself, although all of
+them together gain a lot. Here one number is bounded, ρ(π) - ρ(b), and the whole policy is issued or
+nothing. Nothing follows for any one suggestion. The policy was chosen without these groups, so one
+bound at level δ is all that is paid.
+
+Let an episode meet suggestions at the rows t_1 < t_2 < ... (everywhere else π defers and does what
+was done), let G be its return, b(a|s) the probability of the action taken, and
+
+    w = ∏_i 1{a = π(s)} / b(a|s)       over the rows t_i;  w = 1 where it meets none
+
+Only the first episode of a group counts (how many follow may depend on what happened in it), so ρ
+is the value of first episodes.
+
+**Proved** (b is known). Scale returns to [0, 1] by the range that was stated beforehand. Then
+
+    Z = 1 + w G - G >= 0      E Z = 1 + ρ(π) - ρ(b)
+
+whatever w is, since w G >= 0 and G <= 1: no bound on w is needed. (Where π suggests what is never
+done, E w G only misses something that is not negative, and the bound is on the safe side.) So
+
+    E(d) = mean_j ∏_groups (1 + f_j (Z / (1 + d) - 1))
+
+is an e-value of "ρ(π) - ρ(b) <= d" (`dprl.certificate._evalue`), and the largest d with
+E(d) >= 1/δ is a lower bound.
+
+**Large-sample** (b is known or estimated). Backwards over the rows t_i of an episode
+
+    v_i = (1 - ρ_i) V̂(s_i) + ρ_i (R_i + γ^k_i v_{i+1})      ρ_i = 1{a = π(s)} / b̂(a|s)
+
+with R_i the discounted rewards from row t_i until the next such row, k_i steps later (until the
+end, for the last), is the doubly robust recursion (Jiang and Li 2016) of a deterministic policy
+that defers. Its difference to usual practice is D = γ^{t_1} (v_1 - G_{t_1}), and 0 for an episode
+that meets no suggestion. b̂ and V̂ of a group come from groups in other folds: b̂ from counts, drawn
+towards the shares of all states; V̂ = R̂_π + P̂_π V̂ from the rows that followed. Then
+
+    low = mean D - t_{1-δ} · se       se² = max( variance of the mean of D,  s² ∑ (w - 1)² / N² )
+
+with s² the variance of G about the mean of the state in which an episode meets its first
+suggestion. The second number is the variance where π makes no difference; it protects against
+followers who happened not to vary. t has as many degrees of freedom as there are followers, or
+others who met a suggestion if they are fewer, less one.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.certificate._gate_steps import Asked
+from dprl.errors import LogError
+from dprl.logs.log import Log
+from dprl.logs.returns import returns
+
+__all__ = ["FRACTIONS", "WHOLE_LEAST", "Met", "bound_large_sample", "bound_proved", "lower_end"]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FRACTIONS = np.geomspace(0.002, 0.95, 16)
+"""The bets f_j."""
+
+FOLDS, FLOOR, LARGEST = 5, 0.01, 1e100
+"""Folds of groups; least estimated probability; largest weight, whose square must be finite."""
+
+WHOLE_LEAST = 40
+"""Followers, and others who met a suggestion, from which on the error was measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class Met:
+    """The rows of a log at which a policy makes a suggestion.
+
+    Attributes:
+        log: The settled, gathered log that certifies.
+        row: int64 (m,), the rows, in their order.
+        episode: int64 (m,), the episode of each.
+        state: int64 (m,), codes of the states.
+        follows: bool (m,), whether the action taken is the suggestion.
+        G: float64 (N,), the return from every row of the log on.
+        gamma: Discount per step.
+    """
+
+    log: Log
+    row: Ints
+    episode: Ints
+    state: Ints
+    follows: Bools
+    G: Floats
+    gamma: float
+
+    @classmethod
+    def of(cls, log: Log, choice: Ints, gamma: float) -> Met:
+        """The rows at which `choice` (S,), action codes, -1 to defer, makes a suggestion."""
+        row = np.flatnonzero(choice[log.codes()] != -1)
+        state = log.codes()[row].astype(np.int64)
+        episode = np.repeat(np.arange(log.n_episodes), log.lengths)[row]
+        follows = log.action[row] == choice[state]
+        return cls(log, row, episode, state, follows, returns(log, gamma), gamma)
+
+    @functools.cached_property
+    def following(self) -> Ints:
+        """int64 (m,): the place of the next such row of the episode, -1 where there is none."""
+        place = np.arange(1, len(self.row) + 1)
+        last = np.append(self.episode[1:] != self.episode[:-1], True)[: len(self.row)]
+        return np.where(last, -1, place)
+
+    @functools.cached_property
+    def discount(self) -> Floats:
+        """float64 (m,): γ^k until the next such row, 0 where there is none."""
+        steps = self.row[self.following] - self.row
+        return np.where(self.following >= 0, self.gamma ** np.maximum(steps, 0), 0.0)
+
+    @functools.cached_property
+    def reward(self) -> Floats:
+        """float64 (m,): the discounted rewards until the next such row."""
+        G = self.G[self.row]
+        return G - self.discount * G[self.following] if len(G) else G
+
+    @functools.cached_property
+    def begins(self) -> Ints:
+        """int64 (episodes that meet one,): the place of the first such row of each."""
+        return np.flatnonzero(
+            np.append(True, self.episode[1:] != self.episode[:-1])[: len(self.row)]
+        )
+
+    def weights(self, chance: Floats) -> Floats:
+        """float64 (episodes,): w, given the probability of the action taken at each such row."""
+        result = np.ones(self.log.n_episodes)
+        ratio = np.where(self.follows, 1 / np.maximum(chance, 1e-300), 0.0)
+        if len(self.row):
+            with np.errstate(over="ignore"):
+                product = np.multiply.reduceat(ratio, self.begins)
+            result[self.episode[self.begins]] = np.minimum(product, LARGEST)
+        return result
+
+
+def _first(log: Log) -> Ints:
+    """int64 (groups,): the first episode of each group of a gathered log."""
+    return np.unique(log.group, return_index=True)[1]
+
+
+def _facts(met: Met, estimator: str, probabilities: str, difference: float) -> dict[str, Any]:
+    """What is on record of the bound."""
+    first = _first(met.log)
+    reached, followed = np.zeros(met.log.n_episodes, bool), np.ones(met.log.n_episodes, bool)
+    reached[met.episode] = True
+    followed[met.episode[~met.follows]] = False
+    return {
+        "estimator": estimator,
+        "probabilities": probabilities,
+        "difference": float(difference),
+        "groups": len(first),
+        "reached": int(reached[first].sum()),
+        "followers": int((reached & followed)[first].sum()),
+    }
+
+
+# -- proved ----------------------------------------------------------------------------------------
+
+
+def bound_proved(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
+    """The exact lower bound in units of returns, and what is on record of it."""
+    assert asked.value_range is not None  # a proof has a range
+    low, high = asked.value_range
+    chance = np.ones(len(met.row)) if met.log.propensity is None else met.log.propensity[met.row]
+    lacking = met.follows & (np.isnan(chance) if met.log.propensity is not None else True)
+    if lacking.any():
+        at = int(np.flatnonzero(lacking)[0])
+        e = int(met.episode[at])
+        raise LogError(
+            f"{int(lacking.sum()):,} of {int(met.follows.sum()):,} steps that follow the policy "
+            "do not say with which probability their action was taken.",
+            f"episode {met.log.episodes[e]!r}, step {met.row[at] - met.log.starts[e]}",
+            "A proof for the whole policy needs known probabilities (propensity=, --propensity); "
+            "or choose grade='large-sample', which estimates them.",
+        )
+    weight, first = met.weights(chance), _first(met.log)
+    G = np.clip((met.G[met.log.starts[:-1]] - low) / (high - low), 0.0, 1.0)
+    Z = (1 + weight * G - G)[first]
+    bound = (high - low) * lower_end(Z, asked.delta)
+    difference = (high - low) * float((Z - 1).mean())
+    return bound, _facts(met, "importance weighting", "known", difference)
+
+
+def lower_end(Z: Floats, alpha: float) -> float:
+    """The largest d with E(d) >= 1/α, for Z (n,) from 0 on; -1 where there is none above."""
+    values, counts = np.unique(Z, return_counts=True)
+    need = -np.log(alpha)
+
+    def log_e(d: float) -> float:
+        with np.errstate(divide="ignore"):
+            total = np.log1p(FRACTIONS[:, None] * (values / (1 + d) - 1)) @ counts
+        top = float(total.max())
+        return top + float(np.log(np.exp(total - top).mean()))
+
+    low, high = -1.0, max(float(Z.mean()) - 1.0, -1.0)  # no bound is above the mean
+    for _ in range(60):
+        middle = (low + high) / 2
+        if middle > -1 and log_e(middle) >= need:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# -- large-sample ----------------------------------------------------------------------------------
+
+
+def bound_large_sample(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
+    """The lower end in units of returns, for large samples, and what is on record of it."""
+    from scipy.special import stdtrit
+
+    chance, V, source = _nuisances(met)
+    ratio = np.where(met.follows, 1 / chance, 0.0)
+    v = np.zeros(len(met.row))
+    turn = _from_the_end(met)
+    for i in range(int(turn.max(initial=-1)) + 1):
+        at = np.flatnonzero(turn == i)
+        ahead = np.where(met.following[at] >= 0, v[met.following[at]], 0.0)
+        target = met.reward[at] + met.discount[at] * ahead
+        v[at] = np.clip((1 - ratio[at]) * V[at] + ratio[at] * target, -LARGEST, LARGEST)
+    D, weight = np.zeros(met.log.n_episodes), met.weights(chance)
+    at = met.begins
+    before = met.row[at] - met.log.starts[met.episode[at]]
+    D[met.episode[at]] = met.gamma**before * (v[at] - met.G[met.row[at]])
+    first = _first(met.log)
+    facts = _facts(met, "the doubly robust estimate", source, float(D[first].mean()))
+    fewer = min(facts["followers"], facts["reached"] - facts["followers"])
+    if fewer < 2:
+        return -np.inf, facts
+    N = len(first)
+    spread = np.zeros(met.log.n_episodes)
+    spread[met.episode[at]] = met.gamma ** (2 * before) * _spread(met)
+    alike = float((spread[first] * (weight[first] - 1) ** 2).sum()) / N**2
+    se = np.sqrt(max(float(D[first].var(ddof=1)) / N, alike))
+    low = float(D[first].mean() - float(stdtrit(fewer - 1, 1 - asked.delta)) * se)
+    return (low if se > 0 else -np.inf), facts
+
+
+def _from_the_end(met: Met) -> Ints:
+    """int64 (m,): how many such rows of its episode come after each."""
+    ends = np.append(met.begins[1:], len(met.row))
+    return np.repeat(ends, ends - met.begins) - 1 - np.arange(len(met.row))
+
+
+def _spread(met: Met) -> float:
+    """s²: the variance of returns about the mean of the state of a first suggestion."""
+    G, state = met.G[met.row[met.begins]], met.state[met.begins]
+    n = np.bincount(state)
+    mean = np.bincount(state, weights=G) / np.maximum(n, 1)
+    free = len(G) - int((n > 0).sum())
+    return float(((G - mean[state]) ** 2).sum() / free) if free else 0.0
+
+
+def _nuisances(met: Met) -> tuple[Floats, Floats, str]:
+    """b̂ of the action taken (m,), V̂ of the policy (m,), and where b̂ comes from.
+
+    Both come from groups in other folds; probabilities that the log knows are used as they are.
+    """
+    log, S, A = met.log, met.log.n_states, met.log.n_actions
+    groups = len(log.groups)
+    fold_of = np.empty(groups, np.int64)
+    fold_of[np.random.default_rng(0).permutation(groups)] = np.arange(groups) % FOLDS
+    fold = fold_of[log.group][met.episode]
+    action = log.action[met.row].astype(np.int64)
+    chance, V = np.ones(len(met.row)), np.zeros(len(met.row))
+    lowest, highest = float(met.G.min()), float(met.G.max())
+    for k in range(FOLDS):
+        here, there = fold == k, fold != k
+        counts = np.bincount(met.state[there] * A + action[there], minlength=S * A).reshape(S, A)
+        overall = (counts.sum(axis=0) + 1 / A) / (counts.sum() + 1)
+        pi = (counts + overall) / (counts.sum(axis=1, keepdims=True) + 1)
+        chance[here] = np.maximum(pi[met.state[here], action[here]], FLOOR)
+        values = np.clip(_values(met, there & met.follows, lowest), lowest, highest)
+        V[here] = values[met.state[here]]
+    if log.propensity is None:
+        return chance, V, "estimated"
+    p = log.propensity[met.row]
+    given = ~np.isnan(p)
+    return np.where(given, p, chance), V, "known" if given[met.follows].all() else "partly known"
+
+
+def _values(met: Met, used: Bools, lowest: float) -> Floats:
+    """V̂ (S,) of the policy from rows that followed; `lowest` where no row did."""
+    from scipy.sparse import csc_array, eye_array
+    from scipy.sparse.linalg import spsolve
+
+    S = met.log.n_states
+    n = np.bincount(met.state[used], minlength=S)
+    R = np.bincount(met.state[used], weights=met.reward[used], minlength=S) / np.maximum(n, 1)
+    R[n == 0] = lowest
+    goes = used & (met.following >= 0)
+    share = met.discount[goes] / n[met.state[goes]] * (1 - 1e-9)  # what never ends is not infinite
+    cells = (met.state[goes], met.state[met.following[goes]])
+    P = csc_array((share, cells), shape=(S, S))
+    return np.asarray(np.nan_to_num(spsolve(csc_array(eye_array(S) - P), R), nan=lowest))

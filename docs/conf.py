@@ -1,6 +1,12 @@
 """Sphinx settings."""
 
 import dprl
+import dprl.logs._also
+import dprl.logs.log
+
+# The type of a field that is imported for type checkers only: without it autodoc writes the
+# annotations of all fields of `Log` as they stand.
+dprl.logs.log.Also = dprl.logs._also.Also
 
 project = "dprl"
 copyright = "2026, The dprl developers"

@@ -66,7 +66,8 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
         0,
         [
             "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
-            "sensitivity", "sweep", "split", "report", "review", "serve", "export", "icu", "reproduce", "demo",
+            "sensitivity",
+            "sweep", "split", "report", "review", "serve", "export", "icu", "reproduce", "demo",
         ],
     )  # fmt: skip
 

@@ -26,7 +26,9 @@ def test_every_door_takes_every_role(door):
 
 def test_every_role_is_an_option_and_a_column():
     options = {f.name: f for f in dataclasses.fields(LogOptions)}
-    assert set(options) == {*NAMES, "missing", "partitions", "categorical", "events", "follow_up"}
+    assert set(options) == {
+        *NAMES, "missing", "partitions", "categorical", "events", "follow_up", "also",
+    }  # fmt: skip
     for name in NAMES:
         assert (options[name].default is dataclasses.MISSING) == (name in REQUIRED)
     others = {f.name: f.default for f in dataclasses.fields(OtherColumns)}

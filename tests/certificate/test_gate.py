@@ -395,14 +395,15 @@ def test_a_million_votes_of_one_patient_are_one():
     assert [dict(r) for r in copies.certificate.rows] == [dict(r) for r in one.certificate.rows]
 
 
-def test_claims_hold_over_many_logs():
+@pytest.mark.parametrize("logs", [5, pytest.param(25, marks=pytest.mark.slow)])
+def test_claims_hold_over_many_logs(logs):
     """Small grid, 500 episodes: no claim is violated, and something is certified."""
     mdp = envs.small_grid()
     V = mdp.state_values()
     A = mdp.action_values(V) - V[:, None]
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")
     gains, harm = [], 0
-    for seed in range(25):
+    for seed in range(logs):
         log = mdp.sample(500, seed=1_000 + seed)
         for how in ({}, ON_GRID):
             gated = dprl.gate(learner, log, **UNIT, **how)
@@ -416,7 +417,7 @@ def test_claims_hold_over_many_logs():
         speaks = np.flatnonzero(ungated.choice >= 0)
         harm += bool((A[speaks, ungated.choice[speaks]] < 0).any())
     assert np.mean(gains) > 0.003
-    assert harm >= 3
+    assert harm >= (3 if logs == 25 else 1)
 
 
 @pytest.mark.parametrize("seed", [0, 3])

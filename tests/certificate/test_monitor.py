@@ -313,3 +313,6 @@ def test_the_command_line(policy, tmp_path, capsys, monkeypatch):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
     assert _run(["monitor", "p.dprl"]) == 0
     assert "contradicted" in capsys.readouterr().out
+    elsewhere = ["monitor", "p.dprl", "week1.parquet", "--record", "other.monitor", "--json"]
+    assert _run(elsewhere) == 0
+    assert json.loads(capsys.readouterr().out)["record"] == "other.monitor"

@@ -108,7 +108,7 @@ class Monitor:
                 "the file of the monitor belongs to another policy, "
                 f"{str(mine.get('policy'))[:12]}; this is {head['policy'][:12]}.",
                 str(self.record.path),
-                "Name another file (--state): each policy has its own.",
+                "Name another file (--record): each policy has its own.",
             )
         if asked is not None and asked != mine["delta"]:
             raise ParameterError(

@@ -74,7 +74,7 @@ class Record:
         if not entries or entries[0].get("format") != FORMAT:
             raise PolicyError(
                 f"{str(path)!r} is not the file of a monitor.",
-                do="Name another file (--state); it is made where there is none.",
+                do="Name another file (--record); it is made where there is none.",
             )
         record = cls(path, entries[0])
         record.additions, record.torn = entries[1:], torn

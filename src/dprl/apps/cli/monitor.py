@@ -23,7 +23,7 @@ def monitor(
     /,
     columns: OtherColumns | None = None,
     *,
-    state: Annotated[
+    record: Annotated[
         Path | None,
         Parameter(
             help="File of the monitor; by default the policy's name with .monitor at its end."
@@ -61,7 +61,7 @@ def monitor(
     import dprl
     from dprl.policies._load import deferring, read_like
 
-    place = Path(f"{policy}.monitor") if state is None else state
+    place = Path(f"{policy}.monitor") if record is None else record
     for path in (place, figure, figure and figure.with_suffix(".parquet")):
         refuse_overwrite(path, policy, *(files or ()))
     fitted = deferring(policy)
@@ -78,7 +78,7 @@ def monitor(
             watching.plot(figure)
     broken = looked.status.endswith("contradicted")
     if json:
-        facts = {**looked.to_dict(), "state": str(place), "warnings": list(cautions)}
+        facts = {**looked.to_dict(), "record": str(place), "warnings": list(cautions)}
         show(facts, as_json=True)
     else:
         caution(cautions)

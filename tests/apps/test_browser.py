@@ -103,6 +103,7 @@ def judge(page, word, name=None, comment=""):
     follow(page, page.get_by_role("button", name=f"{mark} {word}", exact=True))
 
 
+@pytest.mark.slow
 def test_a_whole_review_from_opening_to_export(page, tmp_path):
     policy = written(tmp_path)
     with review(tmp_path) as (_, facts):
@@ -144,6 +145,7 @@ def test_a_whole_review_from_opening_to_export(page, tmp_path):
     assert {r["reviewer"] for r in rows} == {"Dr Ann Lee"}
 
 
+@pytest.mark.slow
 def test_by_keyboard_alone(page, tmp_path):
     written(tmp_path, ("fever",))
     with review(tmp_path) as (_, facts):
@@ -239,6 +241,7 @@ def test_killed_in_the_middle_and_nothing_is_lost(page, tmp_path):
     assert dprl.load(tmp_path / "approved.dprl").summary()["changes"] == 4
 
 
+@pytest.mark.slow
 def test_a_form_from_before_a_restart_is_refused_not_lost_in_silence(page, tmp_path):
     written(tmp_path)
     with review(tmp_path) as (_, facts):

@@ -140,6 +140,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_nothing_answered_is_lost(path):
     """Two writers at once, killed without warning, five times over."""
     answered, rng = set(), random.Random(3)

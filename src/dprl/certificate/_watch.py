@@ -124,8 +124,7 @@ def watch(
     promised = {row["state"]: row for row in policy.certificate.rows}
     state = {label: s for s, label in enumerate(policy.states)}
     rows: list[dict[str, Any]] = []
-    issued = [(s, int(a)) for s, a in enumerate(policy.choice) if a >= 0]
-    k = max(len(issued), 1)
+    k = max(len(promised), 1)
     reach = math.log(4 * k / delta)
     for label, row in promised.items():
         s = state[label]

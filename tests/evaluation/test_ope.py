@@ -387,7 +387,7 @@ def test_where_nobody_follows_no_estimate_has_an_interval():
     judged = dprl.evaluate(policy, log, gamma=1.0, draws=50)
     assert judged.facts["followers"] == 0
     assert judged["DR"]["value"] > 15  # at most 10 is possible: the model guesses, and badly
-    ends = [row[name] for row in judged.rows.values() for name in row if name.endswith(("_low", "_high"))]  # fmt: skip  # noqa: E501
+    ends = [row[name] for row in judged.rows.values() for name in row if name.endswith(("_low", "_high"))]  # fmt: skip
     assert np.isnan(ends).all()
     assert np.isfinite(judged.behavior["low"])
     assert any("no estimate has an interval" in warning for warning in judged.warnings)

@@ -163,8 +163,7 @@ def evaluate(
         settled.starts, settled.group, settled.reward, gamma, ratio, speaks, Q, V
     )
 
-    usual = behavior_model.table.argmax(axis=1)[behavior_model.row][rows]
-    changed = decisions.changes(usual)
+    changed, divided = decisions.changes(behavior_model.table, behavior_model.row[rows])
     table, practised = practice(behavior_model, log)
     apart = differs(decisions, table, practised[rows])
     never = speaks & (named == 0)
@@ -176,6 +175,7 @@ def evaluate(
         "spoken": float(speaks.mean()),
         "changed": float(changed.mean()),
         "confirmed": float((speaks & ~changed).mean()),
+        "divided": float((changed & divided).mean()),
         "differs": float(apart.mean()),
         "mixed": bool(((decisions.pi > 0) & (decisions.pi < 1)).any()),
         **_where_it_matters(weighted, settled, apart, changed, never),

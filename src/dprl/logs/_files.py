@@ -29,6 +29,7 @@ from dprl.logs._columns import (
     refuse_fractions,
     tidy_labels,
 )
+from dprl.logs._doses import checked_bins
 from dprl.logs._fetch import Fetch, Progress
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import Raw, choose, columns_of, quoted
@@ -266,6 +267,7 @@ def read_columns(
     partitions: bool = False,
     categorical: Collection[str] = (),
     also: str | Sequence[str] | None = (),
+    action_bins: Any = None,
 ) -> Columns:
     """The columns of CSV or Parquet files; with `partitions`, also those their folders name.
 
@@ -278,6 +280,7 @@ def read_columns(
     if not further.asked:
         further = files.only_common(further)
     declared = check_declared(categorical, names["state"], further.names)
+    cuts = checked_bins(action_bins, names["action"])
     files.every_file_has([*role, *further.names])
     files.load([*role, *further.names])
 
@@ -294,14 +297,14 @@ def read_columns(
             return files.menus(name)
         if part == "time":
             return files.time(name), None
-        if part in ("reward", "propensity"):
+        if part in ("reward", "propensity") or name in cuts:
             return files.number(name), None
-        if isinstance(names[part], list):
+        if part == "state" and isinstance(names[part], list):
             return files.feature(name, name in declared), None
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        columns = columns_of(names, get, declared, further, fresh=True)
+        columns = columns_of(names, get, declared, further, cuts=cuts, fresh=True)
     if files.kind == "parquet":
         files.refuse_changed()
         if progress is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dprl.logs._action_rules import doses, many_actions
+from dprl.logs._doses import called
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
 from dprl.logs.log import EVENT, UNKNOWN, Log
@@ -14,7 +16,7 @@ __all__ = ["LOG_RULES"]
 
 
 def _name(log: Log, part: str) -> str:
-    return str(log.columns.get(part, part))
+    return called(log.columns.get(part, part))
 
 
 def one_row_episodes(log: Log) -> Finding | None:
@@ -194,6 +196,8 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     endings,
     one_row_episodes,
     one_action,
+    many_actions,
+    doses,
     reward_range,
     ending_unsaid,
     availability_varies,

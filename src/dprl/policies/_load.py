@@ -78,9 +78,9 @@ def own_columns(policy: Any) -> dict[str, Any]:
 
 
 def own_reading(policy: Any) -> dict[str, Any]:
-    """What else a log must be read with to be like the policy's: competing events, and a window."""
+    """What else a log must be read with to be like the policy's: events, a window, ranges."""
     columns = policy.provenance.get("columns", {})
-    return {k: columns[k] for k in ("events", "follow_up") if columns.get(k)}
+    return {k: columns[k] for k in ("events", "follow_up", "action_bins") if columns.get(k)}
 
 
 def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
@@ -103,7 +103,13 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     columns |= {k: v for k, v in named.items() if v is not None}
     if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
         columns["state"] = columns["state"][0]
-    missing = [k for k in REQUIRED if k != "state" and not isinstance(columns.get(k), str)]
+    several = columns.get("action")
+    if isinstance(several, list) and len(several) == 1:
+        columns["action"] = several[0]
+    columns = _renamed_ranges(columns, own_columns(policy).get("action"))
+    one = [k for k in REQUIRED if k not in ("state", "action")]
+    missing = [k for k in one if not isinstance(columns.get(k), str)]
+    missing += [] if columns.get("action") else ["action"]
     if missing or "state" not in columns:
         raise ParameterError(
             "the policy does not say which columns it was fitted on.",
@@ -111,3 +117,19 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
             "file or a dataframe.",
         )
     return read(files, **columns, progress=progress)
+
+
+def _renamed_ranges(columns: dict[str, Any], own: Any) -> dict[str, Any]:
+    """The same columns, with the policy's edges under the names the action columns have now."""
+    edges, now = columns.get("action_bins"), columns.get("action")
+    if not edges or now is None or own is None:
+        return columns
+    before, after = ([x] if isinstance(x, str) else list(x) for x in (own, now))
+    if len(before) != len(after):
+        raise ParameterError(
+            f"the policy's actions are made of {len(before)} columns; {len(after)} are named.",
+            ", ".join(map(repr, before)),
+            "Name as many, in the same order (--action).",
+        )
+    names = dict(zip(before, after, strict=True))
+    return {**columns, "action_bins": {names[name]: cuts for name, cuts in edges.items()}}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
+from dprl.apps.cli.ranges import bins_of
 from dprl.errors import ParameterError
 from dprl.logs.columns import NAMES, ROLES
 
@@ -38,7 +39,7 @@ __all__ = [
 
 SETTINGS = "dprl.toml"
 
-OF_LOG = ("categorical", "events", "follow_up", "follow-up")
+OF_LOG = ("categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins")
 """Settings of a log besides its columns, which a policy keeps too."""
 
 
@@ -116,6 +117,15 @@ FollowUp = Annotated[
         "cut later is not cut any more."
     ),
 ]
+ActionBins = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
+        "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns are "
+        "the action. A policy keeps the edges.",
+        negative="",
+    ),
+]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -167,6 +177,7 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     ] = "error"
     partitions: Partitions = False
     categorical: Categorical = None
+    action_bins: ActionBins = None
     also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None
@@ -181,6 +192,8 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         return {
             **vars(self),
             "state": self.state[0] if one else list(self.state),
+            "action": self.action[0] if len(self.action) == 1 else list(self.action),
+            "action_bins": bins_of(self.action_bins),
             "also": self.also if compare or self.also is not None else (),
         }
 

@@ -113,7 +113,8 @@ def sweep(
         if valid is None:
             train, held = data.split(share, seed=seed)
         else:
-            train, held = data, dprl.read(valid, **columns, progress=tell)
+            like_train = {**columns, "action_bins": data.columns.get("action_bins")}
+            train, held = data, dprl.read(valid, **like_train, progress=tell)
         swept = dprl.sweep(
             learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
             draws=draws, seed=seed, values=values, delta=delta,

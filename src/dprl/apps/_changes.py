@@ -37,6 +37,7 @@ from dprl.evaluation._subgroups import Subgroups
 from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
+from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
@@ -199,6 +200,7 @@ class Described:
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
+    log = encoded_like(log, policy.provenance.get("columns", {}))
     shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))

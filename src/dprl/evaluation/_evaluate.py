@@ -46,6 +46,7 @@ from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._values import evaluate_q
 from dprl.evidence.balance import balance, changes_in
 from dprl.logs._censoring import check_claim, settle
+from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
@@ -123,6 +124,7 @@ def evaluate(
         True
     """
     check_log(log)
+    log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     gamma, cut = _own(policy, gamma, cut)
     check_claim(cut, log, "an interval")
     check_level(level)

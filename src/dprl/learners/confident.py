@@ -50,6 +50,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import check_claim, outside, settle
+from dprl.logs._encoding import labelled
 from dprl.logs.log import Log, check_log, deal
 from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
 from dprl.planning.markov import markov_check
@@ -192,6 +193,7 @@ class Confident:
         varied = check_grid(settings, ("risk", "n_min", "keep", "veto", "splits"))
         learners = [replace(self, **setting) for setting in varied]
         check_log(log)
+        log = labelled(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)

@@ -38,6 +38,7 @@ from dprl.evidence.tabular import (
     count,
 )
 from dprl.logs._censoring import settle
+from dprl.logs._encoding import labelled
 from dprl.logs.log import Log, check_log
 from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
@@ -140,6 +141,7 @@ class DPRLDiscrete:
         """
         learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
         check_log(log)
+        log = labelled(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)

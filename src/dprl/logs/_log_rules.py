@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -141,6 +142,18 @@ def missing_features(log: Log) -> Finding | None:
     )
 
 
+def _combinations(log: Log) -> str:
+    """How many combinations of labels occur, where every feature is a category; else ''."""
+    if log.features is None or any(own is None for own in log.levels):
+        return ""
+    seen = len(np.unique(log.features, axis=0))
+    possible = math.prod(len(own or ()) for own in log.levels)
+    return (
+        f", and DPRLDiscrete and Confident join them into one label: {seen:,} of {possible:,} "
+        "combinations occur"
+    )
+
+
 def categories(log: Log) -> Finding | None:
     """Features that are categories."""
     if not log.levels:
@@ -156,7 +169,8 @@ def categories(log: Log) -> Finding | None:
         f"{len(listed):,} of {len(log.levels):,} features "
         f"{'is a category' if len(listed) == 1 else 'are categories'}: "
         f"{', '.join(listed[:5])}{more}.",
-        do="dprl.Rules takes labels; learners over distances take truth values and numbers alone.",
+        do=f"dprl.Rules takes labels as they are, DPRLContinuous makes a column of 0 and 1 of each "
+        f"label{_combinations(log)}.",
     )
 
 

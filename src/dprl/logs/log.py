@@ -232,11 +232,9 @@ class Log:
         return {name: labels for name, labels in own if labels is not None}
 
     def __repr__(self) -> str:
-        kind = (
-            f"{self.n_states:,} states"
-            if self.state is not None
-            else f"{len(self.feature_names)} features"
-        )
+        kind = f"{self.n_states:,} states"
+        if self.state is None:
+            kind = f"{len(self.feature_names)} features"
         if self.levels:
             n = len(self.categories)
             kind += f" ({n} categor{'ies' if n != 1 else 'y'})"
@@ -283,6 +281,57 @@ class Log:
 
         return follow(self, follow_up)
 
+    def joined(self) -> Log:
+        """The log whose states are labels: its categories joined, as in "sex=f · ward=a".
+
+        `dprl.DPRLDiscrete` and `dprl.Confident` do so by themselves where all features are
+        categories. How it was done is in `columns["encoding"]`, and a policy keeps it.
+
+        Returns:
+            The log with one label for each combination that occurs; this log where states are
+            labels.
+
+        Raises:
+            LogError: If a feature holds numbers, or is missing somewhere.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 2], state=[["f", "a"], ["m", "a"]], action=["x", "y"],
+            ...     reward=[0, 1], feature_names=["sex", "ward"],
+            ... )
+            >>> log.joined().states
+            ('sex=f · ward=a', 'sex=m · ward=a')
+        """
+        from dprl.logs._encoding import joined
+
+        return joined(self)
+
+    def indicators(self) -> Log:
+        """The log in which every category is a column of 0 and 1 per label, such as "ward=a".
+
+        `dprl.DPRLContinuous` does so by itself. How it was done is in `columns["encoding"]`, and a
+        policy keeps it.
+
+        Returns:
+            The log with numbers alone; this log where no feature is a category.
+
+        Raises:
+            LogError: If a category is missing somewhere.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 2], state=[[60, "a"], [70, "b"]], action=["x", "y"],
+            ...     reward=[0, 1], feature_names=["age", "ward"],
+            ... )
+            >>> log.indicators().feature_names
+            ('age', 'ward=a', 'ward=b')
+        """
+        from dprl.logs._encoding import with_indicators
+
+        return with_indicators(self)
+
     def codes(self) -> NDArray[np.int32]:
         """The state codes of a log whose states are labels.
 
@@ -302,7 +351,8 @@ class Log:
             raise LogError(
                 f"this log's states are {len(self.feature_names)} numeric features, not labels.",
                 f"features {', '.join(self.feature_names[:4])}",
-                "A discrete learner needs one label column: pass state='name' when reading.",
+                "A discrete learner needs one label: pass state='name' when reading, or join "
+                "categories into one: log.joined().",
             )
         return self.state
 
@@ -334,20 +384,17 @@ class Log:
         rows = np.repeat(keep, self.lengths)
         codes, group = np.unique(self.group[chosen], return_inverse=True)
 
-        def pick(column: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if column is None else column[rows]
-
         return replace(
             self,
             starts=np.concatenate(([0], np.cumsum(self.lengths[chosen]))),
             action=self.action[rows],
             reward=self.reward[rows],
-            state=pick(self.state),
-            features=pick(self.features),
-            time=pick(self.time),
-            offset=pick(self.offset),
-            available=pick(self.available),
-            propensity=pick(self.propensity),
+            state=_at(self.state, rows),
+            features=_at(self.features, rows),
+            time=_at(self.time, rows),
+            offset=_at(self.offset, rows),
+            available=_at(self.available, rows),
+            propensity=_at(self.propensity, rows),
             also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
@@ -404,20 +451,17 @@ class Log:
         rows = np.repeat(self.starts[:-1][order] - (ends - lengths), lengths)
         rows += np.arange(self.n_steps)
 
-        def moved(column: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if column is None else column[rows]
-
         return replace(
             self,
             starts=np.concatenate(([0], ends)),
             action=self.action[rows],
             reward=self.reward[rows],
-            state=moved(self.state),
-            features=moved(self.features),
-            time=moved(self.time),
-            offset=moved(self.offset),
-            available=moved(self.available),
-            propensity=moved(self.propensity),
+            state=_at(self.state, rows),
+            features=_at(self.features, rows),
+            time=_at(self.time, rows),
+            offset=_at(self.offset, rows),
+            available=_at(self.available, rows),
+            propensity=_at(self.propensity, rows),
             also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
@@ -495,6 +539,11 @@ class Log:
         if self.propensity is not None:
             add("propensity", self.propensity)
         return total.hexdigest()
+
+
+def _at(column: NDArray[Any] | None, rows: NDArray[Any]) -> NDArray[Any] | None:
+    """Some rows of a column; None where there is no such column."""
+    return None if column is None else column[rows]
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

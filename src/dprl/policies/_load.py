@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs._encoding import encoded_like, encoding_of
 from dprl.logs.columns import NAMES, REQUIRED
 from dprl.policies import _file as archive
 from dprl.policies.cells import CellPolicy
@@ -93,6 +94,10 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
         columns["state"] = features
         levels = getattr(policy.space, "levels", None) or ()
         columns["categorical"] = [n for n, own in zip(features, levels, strict=False) if own]
+    encoding = encoding_of(policy.provenance.get("columns", {}))
+    if encoding is not None:
+        columns["state"] = list(encoding.columns)
+        columns["categorical"] = [name for name, own in encoding.columns.items() if own]
     if "propensity" in columns:  # which nobody needs who reads a log for a policy
         from dprl.logs._files import Files
 
@@ -101,14 +106,19 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
             del columns["propensity"]
     columns |= own_reading(policy)
     columns |= {k: v for k, v in named.items() if v is not None}
-    if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
+    if (
+        isinstance(columns.get("state"), list)
+        and len(columns["state"]) == 1
+        and not features
+        and encoding is None
+    ):
         columns["state"] = columns["state"][0]
     several = columns.get("action")
     if isinstance(several, list) and len(several) == 1:
         columns["action"] = several[0]
     columns = _renamed_ranges(columns, own_columns(policy).get("action"))
-    one = [k for k in REQUIRED if k not in ("state", "action")]
-    missing = [k for k in one if not isinstance(columns.get(k), str)]
+    alone = [k for k in REQUIRED if k not in ("state", "action")]
+    missing = [k for k in alone if not isinstance(columns.get(k), str)]
     missing += [] if columns.get("action") else ["action"]
     if missing or "state" not in columns:
         raise ParameterError(
@@ -116,7 +126,8 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
             do="Name them (--episode, --state, --action, --reward), or fit it on a log read from a "
             "file or a dataframe.",
         )
-    return read(files, **columns, progress=progress)
+    log = read(files, **columns, progress=progress)
+    return encoded_like(log, policy.provenance.get("columns", {}))
 
 
 def _renamed_ranges(columns: dict[str, Any], own: Any) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def fit(
     with progress() as tell, warned() as cautions:
         features = learning.reads_features(radius)
         data = dprl.read(files, **log.options(features), progress=tell)
-        learning.check_states(data, radius)
+        data = learning.with_states(data, radius)
         tell("fitting (the first run compiles for some seconds)", 0.0)
         policy = learner.fit(data, progress=tell) if slow else learner.fit(data)
         policy.save(out)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -23,6 +25,20 @@ from dprl.evidence.neighbors._rotation import Sketch, ask
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed (dprl[deep])")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """torch's threads wait for each other in a loop, which is slow where other tests run."""
+    if HAS_TORCH:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(before)
+    else:
+        yield
 
 
 def build(here, monkeypatch, *, chunk=None, room=None):
@@ -128,8 +144,8 @@ def test_little_memory_and_small_chunks_do_not_show(monkeypatch):
     z, _ = CASES["clustered"]
     here, queries = points(z), z[:300]
     tree, device = build(here, monkeypatch, chunk=100, room=1)
-    assert np.diff(device._index.edges).max() == 100
-    assert device._index.most_pairs == 1024
+    assert np.diff(device._on_device.index.edges).max() == 100
+    assert device._on_device.index.most_pairs == 1024
     same(tree, device, queries, 0.8, here.episode[:300])
     sizes = []
     whole = _device_sums._Batch.add_first
@@ -163,19 +179,22 @@ def test_few_queries_stay_with_the_tree_and_other_returns_keep_the_points(monkey
     here = points(z)
     built = Engine.build(here, A, device="cpu")
     built.evidence(z[:1000], 0.1)
-    assert "_index" not in built.__dict__
+    assert built.shared == {}
     built.evidence(z[:1024], 0.1)
-    assert "_index" in built.__dict__
+    assert list(built.shared) == ["index"]
     G = np.arange(len(z)) % 7.0
     other = built.with_values(G)
     assert other.device == "cpu"
-    assert other._index is built._index
+    assert other._on_device.index is built._on_device.index
     plain = Engine.build(here, A).with_values(G)
     assert np.array_equal(other.evidence(z[:1100], 0.2).words, plain.evidence(z[:1100], 0.2).words)
     kept = Remembering.of(built)
     assert kept.device == "cpu"
+    assert kept.shared is built.shared
     assert kept.evidence(z[:1100], 0.2) is kept.evidence(z[:1100], 0.2)
     assert repr(built).count("device='cpu'") == 1
+    again = pickle.loads(pickle.dumps(built))
+    assert np.array_equal(again.evidence(z[:1100], 0.2).words, built.evidence(z[:1100], 0.2).words)
 
 
 @needs_torch
@@ -211,6 +230,24 @@ def test_a_metric_with_weights(monkeypatch):
     monkeypatch.setattr(engine, "WORTH_A_DEVICE", 0)
     tree, device = Engine.build(here), Engine.build(here, device="cpu")
     same(tree, device, here.z[::9], 1.0, here.episode[::9])
+
+
+@needs_torch
+def test_a_policy_does_not_show_what_counted_for_it(monkeypatch):
+    monkeypatch.setattr(engine, "WORTH_A_DEVICE", 100)
+    log = PointMass().sample(40, seed=0)
+    plain = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=0.97, cut="drop")
+    learner = replace(plain, device="cpu")
+    one, two = plain.fit(log), learner.fit(log)
+    assert one.digest() == two.digest()
+    assert two.returns_engine.device == "cpu"
+    assert list(two.returns_engine.shared) == ["index"]
+    settings = [{"n_min": 3}, {"n_min": 9}]
+    for a, b in zip(plain.fit_each(log, settings), learner.fit_each(log, settings), strict=True):
+        assert a.digest() == b.digest()
+    assert learner.settings() == plain.settings()
+    with pytest.raises(dprl.ParameterError, match="got 'gpu'"):
+        replace(plain, device="gpu")
 
 
 def refused(message, device):

@@ -33,7 +33,7 @@ class Remembering(Engine):
         """The same engine, with a memory of answers."""
         return cls(
             engine.points, engine.actions, engine.method, engine.sketch, engine.blocks,
-            engine.boxes, engine.device,
+            engine.boxes, engine.device, engine.shared,
         )  # fmt: skip
 
     def forget(self) -> None:

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -65,6 +66,8 @@ BYTES_PER_PAIR = 128
 """Working memory that one pair of query and point may take while it is handled."""
 ROOM_CPU, ROOM_CUDA = 1 << 28, 1 << 33
 """Bytes of working memory: on a processor; on an accelerator, if a quarter of the free is more."""
+ONE_SEARCH = threading.Lock()
+"""One search at a time: the precision of products is a setting of the whole process."""
 U, ETA = 2.0**-24, 2.0**-126
 SMALL, FAR, LARGE = 1e-140, 2.0**40, 2.0**60
 """Radii below SMALL are judged with care; FAR and LARGE bound what float32 products see."""
@@ -108,27 +111,28 @@ def full_precision(torch: Any, device: Any) -> Iterator[None]:
     """
     homes = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
     homes = [home for home in homes if hasattr(home, "fp32_precision")]
-    before = [home.fp32_precision for home in homes]
-    older = "" if homes else torch.get_float32_matmul_precision()
-    try:
-        for home in homes:
-            home.fp32_precision = "ieee"
-        if older:
-            torch.set_float32_matmul_precision("highest")
-        one = torch.full((256, 64), 0.0, dtype=torch.float32, device=device)
-        two = torch.full((64, 256), 1 + 2.0**-11, dtype=torch.float32, device=device)
-        one[:, 5] = 1 + 2.0**-12
-        if not bool(((one @ two) == 1 + 2.0**-11 + 2.0**-12 + 2.0**-23).all()):
-            raise DprlError(
-                f"matrix products of {device} are not in full float32: counts could be wrong.",
-                do="Leave out device, or switch off what reduces the precision of torch.",
-            )
-        yield
-    finally:
-        for home, precision in zip(homes, before, strict=True):
-            home.fp32_precision = precision
-        if older:
-            torch.set_float32_matmul_precision(older)
+    with ONE_SEARCH:
+        before = [home.fp32_precision for home in homes]
+        older = "" if homes else torch.get_float32_matmul_precision()
+        try:
+            for home in homes:
+                home.fp32_precision = "ieee"
+            if older:
+                torch.set_float32_matmul_precision("highest")
+            one = torch.full((256, 64), 0.0, dtype=torch.float32, device=device)
+            two = torch.full((64, 256), 1 + 2.0**-11, dtype=torch.float32, device=device)
+            one[:, 5] = 1 + 2.0**-12
+            if not bool(((one @ two) == 1 + 2.0**-11 + 2.0**-12 + 2.0**-23).all()):
+                raise DprlError(
+                    f"matrix products of {device} are not in full float32: counts could be wrong.",
+                    do="Leave out device, or switch off what reduces the precision of torch.",
+                )
+            yield
+        finally:
+            for home, precision in zip(homes, before, strict=True):
+                home.fp32_precision = precision
+            if older:
+                torch.set_float32_matmul_precision(older)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +140,6 @@ class Index:
     """N points on a device, in C chunks of near ones; made by `Index.of`.
 
     Attributes:
-        torch: The package.
         device: The device.
         sketch: The search coordinates.
         row: int64 (N,), the row of the log in every place of the order of the chunks.
@@ -151,7 +154,6 @@ class Index:
         room: Bytes of working memory that a search may use.
     """
 
-    torch: Any
     device: Any
     sketch: Sketch
     row: Tensor
@@ -196,11 +198,16 @@ class Index:
         room = ROOM_CPU
         if place.type == "cuda":
             room = min(ROOM_CUDA, torch.cuda.mem_get_info(place)[0] // 4)
-        return cls(torch, place, sketch, row, points[row], x, edges, centre, reach, low, high,
+        return cls(place, sketch, row, points[row], x, edges, centre, reach, low, high,
                    sigma, room)  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def torch(self) -> Any:
+        """The package; it is not kept, because modules cannot be pickled."""
+        return needed("torch", f"device={self.device!r}", "dprl[deep]")
 
     @property
     def most_pairs(self) -> int:

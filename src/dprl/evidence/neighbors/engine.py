@@ -71,6 +71,7 @@ class Engine:
         blocks: The points, in the memory layout the scan needs.
         boxes: The tree over the points; empty for brute force.
         device: The torch device that answers many queries at once; None for the processor alone.
+        shared: What lies on the device; engines over the same points share it.
 
     Example:
         >>> from dprl.evidence.neighbors import Engine, Points
@@ -88,6 +89,7 @@ class Engine:
     blocks: Blocks = field(repr=False)
     boxes: Boxes = field(repr=False)
     device: str | None = None
+    shared: dict[str, Index] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
@@ -160,13 +162,10 @@ class Engine:
             >>> engine.evidence([[0.5]], radius=1.0, visits="all").state.mean
             array([5.])
         """
-        points = replace(self.points, G=G)
-        engine = Engine(
-            points, self.actions, self.method, self.sketch, self.blocks, self.boxes, self.device
-        )
-        if "_index" in self.__dict__:
-            engine.__dict__["_index"] = self._index
-        return engine
+        return Engine(
+            replace(self.points, G=G), self.actions, self.method, self.sketch, self.blocks,
+            self.boxes, self.device, self.shared,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -359,17 +358,15 @@ class Engine:
         return Cargo(self.points.action, amount, G, self.points.episode, slot, total, none)
 
     @functools.cached_property
-    def _index(self) -> Index:
-        """The points on the device."""
-        return Index.of(self.points.z, self.sketch, self.device)
-
-    @functools.cached_property
     def _on_device(self) -> DeviceCargo:
         """The points on the device, with their actions, returns and trajectories."""
         cargo, points = self._cargo_first, self.points
+        if "index" not in self.shared:
+            self.shared["index"] = Index.of(points.z, self.sketch, self.device)
         return DeviceCargo.of(
-            self._index, points.action, cargo.amount, cargo.value, points.episode, len(self.actions)
-        )
+            self.shared["index"], points.action, cargo.amount, cargo.value, points.episode,
+            len(self.actions),
+        )  # fmt: skip
 
     def _check(self, queries: NDArray[Any]) -> Floats:
         """The queries as float64 (Q, d)."""

@@ -142,19 +142,27 @@ def test_the_bound_of_the_product_holds_exactly(seed, d, offset, spread):
 @needs_torch
 def test_little_memory_and_small_chunks_do_not_show(monkeypatch):
     z, _ = CASES["clustered"]
-    here, queries = points(z), z[:300]
-    tree, device = build(here, monkeypatch, chunk=100, room=1)
-    assert np.diff(device._on_device.index.edges).max() == 100
-    assert device._on_device.index.most_pairs == 1024
-    same(tree, device, queries, 0.8, here.episode[:300])
-    sizes = []
-    whole = _device_sums._Batch.add_first
+    here, queries = points(z), z[:100]
+    tree, device = build(here, monkeypatch, chunk=100, room=40 * len(z))
+    index = device._on_device.index
+    assert np.diff(index.edges).max() == 100
+    assert index.most_pairs == 1024
+    parts = []
+    whole = _device_sums._Batch._add_sorted
     monkeypatch.setattr(
-        _device_sums._Batch, "add_first", lambda self: sizes.append(len(self.chosen)) or whole(self)
+        _device_sums._Batch,
+        "_add_sorted",
+        lambda self, key: parts.append(len(key)) or whole(self, key),
     )
-    one = device.evidence(queries, 2.0)
-    assert min(sizes) < 10  # batches were cut until their pairs fitted
-    assert np.array_equal(one.words, tree.evidence(queries, 2.0).words)
+    same(tree, device, queries, 0.1, here.episode[:100])
+    assert len(parts) == 2 * 3  # twice 40, 40 and 20 queries, each sorted at once
+    same(tree, device, queries, 0.8, here.episode[:100])
+    assert len(parts) > 12  # read back from a table, some queries at a time
+    monkeypatch.setattr(_device_sums, "LONGEST", 2 * len(z))
+    same(tree, device, queries, 0.8, here.episode[:100])
+    monkeypatch.setattr(_device, "ROOM_CPU", 1)
+    device = Engine.build(here, A, device="cpu")
+    same(tree, device, queries[:3], 9.0, here.episode[:3])
 
 
 @needs_torch

@@ -64,7 +64,7 @@ FEWEST = 64
 """A search in few points still has about this many chunks, but none below 256 points."""
 BYTES_PER_PAIR = 128
 """Working memory that one pair of query and point may take while it is handled."""
-ROOM_CPU, ROOM_CUDA = 1 << 28, 1 << 33
+ROOM_CPU, ROOM_CUDA = 1 << 28, 1 << 35
 """Bytes of working memory: on a processor; on an accelerator, if a quarter of the free is more."""
 ONE_SEARCH = threading.Lock()
 """One search at a time: the precision of products is a setting of the whole process."""

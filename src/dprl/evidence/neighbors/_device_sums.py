@@ -2,14 +2,17 @@
 
 All sums are sums of integers, so their order does not matter: the words are those of the engine.
 
-For `visits="first"` every pair of query and point becomes one number: the query, then the place of
-the point when the log is sorted by trajectory, action and time. Sorted, the pairs of one query,
-trajectory and action stand together, the earliest first; only that one counts. Among the actions
-of a trajectory the earliest step is its first neighbour, the others are those of further actions.
+For `visits="first"` every pair of query and point becomes one number: the query, then the position
+of the point when the log is sorted by trajectory, action and time. In ascending order, the pairs of
+one query, trajectory and action stand together, the earliest first; only that one counts. Among the
+actions of a trajectory the earliest step is its first neighbour, the others are those of further
+actions. Few numbers are sorted. Where they are many, they are marked in a table with one byte for
+each query and point instead, and read back, which puts them in order as well.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,33 +26,44 @@ __all__ = ["DeviceCargo"]
 
 BATCH = 8192
 """The most queries that are answered together."""
+LONGEST = (1 << 31) - 1
+"""The most bytes of a table that torch can read back at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceCargo:
     """The data that belong to the points, on the device of an index; made by `DeviceCargo.of`.
 
+    Two orders: *places* are those of the chunks of the index; *positions* are those of the log,
+    sorted by trajectory, action and time.
+
     Attributes:
         index: The points.
         n_actions: The number of actions A.
-        action: int64 (N,), the actions, in the order of the log.
-        amount: int64 (N, W), 1 and then the digits of the return and of its square; same order.
-        episode: int64 (N,), the trajectory; same order.
-        level: int64 (N,), the position of the return among all `values`; same order.
         values: float64 (V,), the returns without repetitions, ascending; on the host.
-        sorted_rows: int64 (N,), the rows of the log sorted by trajectory, action and time.
-        position: int64 (N,), where each row of the log is in `sorted_rows`.
+        action: int64 (N,) by place, the actions.
+        amount: int64 (N, W) by place, 1 and then the digits of the return and of its square.
+        episode: int64 (N,) by place, the trajectory.
+        level: int32 (N,) by place, where the return is in `values`.
+        position: int64 (N,) by place, the position of the same point.
+        place: int64 (N,) by position, the place of the same point.
+        row: int32 (N,) by position, the row of the log.
+        visit: int32 (N,) by position, the number of the trajectory.
+        group: int32 (N,) by position, the number of the trajectory and action.
     """
 
     index: Index
     n_actions: int
+    values: NDArray[np.float64]
     action: Tensor
     amount: Tensor
     episode: Tensor
     level: Tensor
-    values: NDArray[np.float64]
-    sorted_rows: Tensor
     position: Tensor
+    place: Tensor
+    row: Tensor
+    visit: Tensor
+    group: Tensor
 
     @classmethod
     def of(
@@ -61,22 +75,27 @@ class DeviceCargo:
         episode: NDArray[np.int64],
         n_actions: int,
     ) -> DeviceCargo:
-        """Actions, digits of returns (N, W - 1), returns and trajectories of the points."""
-        torch = index.torch
+        """Actions, digits of returns (N, W - 1), returns and trajectories, by row of the log."""
+        torch, n = index.torch, len(action)
+        row_of = index.row.cpu().numpy()  # by place
 
-        def send(column: NDArray[Any]) -> Tensor:
-            return torch.tensor(np.ascontiguousarray(column, np.int64), device=index.device)
+        def send(column: NDArray[Any], dtype: Any = np.int64) -> Tensor:
+            return torch.tensor(np.ascontiguousarray(column, dtype), device=index.device)
 
-        amount = torch.ones(
-            (len(digits), 1 + digits.shape[1]), dtype=torch.int64, device=index.device
-        )
-        amount[:, 1:] = send(digits)
+        amount = torch.ones((n, 1 + digits.shape[1]), dtype=torch.int64, device=index.device)
+        amount[:, 1:] = send(digits)[index.row]
         values, level = np.unique(value, return_inverse=True)
-        rows = np.lexsort((np.arange(len(action)), action, episode))
-        position = np.empty(len(rows), np.int64)
-        position[rows] = np.arange(len(rows))
-        return cls(index, n_actions, send(action), amount, send(episode), send(level), values,
-                   send(rows), send(position))  # fmt: skip
+        rows = np.lexsort((np.arange(n), action, episode))  # by position
+        place_of, position_of = np.empty(n, np.int64), np.empty(n, np.int64)  # by row
+        place_of[row_of], position_of[rows] = np.arange(n), np.arange(n)
+        visit = np.cumsum(np.diff(episode[rows], prepend=episode[rows[:1]]) != 0)
+        other = np.diff(action[rows], prepend=action[rows[:1]]) != 0
+        group = np.cumsum(other | (np.diff(visit, prepend=0) != 0))
+        return cls(
+            index, n_actions, values, send(action[row_of]), amount, send(episode[row_of]),
+            send(level[row_of], np.int32), send(position_of[row_of]), send(place_of[rows]),
+            send(rows, np.int32), send(visit, np.int32), send(group, np.int32),
+        )  # fmt: skip
 
     def add(
         self,
@@ -97,25 +116,23 @@ class DeviceCargo:
             span: float64 (Q, 2), NaN, which receives the smallest and the largest return of the
                 first neighbours.
         """
-        index, Q = self.index, len(asked.z)
-        own = np.asarray(leave_out).astype(np.int64)
+        index, own = self.index, np.asarray(leave_out).astype(np.int64)
+        size = max(1, min(BATCH, index.room // len(index))) if first else BATCH
         with full_precision(index.torch, index.device):
-            order, begin, size = index.ordered(asked), 0, BATCH
-            while begin < Q:
+            order = index.ordered(asked)
+            for begin in range(0, len(order), size):
                 chosen = order[begin : begin + size]
                 batch = _Batch(self, asked, chosen, own[chosen])
-                if not (batch.add_first() if first else batch.add_all()):
-                    size = len(chosen) // 2  # too many pairs to sort at once
-                    continue
+                if first:
+                    batch.add_first()
+                else:
+                    batch.add_all()
                 shape = (2, len(chosen), *words.shape[2:])
                 words[:, chosen] = batch.words.cpu().numpy().reshape(shape)
                 low, high = batch.low.cpu().numpy(), batch.high.cpu().numpy()
                 some = high >= 0
                 span[chosen[some], 0] = self.values[low[some]]
                 span[chosen[some], 1] = self.values[high[some]]
-                begin += len(chosen)
-                if batch.n_pairs < index.most_pairs // 4:
-                    size = min(2 * size, BATCH)
 
 
 class _Batch:
@@ -125,65 +142,86 @@ class _Batch:
         self, cargo: DeviceCargo, asked: Asked, chosen: NDArray[np.int64], own: NDArray[np.int64]
     ) -> None:
         torch, device = cargo.index.torch, cargo.index.device
-        self.cargo, self.asked, self.chosen, self.torch = cargo, asked, chosen, torch
-        self.own = torch.tensor(own, device=device)
-        n, self.n_pairs = len(chosen), 0
+        self.cargo, self.torch, n = cargo, torch, len(chosen)
+        self.n_queries, self.pairs = n, cargo.index.pairs(asked, chosen)
+        self.own = torch.tensor(own, device=device) if (own >= 0).any() else None
         shape = (2 * n * cargo.n_actions, cargo.amount.shape[1])
         self.words = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.low = torch.full((n,), len(cargo.values), dtype=torch.int64, device=device)
-        self.high = torch.full((n,), -1, dtype=torch.int64, device=device)
+        self.low = torch.full((n,), len(cargo.values), dtype=torch.int32, device=device)
+        self.high = torch.full((n,), -1, dtype=torch.int32, device=device)
 
-    def _widen(self, query: Tensor, row: Tensor) -> None:
-        """Let the spans of queries hold the returns of rows."""
-        level = self.cargo.level[row]
-        self.low.scatter_reduce_(0, query, level, "amin")
-        self.high.scatter_reduce_(0, query, level, "amax")
+    def _not_own(self, query: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+        """The pairs without those of the trajectory that a query leaves out."""
+        if self.own is None:
+            return query, place
+        counts = self.cargo.episode[place] != self.own[query]
+        return query[counts], place[counts]
 
-    def _add(self, query: Tensor, row: Tensor, later: Tensor | int) -> None:
-        """Add rows to the words of queries: as first neighbours, or as others if `later` is 1."""
+    def _widen(self, query: Tensor, place: Tensor) -> None:
+        """Let the spans of queries hold the returns at these places."""
+        level = self.cargo.level[place]
+        for end, wider, reduce in (
+            (self.low, level < self.low[query], "amin"),
+            (self.high, level > self.high[query], "amax"),
+        ):
+            some = self.torch.nonzero(wider).squeeze(1)  # soon very few
+            end.scatter_reduce_(0, query[some], level[some], reduce)
+
+    def _add(self, query: Tensor, place: Tensor, later: Tensor | int) -> None:
+        """Add places to the words of queries: as first neighbours, or others if `later` is 1."""
         cargo = self.cargo
         step = max(1, cargo.index.room // (16 * cargo.amount.shape[1]))
-        cell = (later * len(self.chosen) + query) * cargo.n_actions + cargo.action[row]
-        for i in range(0, len(row), step):
-            self.words.index_add_(0, cell[i : i + step], cargo.amount[row[i : i + step]])
+        cell = (later * self.n_queries + query) * cargo.n_actions + cargo.action[place]
+        for i in range(0, len(place), step):
+            self.words.index_add_(0, cell[i : i + step], cargo.amount[place[i : i + step]])
 
-    def add_all(self) -> bool:
-        """Add every neighbour; returns whether that was possible."""
-        cargo = self.cargo
-        for query, place in cargo.index.pairs(self.asked, self.chosen):
-            row = cargo.index.row[place]
-            self._widen(query, row)  # as in the engine, also by what is left out
-            counts = cargo.episode[row] != self.own[query]
-            self._add(query[counts], row[counts], 0)
-            self.n_pairs = max(self.n_pairs, len(query))
-        return True
+    def add_all(self) -> None:
+        """Add every neighbour."""
+        for query, place in self.pairs:
+            self._widen(query, place)  # as in the engine, also by what is left out
+            self._add(*self._not_own(query, place), 0)
 
-    def add_first(self) -> bool:
-        """Add the first neighbours; returns whether the pairs were few enough to be sorted."""
-        cargo, torch, n = self.cargo, self.torch, len(self.cargo.position)
-        keys = [self.own[:0]]
-        for query, place in cargo.index.pairs(self.asked, self.chosen):
-            row = cargo.index.row[place]
-            counts = cargo.episode[row] != self.own[query]
-            keys.append((query * n + cargo.position[row])[counts])
-            self.n_pairs += len(keys[-1])
-            if self.n_pairs > cargo.index.most_pairs and len(self.chosen) > 1:
-                return False
-        key = torch.sort(torch.cat(keys)).values
-        del keys
-        query = torch.div(key, n, rounding_mode="floor")
-        row = cargo.sorted_rows[key - query * n]
-        del key
-        new = _changes(torch, query) | _changes(torch, cargo.episode[row])
-        counts = new | _changes(torch, cargo.action[row])
-        query, row, new = query[counts], row[counts], new[counts]
-        visit = torch.cumsum(new, dim=0) - 1
-        earliest = torch.full((int(new.sum()),), n, dtype=torch.int64, device=row.device)
+    def add_first(self) -> None:
+        """Add the first neighbours of every trajectory."""
+        cargo, torch, N = self.cargo, self.torch, len(self.cargo.index)
+        keys, n, table = [cargo.position[:0]], 0, None
+        for query, place in itertools.starmap(self._not_own, self.pairs):
+            keys.append(query * N + cargo.position[place])
+            n += len(place)
+            if table is None and n > cargo.index.most_pairs:
+                table = torch.zeros(self.n_queries * N, dtype=torch.bool, device=cargo.index.device)
+            if table is not None:
+                for key in keys:
+                    table[key] = True
+                keys = []
+        if table is None:
+            self._add_sorted(torch.sort(torch.cat(keys)).values)
+            return
+        table = table.view(self.n_queries, N)
+        begin, n = 0, 0
+        for q, count in enumerate([*table.sum(dim=1).tolist(), -1]):
+            too_many = n + count > cargo.index.most_pairs or (q + 1 - begin) * N > LONGEST
+            if q > begin and (count < 0 or too_many):
+                marked = torch.nonzero(table[begin:q].view(-1)).squeeze(1)
+                self._add_sorted(marked + begin * N)
+                begin, n = q, 0
+            n += count
+
+    def _add_sorted(self, key: Tensor) -> None:
+        """Add what counts of the pairs key = query · N + position, ascending, of whole queries."""
+        cargo, torch, N = self.cargo, self.torch, len(self.cargo.index)
+        query = torch.div(key, N, rounding_mode="floor")
+        position = key - query * N
+        other = _changes(torch, query)
+        counts = torch.nonzero(other | _changes(torch, cargo.group[position])).squeeze(1)
+        begins = (other | _changes(torch, cargo.visit[position]))[counts]
+        query, position = query[counts], position[counts]
+        visit, row = torch.cumsum(begins, dim=0) - 1, cargo.row[position]
+        earliest = torch.full((int(begins.sum()),), N, dtype=torch.int32, device=row.device)
         earliest.scatter_reduce_(0, visit, row, "amin")
-        later = row != earliest[visit]
-        self._add(query, row, later.to(torch.int64))
-        self._widen(query[~later], row[~later])
-        return True
+        later, place = row != earliest[visit], cargo.place[position]
+        self._add(query, place, later.to(torch.int64))
+        self._widen(query[~later], place[~later])
 
 
 def _changes(torch: Any, column: Tensor) -> Tensor:

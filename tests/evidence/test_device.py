@@ -107,15 +107,15 @@ def test_the_filter_is_never_sure_of_what_the_rule_denies(seed, d, offset, sprea
     gap = float(np.sqrt(((z[rng.integers(len(z))] - queries[0]) ** 2).sum()))
     for radius in (gap, np.nextafter(gap, 0), (1 + 1e-7) * gap, 1e-3 * gap, 1e-150, 1e200):
         asked = ask(index.sketch, queries, float(radius))
-        kappa = index.sketch.kappa + (d + 8) * 2.0**-52
         w, slack = index._place(asked.w), index.torch.tensor(asked.slack)
+        asks, sure, never = index.thresholds(w, slack, float(radius))
         for c in range(len(index.reach)):
-            y, sure, never = index.thresholds(c, w, slack, float(radius), kappa)
-            first, last = index.edges[c], index.edges[c + 1]
-            g = (y @ index.x[first:last].T).numpy()
-            within = np.array([inside(index.z[first:last].numpy(), q, radius) for q in queries])
-            assert within[g >= sure.numpy()[:, None]].all()
-            assert not within[g < never.numpy()[:, None]].any()
+            g = index.products(c, w, never[:, c]).numpy()
+            here = index.z[index.edges[c] : index.edges[c + 1]].numpy()
+            within = np.array([inside(here, q, radius) for q in queries])
+            assert within[g >= sure[:, c, None].numpy()].all()
+            assert not within[g < never[:, c, None].numpy()].any()
+            assert not within[~asks[:, c].numpy()].any()
 
 
 @needs_torch
@@ -126,16 +126,17 @@ def test_the_bound_of_the_product_holds_exactly(seed, d, offset, spread):
     z = hard(rng, d, offset, spread, ragged=True)
     index = Index.of(z, Sketch.of(z), "cpu")
     asked = ask(index.sketch, z[:5], 1.0)
-    y, _, _ = index.thresholds(0, index._place(asked.w), index.torch.tensor(asked.slack), 1.0, 0.0)
+    w = index._place(asked.w)
     x = index.x[: index.edges[1]]
-    g, U, rho = (y @ x.T).tolist(), Fraction(1, 2**24), Fraction(float(index.reach[0]))
-    for i, one in enumerate(y[:, :d].tolist()):
-        length = Fraction(float(np.linalg.norm(one)))
-        B = (d + 3) * U * (rho * length + rho * rho / 2) + (d + 1) * Fraction(1, 2**120)
+    g, U, rho = index.products(0, w, w[:, 0]).tolist(), Fraction(1, 2**24), float(index.reach[0])
+    for i, Y in enumerate(((w - index.centre[0]) * index.sigma)[:, :d]):
+        y, length = [Fraction(v) for v in Y.float().tolist()], Fraction(float(Y.norm()))
+        sizes = Fraction(rho) * length + Fraction(rho) ** 2 / 2
+        B = (d + 3) * U * sizes + U * length**2 + (d + 1) * Fraction(1, 2**120)
         for j in rng.integers(len(x), size=10):
             other = [Fraction(v) for v in x[j, :d].tolist()]
-            exact = sum((Fraction(v) * o for v, o in zip(one, other, strict=True)), Fraction(0))
-            exact -= sum((o * o for o in other), Fraction(0)) / 2
+            apart = sum(((a - b) ** 2 for a, b in zip(y, other, strict=True)), Fraction(0))
+            exact = (Fraction(float(Y.square().sum())) - apart) / 2
             assert abs(Fraction(g[i][j]) - exact) <= B  # half of what is allowed
 
 

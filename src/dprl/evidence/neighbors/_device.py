@@ -13,14 +13,15 @@ X = σ(w_x - c), Y = σ(w_q - c), x = fl32(X), y = fl32(Y), u = 2^-24, η = 2^-1
 
 1. *Conversion.* w - c is rounded once in float64 and once more to float32; what is smaller than η
    may become 0. So ||x - X|| <= u (1 + 2^-28) ||X|| + η sqrt(D), the same for Y, and the distance
-   of x and y is σ times that of w_x and w_q to within E₁ := 2u (ρ + ||y||) + 4η D, ρ the largest
+   of x and y is σ times that of w_x and w_q to within E₁ := 2u (ρ + ||Y||) + 4η D, ρ the largest
    ||x|| of the chunk: twice what is needed.
 2. *The sum.* g is a sum of K = D + 1 products, in any order and any grouping, fused or not: its
    error is at most K u / (1 - K u) times the sum of |products|, which is at most ρ ||y|| + |h|.
-   h is off by u ρ²/2. What is lost below η is at most η K (1 + ρ + ||y||). We allow
-   B := 2 (D + 3) u (ρ ||y|| + ρ²/2) + 4η K (1 + ρ + ||y||): again twice what is needed. The
-   thresholds themselves are computed in float64 from ||y||² and T² below; B also gets 2^-48 of
-   both, which is more than the D + 8 roundings there (D is far below 2^40).
+   h is off by u ρ²/2, and ||Y||²/2, which stands for ||y||²/2, by u ||Y||². What is lost below η
+   is at most η K (1 + ρ + ||y||). We allow
+   B := 2 (D + 3) u (ρ ||Y|| + ρ²/2) + 2u ||Y||² + 4η K (1 + ρ + ||Y||): again twice what is
+   needed. The thresholds are computed in float64 from ||Y||² and T² below; B also gets 2^-48 of
+   both, which is more than the D + 8 roundings there (D is below 2^12 where a matrix R fits).
 3. *The rule.* Its float64 sum of d squares is right to a factor 1 ± (d + 2) 2^-53, r·r to 2^-53,
    and search coordinates keep distances to κ and E₀ (see there). So with κ' := κ + (d + 8) 2^-52,
 
@@ -30,7 +31,7 @@ X = σ(w_x - c), Y = σ(w_q - c), x = fl32(X), y = fl32(Y), u = 2^-24, η = 2^-1
    Squares of less than 1e-140 would leave the range of float64: for smaller radii nothing is
    surely inside, and outside is judged with 1e-140.
 
-Hence  g >= (||y||² - T_in²)/2 + B  is surely inside,  g < (||y||² - T_out²)/2 - B  surely outside;
+Hence  g >= (||Y||² - T_in²)/2 + B  is surely inside,  g < (||Y||² - T_out²)/2 - B  surely outside;
 the two thresholds are rounded to float32 away from each other. A query so far from a chunk that
 σ ||w_q - c|| > 2^40 asks the rule about all of the chunk.
 
@@ -52,7 +53,7 @@ from numpy.typing import NDArray
 
 from dprl._core.optional import needed
 from dprl.errors import DprlError, ParameterError
-from dprl.evidence.neighbors._rotation import EPS, Asked, Sketch
+from dprl.evidence.neighbors._rotation import EPS, Asked, Sketch, padded
 
 __all__ = ["Index", "full_precision", "open_device"]
 
@@ -144,7 +145,7 @@ class Index:
         sketch: The search coordinates.
         row: int64 (N,), the row of the log in every place of the order of the chunks.
         z: float64 (N, d), the points in that order, for the rule.
-        x: float32 (N, D + 1), x and h of the filter (above), in that order.
+        x: float32 (N, K), x and h of the filter (above), in that order; K is D + 1 rounded up.
         edges: The first place of every chunk, and N.
         centre: float64 (C, D), the centre c of every chunk.
         reach: float64 (C,), ρ of every chunk.
@@ -181,7 +182,7 @@ class Index:
         edges = tuple(int(e) for e in np.cumsum([0, *map(len, parts)]))
         sigma = _power(sketch.reach)
         D, C = w.shape[1], len(parts)
-        x = torch.empty((len(z), D + 1), dtype=torch.float32, device=place)
+        x = torch.zeros((len(z), padded(D + 1)), dtype=torch.float32, device=place)
         boxes = [torch.empty((C, D), dtype=torch.float64, device=place) for _ in range(3)]
         low, high, centre = boxes
         reach = torch.zeros(C, dtype=torch.float64, device=place)
@@ -230,73 +231,88 @@ class Index:
             Two int64 tensors of one length: the number of a query in `chosen`, and the place of a
             point in the order of the chunks.
         """
-        torch = self.torch
+        torch, radius = self.torch, asked.radius
         w, z = self._place(asked.w[chosen]), _send(torch, asked.z[chosen], self.device)
         slack = _send(torch, asked.slack[chosen], self.device)
-        d = z.shape[1]
-        kappa = self.sketch.kappa + (d + 8) * EPS
-        bound = (max(asked.radius, SMALL) * (1 + 2 * kappa) + slack) * (1 + (d + 8) * EPS)
         step = max(1, self.most_pairs // len(self.reach))
-        wanted = [self._to_boxes(w[i : i + step]) <= bound[i : i + step, None].square()
-                  for i in range(0, len(w), step)]  # fmt: skip
-        asks = torch.cat(wanted).T.contiguous()
-        counts = asks.sum(dim=1).tolist()
-        for c, n in enumerate(counts):
+        parts = [self.thresholds(w[i : i + step], slack[i : i + step], radius)
+                 for i in range(0, len(w), step)]  # fmt: skip
+        asks, inside, outside = (
+            torch.cat(part).T.contiguous() for part in zip(*parts, strict=True)
+        )
+        for c, n in enumerate(asks.sum(dim=1).tolist()):
             if n:
-                some = torch.nonzero(asks[c]).squeeze(1)
+                queries = torch.nonzero(asks[c]).squeeze(1)
                 step = max(1, self.most_pairs // (self.edges[c + 1] - self.edges[c]))
                 for i in range(0, n, step):
-                    part = some[i : i + step]
-                    yield self._in_chunk(c, part, w[part], z, slack[part], asked.radius, kappa)
+                    some = queries[i : i + step]
+                    yield self._in_chunk(
+                        c, some, w[some], z, inside[c][some], outside[c][some], radius
+                    )
 
     def _in_chunk(
-        self, c: int, queries: Tensor, w: Tensor, z: Tensor, slack: Tensor, radius: float,
-        kappa: float,
+        self, c: int, queries: Tensor, w: Tensor, z: Tensor, inside: Tensor, outside: Tensor,
+        radius: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The neighbours in chunk c of these queries, as in `pairs`."""
         torch = self.torch
         first, last = self.edges[c], self.edges[c + 1]
-        y, inside, outside = self.thresholds(c, w, slack, radius, kappa)
-        g = y @ self.x[first:last].T
+        g = self.products(c, w, outside)
         near = torch.nonzero((g >= outside[:, None]).view(-1)).squeeze(1)
         one = torch.div(near, last - first, rounding_mode="floor")
-        place = near - one * (last - first)
+        place = near - one * (last - first) + first
         doubt = torch.nonzero(g.view(-1)[near] < inside[one]).squeeze(1)
         del g
-        query, place = queries[one], place + first
+        query = queries[one]
         if len(doubt):
             keep = torch.ones(len(near), dtype=torch.bool, device=self.device)
             keep[doubt] = self.within(place[doubt], z, query[doubt], radius)
             query, place = query[keep], place[keep]
         return query, place
 
-    def thresholds(
-        self, c: int, w: Tensor, slack: Tensor, radius: float, kappa: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries w (n, D) beside chunk c: y and 1 (n, D + 1), and both thresholds (n,).
+    def products(self, c: int, w: Tensor, outside: Tensor) -> Tensor:
+        """float32 (n, size of the chunk): g of queries w (n, D) and every point of chunk c.
 
-        g at or above the first threshold is surely inside, below the second surely outside.
+        outside (n,): their second threshold at this chunk; -inf where the query is too far.
+        """
+        torch, D = self.torch, w.shape[1]
+        y = torch.zeros((len(w), self.x.shape[1]), dtype=torch.float32, device=self.device)
+        y[:, :D] = torch.where(
+            torch.isinf(outside)[:, None], 0.0, (w - self.centre[c]) * self.sigma
+        )
+        y[:, D] = 1.0
+        return y @ self.x[self.edges[c] : self.edges[c + 1]].T
+
+    def thresholds(self, w: Tensor, slack: Tensor, radius: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries w (n, D) and chunks: what g says.
+
+        Returns:
+            bool (n, C), whether the query must look into the chunk; float32 (n, C), g at or above
+            this is surely inside; float32 (n, C), g below this is surely outside, and -inf where
+            the query is too far to use g.
         """
         torch, sigma, D = self.torch, self.sigma, w.shape[1]
-        X = (w - self.centre[c]) * sigma
-        far = ~(X.square().sum(dim=1) <= FAR * FAR)
-        X[far] = 0
-        y = torch.ones((len(w), D + 1), dtype=torch.float32, device=self.device)
-        y[:, :D] = X
-        square = y[:, :D].to(torch.float64).square().sum(dim=1)
-        length, rho = square.sqrt(), self.reach[c]
-        E = 2 * U * (rho + length) + 4 * ETA * D + sigma * slack
+        kappa = self.sketch.kappa + (D + 8) * EPS
+        widest = (max(radius, SMALL) * (1 + 2 * kappa) + slack) * (1 + (D + 8) * EPS)
+        asks = self._to_boxes(w) <= widest[:, None].square()
+        square = torch.zeros_like(asks, dtype=torch.float64)
+        for axis in range(D):
+            square += ((w[:, axis, None] - self.centre[:, axis]) * sigma).square()
+        far = ~(square <= FAR * FAR)
+        square[far] = 0.0
+        length, rho = square.sqrt(), self.reach
+        E = 2 * U * (rho + length) + 4 * ETA * D + sigma * slack[:, None]
         surely = radius * (1 - 2 * kappa) if radius > SMALL else 0.0
         T_in = torch.clamp(sigma * surely - E, 0.0, LARGE)
         T_out = torch.clamp(sigma * (max(radius, SMALL) * (1 + 2 * kappa)) + E, 0.0, LARGE)
-        B = 2 * (D + 3) * U * (rho * length + 0.5 * rho * rho)
-        B = B + 4 * ETA * (D + 1) * (1 + rho + length) + 2.0**-48 * (square + T_out.square())
+        B = 2 * (D + 3) * U * (rho * length + 0.5 * rho * rho) + 2 * U * square
+        B += 4 * ETA * (D + 1) * (1 + rho + length) + 2.0**-48 * (square + T_out.square())
         inside = 0.5 * (square - T_in.square()) + B
         outside = 0.5 * (square - T_out.square()) - B
         inside = torch.where(far | (T_in <= 0), math.inf, inside).to(torch.float32)
         outside = torch.where(far, -math.inf, outside).to(torch.float32)
         top = torch.full_like(inside, math.inf)
-        return y, torch.nextafter(inside, top), torch.nextafter(outside, -top)
+        return asks, torch.nextafter(inside, top), torch.nextafter(outside, -top)
 
     def within(self, place: Tensor, z: Tensor, query: Tensor, radius: float) -> Tensor:
         """The rule, for pairs of a place in the order of the chunks and a query z[query].

@@ -117,7 +117,9 @@ class DeviceCargo:
                 first neighbours.
         """
         index, own = self.index, np.asarray(leave_out).astype(np.int64)
-        size = max(1, min(BATCH, index.room // len(index))) if first else BATCH
+        size = max(1, min(BATCH, index.most_pairs // len(index.reach)))
+        if first:
+            size = max(1, min(size, index.room // len(index)))
         with full_precision(index.torch, index.device):
             order = index.ordered(asked)
             for begin in range(0, len(order), size):

@@ -141,6 +141,21 @@ def test_the_bound_of_the_product_holds_exactly(seed, d, offset, spread):
 
 
 @needs_torch
+def test_the_error_of_search_coordinates_is_allowed_for(monkeypatch):
+    """Chunks so small beside the distances between them that float32 is better than a rotation."""
+    rng = np.random.default_rng(0)
+    centre = np.array([[1.0], [2.0], [5.0]]) * np.array([1.1, 1.3, 1.7, 1.9])
+    z = np.repeat(centre, 256, axis=0) + rng.integers(-8, 9, (768, 4)) * 2.0**-50
+    tree, device = build(points(z), monkeypatch)
+    index, queries = device._on_device.index, z[::40]
+    assert len(index.reach) == 3
+    assert index.reach.max() < 1e-13
+    for gap in (2, 5, np.sqrt(17), 9):
+        radius = float(gap * 2.0**-50)
+        same(tree, device, queries, radius, tree.points.episode[::40])
+
+
+@needs_torch
 def test_little_memory_and_small_chunks_do_not_show(monkeypatch):
     z, _ = CASES["clustered"]
     here, queries = points(z), z[:100]
@@ -273,6 +288,20 @@ def test_devices_that_cannot_be_used_are_refused():
     refused("device must be", ["cpu"])
     n = torch.cuda.device_count()
     refused(f"'cuda:{n}' is not there.*sees {n} CUDA", f"cuda:{n}")
+
+
+@needs_torch
+def test_too_little_memory_is_said(monkeypatch):
+    import torch
+
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nMore.")
+
+    z, _ = CASES["uniform"]
+    _, device = build(points(z), monkeypatch)
+    monkeypatch.setattr(Index, "of", full)
+    with pytest.raises(dprl.DprlError, match=r"memory of cpu is not enough(.|\n)*first: CUDA out"):
+        device.evidence(z[:9], 0.1)
 
 
 def test_torch_is_asked_for_by_name(monkeypatch):

@@ -55,7 +55,7 @@ from dprl._core.optional import needed
 from dprl.errors import DprlError, ParameterError
 from dprl.evidence.neighbors._rotation import EPS, Asked, Sketch, padded
 
-__all__ = ["Index", "full_precision", "open_device"]
+__all__ = ["Index", "enough_memory", "full_precision", "open_device"]
 
 Tensor: TypeAlias = Any
 
@@ -101,6 +101,24 @@ def open_device(device: Any) -> tuple[Any, Any]:
             do="Leave out device, or install a torch that is built for CUDA and its driver.",
         )
     return torch, place
+
+
+@contextlib.contextmanager
+def enough_memory(device: Any) -> Iterator[None]:
+    """Says what to do where the memory of a device is not enough.
+
+    Raises:
+        DprlError: If torch runs out of the memory of the device.
+    """
+    torch, place = open_device(device)
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise DprlError(
+            f"the memory of {place} is not enough for these points or queries.",
+            str(error).splitlines()[0],
+            "Leave out device, ask fewer queries at a time, or free memory that others hold there.",
+        ) from error
 
 
 @contextlib.contextmanager

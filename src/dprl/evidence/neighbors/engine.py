@@ -27,7 +27,7 @@ from dprl._core.exact import Window, digits_of, window_of
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import COUNT, FIRST, Evidence
 from dprl.evidence.neighbors._brute import brute_blocks
-from dprl.evidence.neighbors._device import Index, open_device
+from dprl.evidence.neighbors._device import Index, enough_memory, open_device
 from dprl.evidence.neighbors._device_sums import DeviceCargo
 from dprl.evidence.neighbors._queries import Cargo, add_all, add_first, list_rows
 from dprl.evidence.neighbors._rotation import Asked, Sketch, ask
@@ -225,7 +225,8 @@ class Engine:
         if self.device is not None and Q >= WORTH_A_DEVICE:
             check_threads(threads)
             none = np.full(Q, -1) if leave_out is None else leave_out
-            self._on_device.add(asked, visits == "first", none, words, span)
+            with enough_memory(self.device):
+                self._on_device.add(asked, visits == "first", none, words, span)
         else:
             boxes, order = self._choose(asked, visits)
             _spread(

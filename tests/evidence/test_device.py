@@ -234,6 +234,18 @@ def test_reduced_precision_is_switched_off_and_on_again(monkeypatch):
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
+    levels = ["high"]
+    older = SimpleNamespace(  # before there was a precision for each kind of product
+        backends=SimpleNamespace(
+            cuda=SimpleNamespace(matmul=SimpleNamespace()), mkldnn=SimpleNamespace()
+        ),
+        get_float32_matmul_precision=lambda: levels[-1],
+        set_float32_matmul_precision=levels.append,
+        full=torch.full, float32=torch.float32,
+    )  # fmt: skip
+    with _device.full_precision(older, "cpu"):
+        assert levels == ["high", "highest"]
+    assert levels == ["high", "highest", "high"]
     real = torch.full
     rough = SimpleNamespace(
         backends=torch.backends, float32=torch.float32,

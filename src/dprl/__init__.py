@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dprl.errors import BalanceWarning as BalanceWarning
     from dprl.errors import CutWarning as CutWarning
     from dprl.errors import DprlError as DprlError
+    from dprl.errors import EvidenceError as EvidenceError
     from dprl.errors import LabelWarning as LabelWarning
     from dprl.errors import LogError as LogError
     from dprl.errors import MissingWarning as MissingWarning
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evidence._site_cells import site_evidence as site_evidence
+    from dprl.evidence._site_evidence import SiteEvidence as SiteEvidence
+    from dprl.evidence._site_evidence import merge_evidence as merge_evidence
+    from dprl.evidence._site_schema import SiteSchema as SiteSchema
     from dprl.evidence.neighbors.metric import Metric as Metric
     from dprl.learners import baselines as baselines
     from dprl.learners.confident import Confident as Confident
@@ -96,8 +101,8 @@ __getattr__, __dir__, __all__ = attach(
         "apps._report": ("report",),
         "certificate._gate": ("gate",),
         "certificate._monitor": ("Monitor",),
-        "errors": ("BalanceWarning", "CutWarning", "DprlError", "LabelWarning", "LogError",
-                   "MissingWarning",
+        "errors": ("BalanceWarning", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
+                   "LogError", "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
         "evaluation._behavior": ("Behavior",),
@@ -106,6 +111,9 @@ __getattr__, __dir__, __all__ = attach(
         "evaluation._sensitivity": ("sensitivity",),
         "evaluation._sensitivity_result": ("Sensitivity",),
         "evaluation._sweep": ("Sweep", "sweep"),
+        "evidence._site_cells": ("site_evidence",),
+        "evidence._site_evidence": ("SiteEvidence", "merge_evidence"),
+        "evidence._site_schema": ("SiteSchema",),
         "evidence.neighbors.metric": ("Metric",),
         "learners.confident": ("Confident",),
         "learners.continuous": ("DPRLContinuous",),

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from dprl.logs._io import write as write
     from dprl.logs.log import Log as Log
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
+    from dprl.planning._site_plan import SitePlan as SitePlan
+    from dprl.planning._site_plan import site_plan as site_plan
     from dprl.planning.markov import markov_check as markov_check
     from dprl.policies._compress import compress as compress
     from dprl.policies._compress import prune as prune
@@ -125,6 +127,7 @@ __getattr__, __dir__, __all__ = attach(
                      "write"),
         "logs.log": ("Log",),
         "planning._markov_result": ("MarkovCheck",),
+        "planning._site_plan": ("SitePlan", "site_plan"),
         "planning.markov": ("markov_check",),
         "policies._compress": ("compress", "prune"),
         "policies._decisions": ("DEFER", "Decisions", "Kind"),

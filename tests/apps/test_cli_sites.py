@@ -140,3 +140,25 @@ def test_a_plan_needs_a_second_round(run, sites):
     assert (code, "--n-min is missing" in err) == (1, True)
     code, _, err = run("merge", "site0.evidence", "site0.evidence", "--out", "x.evidence")
     assert (code, "would count twice" in err) == (1, True)
+
+
+def test_the_second_round_gives_the_plan_of_the_pooled_table(run, sites):
+    count_all(run, "--k", 1)
+    files = [f"site{i}.evidence" for i in range(3)]
+    assert run("merge", *files, "--out", "all.evidence")[0] == 0
+    for i in range(3):
+        code, out, err = run(
+            "evidence", f"site{i}.csv", *COLUMNS, "--points", "all.evidence", "--n-min", 20,
+            "--k", 1, "--site", f"ward {i}", "--out", f"site{i}.plan",
+        )  # fmt: skip
+        assert (code, err, b"Second count" in out) == (0, "", True)
+    plans = [f"site{i}.plan" for i in range(3)]
+    assert run("merge", *plans, "--out", "all.plan")[0] == 0
+    assert run("fit", "all.plan", "--n-min", 20)[0] == 0
+    pooled = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(sites)
+    assert dprl.load("policy.dprl").planned.tobytes() == pooled.planned.tobytes()
+    assert b"Second count, of 3 of 3 sites" in run("evidence", "all.plan", "--explain")[1]
+    code, _, err = run("fit", "site0.plan", "--n-min", 20)
+    assert (code, "2 of 3 sites have not counted" in err) == (1, True)
+    code, _, err = run("evidence", "site0.csv", *COLUMNS, "--points", "all.evidence", "--out", "x")
+    assert (code, "--n-min is missing" in err) == (1, True)

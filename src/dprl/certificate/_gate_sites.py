@@ -30,10 +30,11 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence._site_bins import UNITS
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import best_choice
-from dprl.learners._sites import check_agreed, pairs_of, policy_of, provenance_of_sites
+from dprl.learners._sites import check_agreed, policy_of, provenance_of_sites
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import check_claim
 from dprl.logs.log import Label, Log
+from dprl.planning._site_plan import allowed_pairs
 from dprl.policies.table import TablePolicy
 
 __all__ = ["gate_sites"]
@@ -139,7 +140,7 @@ def gate_sites(
             "plan=True",
             "Say plan=False (--no-plan) when learning.",
         )
-    pairs = pairs_of(sites, learner.n_min, learner.contrast)
+    pairs = allowed_pairs(sites, learner.n_min, learner.contrast)
     if not isinstance(proposal, DPRLDiscrete):
         pairs &= same_pairs(proposal, as_log)
     wanted = np.column_stack([pairs, np.zeros(len(pairs), bool)])

@@ -35,7 +35,7 @@ from dprl.logs._follow_up import window_of
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.returns import refuse_outside, returns
 
-__all__ = ["in_schema", "site_evidence"]
+__all__ = ["USUAL_K", "counted_rows", "in_schema", "site_evidence"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
@@ -222,6 +222,26 @@ def first_rows(log: Log) -> Ints:
     group = np.repeat(log.group.astype(np.int64), log.lengths)
     _, first = np.unique(group * max(log.n_states, 1) + log.codes(), return_index=True)
     return np.sort(first)
+
+
+def counted_rows(log: Log, first: Bools, later: Bools) -> Bools:
+    """bool (N,): the rows of a gathered log behind the cells that are given away.
+
+    Args:
+        log: The settled log, over the schema's labels.
+        first: bool (S, A), pairs whose first visits are given away.
+        later: bool (S, A), pairs whose later occurrences are given away.
+    """
+    at_first = np.zeros(log.n_steps, bool)
+    at_first[first_rows(log)] = True
+    state = log.codes().astype(np.int64)
+    group = np.repeat(log.group.astype(np.int64), log.lengths)
+    pair = state * max(log.n_actions, 1) + log.action
+    _, place = np.unique(group * (first.size + 1) + pair, return_index=True)
+    counts = np.zeros(log.n_steps, bool)
+    counts[place] = True
+    shown = np.where(at_first, first[state, log.action], later[state, log.action])
+    return np.asarray(counts & shown)
 
 
 def _outer_ends(bins: Ints | None, schema: SiteSchema) -> NDArray[np.float64]:

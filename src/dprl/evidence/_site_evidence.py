@@ -29,7 +29,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +44,13 @@ from dprl.evidence._site_rules import check_parts
 from dprl.evidence._site_schema import SiteSchema
 from dprl.evidence._site_words import described, notes_of
 
-__all__ = ["ARCHIVE", "REST", "SiteEvidence", "merge_evidence"]
+__all__ = ["ARCHIVE", "LARGEST", "REST", "SiteEvidence", "from_parts", "merge_evidence", "opened"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
+
+Counts = TypeVar("Counts")
+"""What can be merged: evidence, or second counts."""
 
 ARCHIVE = Archive(
     "dprl-evidence", 1, "evidence", EvidenceError,
@@ -207,7 +210,7 @@ class SiteEvidence:
         _, kind, words, arrays = ARCHIVE.unpack(stream, name, LARGEST)
         if kind != "round-1":
             raise ARCHIVE.broken(name, f"it holds {kind!r}, and 'round-1' is needed")
-        return _from_parts(name, words, arrays)
+        return from_parts(name, words, arrays)
 
     def explain(self) -> str:
         """What is in it, line by line: all that leaves a site with the file.
@@ -247,11 +250,12 @@ class SiteEvidence:
         )
 
 
-def merge_evidence(*parts: SiteEvidence) -> SiteEvidence:
+def merge_evidence(*parts: Counts) -> Counts:
     """The evidence of several sites together, whatever the order.
 
     Args:
-        *parts: Evidence with one schema; each site counts once. A group (a patient) that was at two
+        *parts: Evidence with one schema, or second counts for a plan (`dprl.site_plan`); each site
+            counts once. A group (a patient) that was at two
             sites counts at both: nobody can see that without rows.
 
     Returns:
@@ -269,11 +273,19 @@ def merge_evidence(*parts: SiteEvidence) -> SiteEvidence:
         >>> dprl.merge_evidence(*parts).groups
         500
     """
+    together = getattr(parts[0], "together", None) if parts else None
+    if together is not None:  # second counts
+        merged: Counts = together(parts[1:])
+        return merged
     if not parts or not all(isinstance(part, SiteEvidence) for part in parts):
         raise ParameterError(
             "merge_evidence takes evidence of sites, at least one.",
             do="Make it with dprl.site_evidence, or dprl.SiteEvidence.load(path).",
         )
+    return cast("Counts", _merged(cast("Sequence[SiteEvidence]", parts)))
+
+
+def _merged(parts: Sequence[SiteEvidence]) -> SiteEvidence:
     _refuse_mixed(parts)
     merged = parts[0]
     for other in parts[1:]:
@@ -357,7 +369,7 @@ def opened(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Path | IO[bytes]
     return path, path.name
 
 
-def _from_parts(
+def from_parts(
     name: str, words: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> SiteEvidence:
     """The evidence of a file's parts, or an EvidenceError."""

@@ -16,7 +16,7 @@ from dprl.evidence._site_bins import LAST
 if TYPE_CHECKING:
     from dprl.evidence._site_evidence import SiteEvidence
 
-__all__ = ["FACTS", "check_parts", "refuse_parts"]
+__all__ = ["EMPTY", "FACTS", "check_parts", "check_sums", "refuse_parts"]
 
 EMPTY = 30_000
 """`bottom` of a sum without summands."""
@@ -45,7 +45,7 @@ def check_parts(of: SiteEvidence) -> None:
         _shape(name, getattr(evidence, name), (2, S, A), np.int16)
     _shape("span", evidence.span, (S, 2), np.float64)
     _shape("steps", of.steps, (S,), np.int64)
-    _check_sums(evidence.words, evidence.top, evidence.bottom)
+    check_sums(evidence.words, evidence.top, evidence.bottom)
     n = evidence.words[..., COUNT]
     if evidence.n_episodes < 0 or evidence.n_episodes >= LIMIT:
         refuse_parts(f"{evidence.n_episodes:,} episodes")
@@ -70,7 +70,8 @@ def _shape(name: str, array: Any, shape: tuple[int, ...], dtype: Any) -> None:
         refuse_parts(f"{name!r} is {array.dtype}{array.shape}, not {np.dtype(dtype)}{shape}")
 
 
-def _check_sums(words: NDArray[np.int64], top: NDArray[Any], bottom: NDArray[Any]) -> None:
+def check_sums(words: NDArray[np.int64], top: NDArray[Any], bottom: NDArray[Any]) -> None:
+    """Refuse accumulators that no returns can have made."""
     n = words[..., COUNT]
     if (n < 0).any() or (n >= LIMIT).any() or (n.sum(axis=(0, 2)) >= LIMIT).any():
         refuse_parts("a count below 0, or too large")

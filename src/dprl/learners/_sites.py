@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,41 +21,61 @@ from numpy.typing import NDArray
 from dprl._core.version import __version__
 from dprl.errors import ParameterError
 from dprl.evidence._site_evidence import SiteEvidence
-from dprl.evidence.decision_points import allowed, best_choice
+from dprl.evidence.decision_points import best_choice
+from dprl.planning._site_plan import SitePlan, allowed_pairs
+from dprl.planning.policy_iteration import policy_iteration
 from dprl.policies._decisions import PAIRS, rows_of
 from dprl.policies.table import TablePolicy
 
-__all__ = ["check_agreed", "fit_sites", "pairs_of", "policy_of", "provenance_of_sites"]
+__all__ = ["check_agreed", "fit_sites", "policy_of", "provenance_of_sites"]
 
 Bools = NDArray[np.bool_]
 LUCK = "the rows of the sites are not here"
 """Why luck is not counted."""
 
 
-def fit_sites(sites: SiteEvidence, settings: Mapping[str, Any], *, n_min: float) -> TablePolicy:
+def fit_sites(
+    counted: SiteEvidence | SitePlan, settings: Mapping[str, Any], *, n_min: float
+) -> TablePolicy:
     """The policy of a learner's settings on what sites counted.
 
     Args:
-        sites: What they counted, merged.
+        counted: What they counted, merged: once, or a second time for a plan.
         settings: The settings of `dprl.DPRLDiscrete`.
         n_min: Trajectories an action needs.
 
     Raises:
         ParameterError: The settings are not what the sites agreed on, or ask for a plan.
     """
+    sites = counted if isinstance(counted, SiteEvidence) else counted.evidence
     check_agreed(sites, settings)
-    if settings["plan"]:
+    pairs = allowed_pairs(sites, n_min, settings["contrast"])
+    Q = sites.evidence.pair.mean[:, :-1]
+    choice, planned = best_choice(Q, pairs), np.where(pairs, Q, np.nan)
+    if isinstance(counted, SitePlan):
+        ours = {"plan": True, "n_min": counted.n_min, "contrast": counted.contrast}
+        for name, agreed in ours.items():
+            asked = n_min if name == "n_min" else settings[name]
+            if asked != agreed:
+                raise ParameterError(
+                    f"the sites counted for a plan with {name} = {agreed}; got {asked}.",
+                    f"{counted!r}",
+                    f"Say {name}={agreed}, or let the sites count a second time for another plan.",
+                )
+        semi = counted.semi_mdp()
+        result = policy_iteration(semi, Q[pairs])
+        choice[semi.points] = semi.action[result.rows]
+        planned[pairs] = result.q
+    elif settings["plan"]:
         raise ParameterError(
             "a plan needs to know what lies between decision points, and the sites have counted "
             "returns alone.",
             f"plan=True, {len(sites.sites):,} sites",
             "Say plan=False (--no-plan) for the best single decisions, or let the sites count a "
-            "second time (dprl evidence --round 2).",
+            "second time (dprl evidence --points).",
         )
-    pairs = pairs_of(sites, n_min, settings["contrast"])
-    Q = sites.evidence.pair.mean[:, :-1]
-    choice = best_choice(Q, pairs)
-    return policy_of(sites, settings, pairs, choice, np.where(pairs, Q, np.nan))
+    policy = policy_of(sites, settings, pairs, choice, planned)
+    return replace(policy, provenance={**policy.provenance, "notes": list(counted.notes())})
 
 
 def check_agreed(sites: SiteEvidence, settings: Mapping[str, Any]) -> None:
@@ -68,14 +89,6 @@ def check_agreed(sites: SiteEvidence, settings: Mapping[str, Any]) -> None:
                 f"schema {schema.digest()[:12]}",
                 f"Say {name}={agreed!r}, or let all sites count again with another schema.",
             )
-
-
-def pairs_of(sites: SiteEvidence, n_min: float, contrast: bool) -> Bools:
-    """bool (S, A): the pairs that a policy may choose (Eq. 1)."""
-    offered = None
-    if sites.available is not None:
-        offered = np.column_stack([sites.available, np.zeros(len(sites.steps), bool)])
-    return allowed(sites.evidence, n_min, contrast=contrast, available=offered)[:, :-1]
 
 
 def policy_of(

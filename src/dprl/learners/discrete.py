@@ -41,6 +41,7 @@ from dprl.evidence.tabular import (
 from dprl.learners._sites import fit_sites
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
+from dprl.planning._site_plan import SitePlan
 from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
@@ -96,7 +97,7 @@ class DPRLDiscrete:
         check_flag("plan", self.plan)
         check_weights(self.cut, self.plan, None)
 
-    def fit(self, log: Log | SiteEvidence) -> TablePolicy:
+    def fit(self, log: Log | SiteEvidence | SitePlan) -> TablePolicy:
         """The policy that a log supports.
 
         Args:
@@ -120,7 +121,7 @@ class DPRLDiscrete:
         return next(self.fit_each(log, [{}]))
 
     def fit_each(
-        self, log: Log | SiteEvidence, settings: Sequence[Mapping[str, Any]]
+        self, log: Log | SiteEvidence | SitePlan, settings: Sequence[Mapping[str, Any]]
     ) -> Iterator[TablePolicy]:
         """The policy of each setting of n_min, from evidence that is gathered once.
 
@@ -144,7 +145,7 @@ class DPRLDiscrete:
             [['b1'], [DEFER]]
         """
         learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
-        if isinstance(log, SiteEvidence):
+        if isinstance(log, SiteEvidence | SitePlan):
             for learner in learners:
                 yield fit_sites(log, learner.settings(), n_min=learner.n_min)
             return

@@ -64,6 +64,21 @@ def evidence(
         Literal["drop", "drop-unrelated", "terminal"] | None,
         Parameter(help="With --make-schema: how to treat cut episodes; by default as ended."),
     ] = None,
+    points: Annotated[
+        Path | None,
+        Parameter(
+            help="Count a second time, for a plan: what lies between the decision points of this "
+            "file, which all sites' first counts were merged to. The log, --k and --site must be "
+            "those of the first count."
+        ),
+    ] = None,
+    n_min: Annotated[
+        MaybeWhole,
+        Parameter(help="With --points: episodes an action needs, as the learner will have it."),
+    ] = None,
+    contrast: Annotated[
+        bool, Parameter(help="With --points: also require n-min episodes that did otherwise.")
+    ] = True,
     explain: Annotated[
         bool, Parameter(help="Say what is in evidence files, line by line.", negative="")
     ] = False,
@@ -80,6 +95,9 @@ def evidence(
     Then, at every site: `dprl evidence visits.csv --schema schema.json --out north.evidence ...`
 
     What would leave the site: `dprl evidence north.evidence --explain`
+
+    For a plan over several decisions, count again between the points of all sites:
+    `dprl evidence visits.csv --points all.evidence --n-min 20 --out north.plan ...`
 
     Args:
         files: CSV or Parquet files of a log; with --explain evidence files.
@@ -99,6 +117,9 @@ def evidence(
             f"--{odd[0]} {of_schema[odd[0]]}",
             "Say --make-schema FILE to write one; to count, leave it out.",
         )
+    if points is not None:
+        return _count_again(given, log or MaybeLogOptions(), points, n_min, contrast, out, k, site,
+                            json)  # fmt: skip
     if schema is None or out is None or not given:
         gone = "--schema" if schema is None else "--out" if out is None else "a log"
         raise ParameterError(
@@ -110,13 +131,18 @@ def evidence(
 
 def _explain(files: list[str], json: bool) -> int:
     import dprl
+    from dprl.planning._site_plan import load_counts
 
     if not files:
-        raise ParameterError("--explain needs an evidence file.", do="Name one, or - for a pipe.")
-    parts = [dprl.SiteEvidence.load(file) for file in files]
+        raise ParameterError("--explain needs an evidence file.", do="Name one.")
+    parts: list[Any] = [load_counts(file) for file in files]
     if json:
-        show([{"file": file, **part.parts[0], "digest": part.digest(), "words": part.explain()}
-              for file, part in zip(files, parts, strict=True)], as_json=True)  # fmt: skip
+        first = [part.evidence if isinstance(part, dprl.SitePlan) else part for part in parts]
+        facts = [
+            {"file": file, "sites": [dict(site) for site in one.sites], "words": part.explain()}
+            for file, part, one in zip(files, parts, first, strict=True)
+        ]
+        show(facts, as_json=True)
         return 0
     show("\n\n".join(part.explain() for part in parts), as_json=False)
     return 0
@@ -197,4 +223,36 @@ def _count(
         return 0
     caution(cautions)
     show(f"{data!r}\n{counted.explain()}\n\nSaved as {out}.", as_json=False)
+    return 0
+
+
+def _count_again(
+    files: list[str], log: MaybeLogOptions, points: Path, n_min: int | None, contrast: bool,
+    out: Path | None, k: int | None, site: str, json: bool,
+) -> int:  # fmt: skip
+    import dprl
+
+    if n_min is None or out is None or not files:
+        gone = "--n-min" if n_min is None else "--out" if out is None else "a log"
+        raise ParameterError(
+            f"{gone} is missing: to count for a plan, a log, --points, --n-min and --out are "
+            "needed.",
+            do="Say them, with the --k and --site of the first count.",
+        )
+    refuse_overwrite(out, *files, str(points))
+    first = dprl.SiteEvidence.load(points)
+    options = log.options()
+    options["follow_up"] = options["follow_up"] or first.schema.follow_up
+    with progress() as tell, warned() as cautions:
+        data = dprl.read(files, **options, progress=tell)
+        tell("counting (the first run compiles for some seconds)", 0.0)
+        plan = dprl.site_plan(data, first, n_min=n_min, contrast=contrast, site=site,
+                              **({} if k is None else {"k": k}))  # fmt: skip
+        plan.save(out)
+    if json:
+        show({"evidence": str(out), "sites": len(plan.parts), "hidden": plan.hidden,
+              "warnings": cautions}, as_json=True)  # fmt: skip
+        return 0
+    caution(cautions)
+    show(f"{data!r}\n{plan.explain().split(chr(10) * 2)[0]}\n\nSaved as {out}.", as_json=False)
     return 0

@@ -69,6 +69,7 @@ def fit(
         file: An evidence file, or - for standard input.
     """
     import dprl
+    from dprl.planning._site_plan import load_counts
 
     if file != "-":
         refuse_overwrite(out, file)
@@ -78,11 +79,11 @@ def fit(
             "suggested.",
             do="Choose it before looking at results (--n-min 20).",
         )
-    counted = dprl.SiteEvidence.load(file)
+    counted = load_counts(file)
+    schema = (counted.evidence if isinstance(counted, dprl.SitePlan) else counted).schema
     learner = dprl.DPRLDiscrete(
-        n_min=n_min, gamma=counted.schema.gamma, contrast=contrast, plan=plan,
-        cut=counted.schema.cut,
-    )  # fmt: skip
+        n_min=n_min, gamma=schema.gamma, contrast=contrast, plan=plan, cut=schema.cut
+    )
     with warned() as cautions:
         policy = learner.fit(counted)
         policy.save(out)

@@ -38,6 +38,7 @@ def merge(
         files: Evidence files, one per site.
     """
     import dprl
+    from dprl.planning._site_plan import load_counts
 
     refuse_overwrite(out, *files)
     if out is None and (json or sys.stdout.isatty()):
@@ -45,14 +46,15 @@ def merge(
             "--out is missing: evidence is not text for a screen.",
             do="Say --out all.evidence, or send it through a pipe: | dprl fit - ...",
         )
-    merged = dprl.merge_evidence(*(dprl.SiteEvidence.load(file) for file in files))
+    merged = dprl.merge_evidence(*(load_counts(file) for file in files))
     if out is None:
         complain(repr(merged))
         sys.stdout.buffer.write(merged.to_bytes())
         sys.stdout.flush()
         return 0
     merged.save(out)
-    facts = {"evidence": str(out), "digest": merged.digest(), "groups": merged.groups,
-             "sites": [dict(site) for site in merged.sites]}  # fmt: skip
+    first = merged.evidence if isinstance(merged, dprl.SitePlan) else merged
+    facts = {"evidence": str(out), "groups": first.groups,
+             "sites": [dict(site) for site in first.sites]}  # fmt: skip
     show(facts if json else f"{merged.explain()}\n\nSaved as {out}.", json)
     return 0

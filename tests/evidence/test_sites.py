@@ -170,7 +170,8 @@ def test_the_rest_is_of_two_actions_and_k_groups(m, k):
        st.booleans())  # fmt: skip
 def test_bins_of_k_groups_hold_every_return(bins, k, few):
     bins = np.array(bins) * (0 if few else 1) + (np.array(bins) % 3 * 4000 if few else 0)
-    rows = _site_bins.coarse(np.zeros(len(bins), np.int64), bins, k)
+    one = np.ones_like(bins)
+    rows = _site_bins.coarse(np.column_stack([0 * one, bins, bins, one]), k)
     assert (rows[:, 3] >= k).all()
     assert rows[:, 3].sum() == len(bins)
     for low in np.unique(rows[:, 1]):  # no bin says that more lie below, or above, than do

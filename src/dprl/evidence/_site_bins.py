@@ -45,27 +45,25 @@ def unit_bins(values: Floats) -> Ints:
     return np.asarray(np.where(exact, 2 * whole, 2 * np.floor(z) + 1).astype(np.int64))
 
 
-def coarse(pair: Ints, bins: Ints, k: int) -> Ints:
-    """Count groups in bins of which none has fewer than k of them.
+def coarse(rows: Ints, k: int) -> Ints:
+    """Bins of which none has fewer than k groups, in place of single ones.
 
     Args:
-        pair: int64 (n,), the pair each return belongs to.
-        bins: int64 (n,), the bin of each return, from 0 to `LAST`.
+        rows: int64 (n, 4): pair, bin, bin again, number of groups.
         k: The fewest groups of a bin; no pair may have fewer.
 
     Returns:
         int64 (rows, 4), sorted: pair, first bin, last bin (with it), number of groups.
     """
-    keys, count = np.unique(pair * ROOT + bins, return_counts=True)
-    of_pair, leaf = keys // ROOT, keys % ROOT
+    of_pair, leaf, _, count = add_up(rows).T
     small = np.isin(of_pair, of_pair[count < k])
-    rows = [np.stack([of_pair, leaf, leaf, count], axis=1)[~small]]
+    parts = [np.stack([of_pair, leaf, leaf, count], axis=1)[~small]]
     for one in np.unique(of_pair[small]):
         here = of_pair == one
         own: list[tuple[int, int, int]] = []
         _divide(leaf[here], count[here], 0, ROOT, k, own)
-        rows.append(np.array([(one, *row) for row in own], np.int64))
-    return add_up(np.concatenate(rows))
+        parts.append(np.array([(one, *row) for row in own], np.int64))
+    return add_up(np.concatenate(parts))
 
 
 def _divide(

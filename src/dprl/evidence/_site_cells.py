@@ -15,6 +15,7 @@ and k groups: nobody gets a small cell as a difference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from dprl._core.exact import COUNT, NOTHING
 from dprl.errors import LogError, ParameterError
 from dprl.evidence import _site_bins
 from dprl.evidence._evidence import FIRST, LATER, Evidence
-from dprl.evidence._site_evidence import REST, SiteEvidence, sealed
+from dprl.evidence._site_evidence import REST, SiteEvidence, add_parts, sealed
 from dprl.evidence._site_rules import EMPTY
 from dprl.evidence._site_schema import SiteSchema
 from dprl.evidence.tabular import availability, count
@@ -35,7 +36,7 @@ from dprl.logs._follow_up import window_of
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.returns import refuse_outside, returns
 
-__all__ = ["USUAL_K", "counted_rows", "in_schema", "site_evidence"]
+__all__ = ["USUAL_K", "as_site", "counted_rows", "in_schema", "site_evidence", "whole_evidence"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
@@ -79,35 +80,87 @@ def site_evidence(
     k = check_whole("k", k, 1)
     if not isinstance(site, str) or len(site) > 200:
         raise ParameterError("site must be a name of at most 200 characters.")
+    return as_site([whole_evidence(log, schema)], k=k, site=site)
+
+
+def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
+    """All that a log says, with nothing suppressed, before it is that of a site."""
     log = in_schema(log, schema)
-    if len(log.groups) < k:
+    settled = settle(log, schema.gamma, schema.cut, reads="returns").gathered()
+    whole, _ = count(settled, schema.gamma)
+    nothing = np.zeros(whole.n_pair.shape, bool)
+    facts = {
+        "site": "", "part": "", "k": 1, "episodes": log.n_episodes, "groups": len(log.groups),
+        "cut_episodes": len(log.cut_episodes), "pairs": 0, "later": 0, "states": 0, "visits": 0,
+        "grouped": log.groups != log.episodes, "timed": log.time is not None,
+    }  # fmt: skip
+    return SiteEvidence(
+        schema,
+        _with_rest(whole, nothing, nothing[:, 0], nothing),
+        np.bincount(settled.codes(), minlength=len(schema.states)).astype(np.int64),
+        _bins(settled, schema),
+        availability(log),
+        (facts,),
+    )
+
+
+def as_site(parts: Sequence[SiteEvidence], *, k: int, site: str) -> SiteEvidence:
+    """What a site gives away of parts of its log, of which no group is in two.
+
+    Args:
+        parts: What `whole_evidence` said of each part, at least one, with one schema.
+        k: The fewest groups of anything that is given away.
+        site: A name for the site.
+    """
+    facts = [part.sites[0] for part in parts]
+    total = {n: sum(f[n] for f in facts) for n in ("episodes", "groups", "cut_episodes")}
+    if total["groups"] < k:
         raise LogError(
-            f"the log has {len(log.groups):,} groups, and nothing of fewer than k = {k} is given "
+            f"the log has {total['groups']:,} groups, and nothing of fewer than k = {k} is given "
             "away.",
             do="Wait until there are more of them, or choose a smaller k.",
         )
-    settled = settle(log, schema.gamma, schema.cut, reads="returns").gathered()
-    whole, _ = count(settled, schema.gamma)
-    first, later = (whole.words[which, ..., COUNT] for which in (FIRST, LATER))
+    own = {
+        **facts[0], **total, "site": site, "k": k, "grouped": any(f["grouped"] for f in facts),
+        "timed": all(f["timed"] for f in facts),
+    }  # fmt: skip
+    return sealed(_suppressed(add_parts(parts, [own]), k))
+
+
+def _suppressed(whole: SiteEvidence, k: int) -> SiteEvidence:
+    """The evidence of one site without what rests on fewer than k groups."""
+    if k == 1:
+        return whole
+    A = len(whole.schema.actions)
+    n = whole.evidence.words[:, :, :A, COUNT]
+    first, later = n[FIRST], n[LATER]
     rest, gone = rest_of(first, k)
     lost_later = (later > 0) & ((later < k) | rest | gone[:, None])
-    cells = _with_rest(whole, rest, gone, lost_later)
-    bins = _bins(settled, schema, rest, gone, k)
-    steps = np.bincount(settled.codes(), minlength=len(schema.states)).astype(np.int64)
+    narrow = replace(
+        whole.evidence, actions=whole.schema.actions,
+        **{name: getattr(whole.evidence, name)[:, :, :A] for name in ("words", "top", "bottom")},
+    )  # fmt: skip
+    cells = _with_rest(narrow, rest, gone, lost_later)
+    bins = whole.bins
+    if bins is not None:
+        state, action = bins[:, 0] // (A + 1), bins[:, 0] % (A + 1)
+        action = np.where(rest[state, action], A, action)
+        moved = np.column_stack([state * (A + 1) + action, bins[:, 1:]])
+        bins = _site_bins.coarse(moved[~gone[state]], k)
     counted = cells.words[..., COUNT].sum(axis=(0, 2))
-    steps = np.where(lost_later.any(axis=1) | gone, counted, steps)
     hidden = rest | (gone[:, None] & (first > 0))
     visits = int(first[hidden].sum())
     facts = {
-        "site": site, "part": "", "k": k, "episodes": log.n_episodes, "groups": len(log.groups),
-        "cut_episodes": len(log.cut_episodes), "pairs": int(hidden.sum()),
-        "later": int((lost_later & ~hidden).sum()), "states": int(gone.sum()),
+        **whole.sites[0], "pairs": int(hidden.sum()), "states": int(gone.sum()),
+        "later": int((lost_later & ~hidden).sum()),
         "visits": visits if visits >= k or not visits else None,
-        "grouped": log.groups != log.episodes, "timed": log.time is not None,
     }  # fmt: skip
-    span = whole.span if k == 1 else _outer_ends(bins, schema)
-    return sealed(
-        SiteEvidence(schema, replace(cells, span=span), steps, bins, availability(log), (facts,))
+    return replace(
+        whole,
+        evidence=replace(cells, span=_outer_ends(bins, whole.schema)),
+        steps=np.where(lost_later.any(axis=1) | gone, counted, whole.steps),
+        bins=bins,
+        sites=(facts,),
     )
 
 
@@ -201,20 +254,17 @@ def _emptied(whole: Evidence, hidden: Bools) -> Evidence:
     )
 
 
-def _bins(log: Log, schema: SiteSchema, rest: Bools, gone: Bools, k: int) -> Ints | None:
-    """The bins of returns at first visits, of pairs of the schema's actions and the rest."""
+def _bins(log: Log, schema: SiteSchema) -> Ints | None:
+    """The bins of returns at first visits; None without a range."""
     if schema.value_range is None:
         return None
     low, high = schema.value_range
     G = returns(log, schema.gamma)
     refuse_outside(log, G, schema.value_range)
     rows = first_rows(log)
-    state, A = log.codes()[rows].astype(np.int64), len(schema.actions)
-    action = np.where(rest[state, log.action[rows]], A, log.action[rows])
-    keep = ~gone[state]
+    pair = log.codes()[rows].astype(np.int64) * (len(schema.actions) + 1) + log.action[rows]
     bins = _site_bins.unit_bins((G[rows] - low) / (high - low))
-    pair = state * (A + 1) + action
-    return _site_bins.coarse(pair[keep], bins[keep], k)
+    return _site_bins.add_up(np.column_stack([pair, bins, bins, np.ones_like(pair)]))
 
 
 def first_rows(log: Log) -> Ints:

@@ -287,20 +287,21 @@ def merge_evidence(*parts: Counts) -> Counts:
 
 def _merged(parts: Sequence[SiteEvidence]) -> SiteEvidence:
     _refuse_mixed(parts)
-    merged = parts[0]
+    return add_parts(parts, in_order([site for part in parts for site in part.sites]))
+
+
+def add_parts(parts: Sequence[SiteEvidence], sites: Sequence[Mapping[str, Any]]) -> SiteEvidence:
+    """The sums of parts with one schema; `sites` are the facts of their sites."""
+    first = parts[0]
+    evidence, bins, available = first.evidence, first.bins, first.available
     for other in parts[1:]:
-        bins = None
-        if merged.bins is not None and other.bins is not None:
-            bins = _site_bins.add_up(np.concatenate((merged.bins, other.bins)))
-        available = None
-        if merged.available is not None and other.available is not None:
-            available = merged.available & other.available
-        merged = replace(
-            merged, evidence=merged.evidence.merge(other.evidence),
-            steps=merged.steps + other.steps, bins=bins, available=available,
-            sites=in_order((*merged.sites, *other.sites)),
-        )  # fmt: skip
-    return merged
+        evidence = evidence.merge(other.evidence)
+        if available is not None and other.available is not None:
+            available = available & other.available
+    if bins is not None:
+        bins = _site_bins.add_up(np.concatenate([p.bins for p in parts if p.bins is not None]))
+    steps = np.sum([part.steps for part in parts], axis=0)
+    return SiteEvidence(first.schema, evidence, steps, bins, available, tuple(sites))
 
 
 def in_order(sites: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

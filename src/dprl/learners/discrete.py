@@ -30,6 +30,7 @@ from dprl._core.checks import (
 )
 from dprl._core.limits import need_for_pairs
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.tabular import (
     LARGEST_TABLE,
@@ -37,8 +38,10 @@ from dprl.evidence.tabular import (
     availability,
     count,
 )
+from dprl.learners._sites import fit_sites
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
+from dprl.planning._site_plan import SitePlan
 from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
@@ -94,11 +97,12 @@ class DPRLDiscrete:
         check_flag("plan", self.plan)
         check_weights(self.cut, self.plan, None)
 
-    def fit(self, log: Log) -> TablePolicy:
+    def fit(self, log: Log | SiteEvidence | SitePlan) -> TablePolicy:
         """The policy that a log supports.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log; its states are labels. Or what sites counted of their logs
+                (`dprl.site_evidence`): then gamma and cut are those of their schema.
 
         Returns:
             The policy: it acts at decision points and defers everywhere else.
@@ -116,11 +120,13 @@ class DPRLDiscrete:
         """
         return next(self.fit_each(log, [{}]))
 
-    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[TablePolicy]:
+    def fit_each(
+        self, log: Log | SiteEvidence | SitePlan, settings: Sequence[Mapping[str, Any]]
+    ) -> Iterator[TablePolicy]:
         """The policy of each setting of n_min, from evidence that is gathered once.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log; its states are labels. Or what sites counted of their logs.
             settings: Settings to try; each is a mapping that may only set "n_min".
 
         Yields:
@@ -139,6 +145,10 @@ class DPRLDiscrete:
             [['b1'], [DEFER]]
         """
         learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
+        if isinstance(log, SiteEvidence | SitePlan):
+            for learner in learners:
+                yield fit_sites(log, learner.settings(), n_min=learner.n_min)
+            return
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that

@@ -32,7 +32,7 @@ from dprl.evidence.tabular import Occurrences
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 
-__all__ = ["SemiMDP", "elevate"]
+__all__ = ["SemiMDP", "elevate", "segments_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,12 +240,52 @@ def elevate(
         ranges,
     )
     share = np.ldexp(total.astype(np.float64), -bits) / np.repeat(n, ends)
+    D = sparse.csr_array((share, indices, indptr), shape=(len(pairs), len(points)))
+    D.sort_indices()  # sums over a row must not depend on the order of episodes
     return SemiMDP(
         points=points,
         labels=tuple(log.states[p] for p in points),
         first=np.concatenate(([0], np.cumsum(allowed[points].sum(axis=1)))),
         action=pairs % allowed.shape[1] if allowed.size else pairs,
         R=R,
-        D=sparse.csr_array((share, indices, indptr), shape=(len(pairs), len(points))),
+        D=D,
         n=n,
     )
+
+
+def segments_of(
+    log: Log,
+    gamma: float,
+    counted: NDArray[np.bool_],
+    allowed: NDArray[np.bool_],
+    points: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
+    """The segments that begin in counted rows of a gathered log, pair by pair.
+
+    Args:
+        log: The log, with S states and A actions.
+        gamma: Discount per step.
+        counted: bool (N,), rows that are the source of a segment if their pair is allowed.
+        allowed: bool (S, A), the pairs that may be chosen.
+        points: bool (S, A), true in states where segments end. Default None: the allowed pairs.
+
+    Returns:
+        Of each segment the number of the decision point where it ends (-1 for END) and its steps,
+        (n, 2); its reward (n,); and begin (rows + 1,), where the segments of each allowed pair are.
+    """
+    ends = np.flatnonzero((allowed if points is None else points).any(axis=1))
+    pairs = np.flatnonzero(allowed)
+    point = np.full(log.n_states, -1, np.int32)
+    point[ends] = np.arange(len(ends))
+    row = np.full(allowed.shape, len(pairs), np.int32)
+    row.ravel()[pairs] = np.arange(len(pairs))
+    source = np.flatnonzero(counted)
+    of_row = row[log.codes()[source], log.action[source]]
+    n = np.bincount(of_row, minlength=len(pairs) + 1)[: len(pairs)]
+    begin = np.concatenate(([0], np.cumsum(n))).astype(np.int64)
+    segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
+    _scatter(
+        log.starts, log.codes(), log.action, log.reward, counted, gamma, point, row,
+        begin[:-1].copy(), segments, rewards,
+    )  # fmt: skip
+    return segments, rewards, begin

@@ -198,4 +198,4 @@ class Labels:
         if role not in self._near:
             self._near[role] = np.zeros(high - low + 1, np.int32)
             self._near[role][numbers - low] = table
-        return self._near[role][values - low]
+        return np.asarray(self._near[role][values - low])

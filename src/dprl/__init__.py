@@ -64,7 +64,9 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
+    from dprl.logs._scan import scan as scan
     from dprl.logs.log import Log as Log
+    from dprl.logs.parts import LogInParts as LogInParts
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
     from dprl.planning._site_plan import SitePlan as SitePlan
     from dprl.planning._site_plan import site_plan as site_plan
@@ -125,7 +127,9 @@ __getattr__, __dir__, __all__ = attach(
         "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
+        "logs._scan": ("scan",),
         "logs.log": ("Log",),
+        "logs.parts": ("LogInParts",),
         "planning._markov_result": ("MarkovCheck",),
         "planning._site_plan": ("SitePlan", "site_plan"),
         "planning.markov": ("markov_check",),

@@ -17,7 +17,6 @@ of the settings. Files in the folder OUT of an experiment:
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import multiprocessing
@@ -36,6 +35,7 @@ import numpy as np
 from dprl._core import plot
 from dprl._core.checks import check_seed, check_whole
 from dprl._core.disk import check_target, replacing
+from dprl._core.source import source_digest
 from dprl._core.table import Table
 from dprl._core.version import __version__
 from dprl.logs._files import Progress
@@ -125,20 +125,9 @@ RESULTS = (
 """The files that an experiment writes into its folder."""
 
 
-@functools.cache
-def _code() -> str:
-    """SHA-256 of the source of dprl, so that a run is not continued with other code."""
-    home = Path(__file__).parent.parent
-    total = hashlib.sha256()
-    for path in sorted(home.rglob("*.py")):
-        total.update(path.relative_to(home).as_posix().encode())
-        total.update(path.read_bytes())
-    return total.hexdigest()
-
-
 def _task_name(experiment: Experiment, setting: Setting) -> str:
     """A digest of all that could change the rows of a task: setting, code, version of numpy."""
-    text = json.dumps([experiment.name, _code(), np.__version__, setting], sort_keys=True)
+    text = json.dumps([experiment.name, source_digest(), np.__version__, setting], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -293,7 +282,7 @@ def _write(
     _write_text(paths[1], _csv(table))
     _write_text(paths[2], table.to_markdown())
     facts = {"experiment": experiment.name, "question": experiment.question, **asked,
-             "dprl": __version__, "code": _code(), "numpy": np.__version__,
+             "dprl": __version__, "code": source_digest(), "numpy": np.__version__,
              "tasks": settings}  # fmt: skip
     _write_text(paths[3], json.dumps(facts, indent=1) + "\n")
     with plot.look():

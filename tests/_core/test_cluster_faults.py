@@ -74,9 +74,9 @@ def test_the_only_worker_killed_and_none_comes(tmp_path, log):
 
 
 def test_a_part_that_kills_every_worker_is_named(tmp_path, log):
+    whole, dies = parts_of(log, rows=10**9), Dies(rows, str(tmp_path), times=100)
     with connect(2) as client, pytest.raises(dprl.ClusterError) as caught:
-        whole = parts_of(log, rows=10**9)
-        client.reduce(whole.sources, Dies(rows, str(tmp_path), times=100), operator.add)
+        client.reduce(whole.sources, dies, operator.add)
     lines = three_lines(caught)
     assert lines[0] == "4 workers died while they worked on part 1 of 1."
     assert lines[1].startswith("  first: the last one was at tcp://127.0.0.1:")
@@ -149,7 +149,9 @@ def test_a_client_killed_and_started_again(tmp_path, log):
         first.kill()
         first.wait()
         first.stdout.close()
-        second = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+        second = subprocess.run(
+            command, capture_output=True, text=True, env=env, timeout=60, check=True
+        )
         assert second.stdout.splitlines()[-1] == f"total {log.n_steps}"
         with connect(cluster.address) as client:  # nothing of the first one is left
             tasks = client.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))

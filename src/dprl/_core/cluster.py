@@ -14,7 +14,7 @@ import queue
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,12 +151,13 @@ class Cluster:
                     above.append(submit(cluster_tasks.join, merge, *some, key=key, pure=False))
                     tasks.append(above[-1])
                 level = above
-        last, total = level[0].key, None
+        last, total = level[0].key, cluster_tasks.Answer(None)
         level = above = some = []  # what was merged is no longer needed: nobody may hold it
         for future in self._finished(tasks, names, progress):
             if future.key == last:
                 total = self._gather(future, names)
-        return _heard(total)
+        _warn(total.warned)
+        return total.result
 
     def map(
         self,
@@ -200,8 +201,12 @@ class Cluster:
                         key=key, pure=False,
                     )
                 )  # fmt: skip
+        warned: dict[int, Any] = {}
         for future in self._finished(futures, words, None):
-            yield numbers[future.key], _heard(self._gather(future, words))
+            i, answer = numbers[future.key], self._gather(future, words)
+            warned[i] = answer.warned
+            yield i, answer.result
+        _warn(each for i in sorted(warned) for each in warned[i])
 
     def _share(self, run: str, shared: tuple[Any, ...]) -> Any:
         """Values for all tasks, on the cluster: one task, so that they can be made again."""
@@ -334,11 +339,10 @@ def _words(source: Any) -> str:
     return f" ({name})" if name else ""
 
 
-def _heard(answer: Any) -> Any:
-    """The result; warnings of the workers are given here."""
-    for category, text in answer.warned:
-        warnings.warn(text, category, stacklevel=4)
-    return answer.result
+def _warn(warned: Iterable[tuple[type[Warning], str]]) -> None:
+    """Give the warnings of the workers here, each once."""
+    for category, text in dict.fromkeys(warned):
+        warnings.warn(text, category, stacklevel=3)
 
 
 def _no_workers(address: str, seconds: float) -> ClusterError:

@@ -10,7 +10,7 @@ Departures from the paper: `contrast` (see `dprl.evidence.decision_points`), the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from dprl.evidence.tabular import (
 )
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log, check_log
+from dprl.logs.parts import LogInParts
 from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
@@ -94,17 +95,24 @@ class DPRLDiscrete:
         check_flag("plan", self.plan)
         check_weights(self.cut, self.plan, None)
 
-    def fit(self, log: Log) -> TablePolicy:
+    def fit(
+        self, log: Log | LogInParts, *, progress: Callable[[str, float], None] | None = None
+    ) -> TablePolicy:
         """The policy that a log supports.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log; its states are labels. A log in parts (`dprl.scan`) gives the
+                same policy, byte for byte, as the same log in memory.
+            progress: Called with the name of the stage and the share of it that is done, for a log
+                in parts. Default None.
 
         Returns:
             The policy: it acts at decision points and defers everywhere else.
 
         Raises:
             LogError: If the log is empty or has features as states.
+            ParameterError: If the log is in parts and has cut episodes whose treatment needs all of
+                it at once (cut="bootstrap" or "ipcw").
 
         Example:
             >>> import dprl
@@ -114,14 +122,22 @@ class DPRLDiscrete:
             >>> learner.fit(log).act(["s0"])
             ['b1']
         """
-        return next(self.fit_each(log, [{}]))
+        return next(self.fit_each(log, [{}], progress=progress))
 
-    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[TablePolicy]:
+    def fit_each(
+        self,
+        log: Log | LogInParts,
+        settings: Sequence[Mapping[str, Any]],
+        *,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Iterator[TablePolicy]:
         """The policy of each setting of n_min, from evidence that is gathered once.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log, in memory or in parts; its states are labels.
             settings: Settings to try; each is a mapping that may only set "n_min".
+            progress: Called with the name of the stage and the share of it that is done, for a log
+                in parts. Default None.
 
         Yields:
             The policy of each setting, in their order.
@@ -139,6 +155,11 @@ class DPRLDiscrete:
             [['b1'], [DEFER]]
         """
         learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
+        if isinstance(log, LogInParts):
+            from dprl.learners._parts_discrete import fit_parts
+
+            yield from fit_parts(learners, log, progress)
+            return
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that

@@ -38,6 +38,7 @@ from dprl.evidence.tabular import (
     count,
 )
 from dprl.logs._censoring import settle
+from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log
 from dprl.logs.parts import LogInParts
 from dprl.planning.luck import luck_of
@@ -96,23 +97,31 @@ class DPRLDiscrete:
         check_weights(self.cut, self.plan, None)
 
     def fit(
-        self, log: Log | LogInParts, *, progress: Callable[[str, float], None] | None = None
+        self,
+        log: Log | LogInParts,
+        *,
+        cluster: Any = None,
+        progress: Callable[[str, float], None] | None = None,
     ) -> TablePolicy:
         """The policy that a log supports.
 
         Args:
             log: The training log; its states are labels. A log in parts (`dprl.scan`) gives the
                 same policy, byte for byte, as the same log in memory.
+            cluster: Where to count and to find segments: a `distributed.Client`, the address of a
+                Dask scheduler ("tcp://10.0.0.1:8786"), "local" or "local:2" (processes on this
+                machine). The policy is the same, byte for byte. Default None: this process.
             progress: Called with the name of the stage and the share of it that is done, for a log
-                in parts. Default None.
+                in parts or on a cluster. Default None.
 
         Returns:
             The policy: it acts at decision points and defers everywhere else.
 
         Raises:
             LogError: If the log is empty or has features as states.
-            ParameterError: If the log is in parts and has cut episodes whose treatment needs all of
-                it at once (cut="bootstrap" or "ipcw").
+            ParameterError: If the log is in parts or on a cluster, and has cut episodes whose
+                treatment needs all of it at once (cut="bootstrap" or "ipcw").
+            ClusterError: If the cluster cannot do the work.
 
         Example:
             >>> import dprl
@@ -122,7 +131,10 @@ class DPRLDiscrete:
             >>> learner.fit(log).act(["s0"])
             ['b1']
         """
-        return next(self.fit_each(log, [{}], progress=progress))
+        if cluster is None:
+            return next(self.fit_each(log, [{}], progress=progress))
+        with on_cluster(log, cluster) as parts:
+            return next(self.fit_each(parts, [{}], progress=progress))
 
     def fit_each(
         self,

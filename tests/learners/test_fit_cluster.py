@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from dask_processes import Dies
+from dask_processes import Dies, processes
 from test_log_in_parts import KINDS, bytes_of, read, wards
 
 import dprl
@@ -85,9 +85,6 @@ class Deadly:
 
 def survive(cluster, folder, stage, what):
     """The number of stages; a worker is killed in one of them, and the file must be the same."""
-    while cluster.workers() < 2:  # the one that was killed before has been started again
-        time.sleep(0.2)
-    time.sleep(1.0 if stage > 0 else 0.0)  # a nanny gives up a worker that dies as it starts
     parts = parts_of(read(wards(groups=True, times=True)), rows=60)
     deadly = Deadly(cluster, folder, stage, what)
     here = bytes_of(LEARNER.fit(parts), folder / "here")
@@ -103,12 +100,17 @@ def test_a_worker_killed_while_counting(two, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["job", "merge"])
-def test_a_worker_killed_in_each_stage(two, tmp_path, what):
-    stages = survive(two, tmp_path, -1, what)
-    for stage in range(stages):
-        folder = tmp_path / str(stage)
-        folder.mkdir()
-        assert survive(two, folder, stage, what) == stages
+def test_a_worker_killed_in_each_stage(tmp_path, what):
+    with processes(tmp_path, 2) as cluster, connect(cluster.address) as client:
+        stages = survive(client, tmp_path, -1, what)
+        assert stages > 4
+        for stage in range(stages):
+            while client.workers() < 2:
+                time.sleep(0.1)
+            folder = tmp_path / str(stage)
+            folder.mkdir()
+            assert survive(client, folder, stage, what) == stages
+            cluster.add_worker()  # no nanny starts another one
 
 
 @pytest.mark.slow

@@ -60,7 +60,9 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
+    from dprl.logs._scan import scan as scan
     from dprl.logs.log import Log as Log
+    from dprl.logs.parts import LogInParts as LogInParts
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
     from dprl.planning.markov import markov_check as markov_check
     from dprl.policies._compress import compress as compress
@@ -116,7 +118,9 @@ __getattr__, __dir__, __all__ = attach(
         "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
+        "logs._scan": ("scan",),
         "logs.log": ("Log",),
+        "logs.parts": ("LogInParts",),
         "planning._markov_result": ("MarkovCheck",),
         "planning.markov": ("markov_check",),
         "policies._compress": ("compress", "prune"),

@@ -18,10 +18,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import LogError
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
 
-__all__ = ["Executor", "LogInParts", "Source", "check_parts", "in_turn", "parts_of"]
+__all__ = ["Executor", "LogInParts", "Source", "in_turn", "parts_of"]
 
 R = TypeVar("R")
 Job: TypeAlias = Callable[..., Any]
@@ -70,6 +69,10 @@ def in_turn(
     if progress is not None:
         progress(1.0)
     return total
+
+
+def _nothing() -> None:
+    """There are no files to remove."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +129,8 @@ class LogInParts:
     columns: Mapping[str, Any] = field(default_factory=dict)
     has_propensity: bool = False
     rows: int = 1_000_000
-    executor: Executor = in_turn
-    close: Callable[[], None] = lambda: None
+    executor: Executor = field(default_factory=lambda: in_turn)
+    close: Callable[[], None] = field(default_factory=lambda: _nothing)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", Facts(self.columns))
@@ -287,9 +290,3 @@ def parts_of(log: Log, rows: int) -> LogInParts:
         has_propensity=log.propensity is not None,
         rows=max(rows, 1),
     )
-
-
-def check_parts(parts: LogInParts) -> None:
-    """Refuse a log in parts without episodes."""
-    if not parts.n_episodes:
-        raise LogError("the log holds no episodes.", do="Read a log with at least one.")

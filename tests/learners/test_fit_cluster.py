@@ -67,6 +67,21 @@ def test_warnings_are_those_of_one_process(two):
     assert words[0] == words[1]
 
 
+def test_a_part_that_changed_on_disk_is_named(two, tmp_path):
+    dprl.write(dprl.envs.care_pathway().sample(200, seed=0), tmp_path / "log.parquet")
+    columns = {name: name for name in ("episode", "time", "state", "action", "reward")}
+    with dprl.scan(tmp_path / "log.parquet", **columns, rows=200, folder=tmp_path) as parts:
+        (file,) = tmp_path.glob("dprl-parts-*/*/action.bin")
+        raw, row = bytearray(file.read_bytes()), parts.sources[1].rows[0]
+        raw[4 * row] ^= 1  # another action: it would be another answer
+        file.write_bytes(raw)
+        with pytest.raises(dprl.LogError) as caught:
+            LEARNER.fit(parts, cluster=two)
+        first, second, _ = str(caught.value).splitlines()
+        assert first == "a part of the log is not as it was written."
+        assert second.startswith(f"  first: part 2 of {len(parts)} (rows {row} to ")
+
+
 class Deadly:
     """An executor that kills a worker in one stage, in a job or in a merge."""
 

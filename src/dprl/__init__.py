@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dprl.certificate._gate import gate as gate
     from dprl.certificate._monitor import Monitor as Monitor
     from dprl.errors import BalanceWarning as BalanceWarning
+    from dprl.errors import ClusterError as ClusterError
     from dprl.errors import CutWarning as CutWarning
     from dprl.errors import DprlError as DprlError
     from dprl.errors import EvidenceError as EvidenceError
@@ -105,7 +106,8 @@ __getattr__, __dir__, __all__ = attach(
         "apps._report": ("report",),
         "certificate._gate": ("gate",),
         "certificate._monitor": ("Monitor",),
-        "errors": ("BalanceWarning", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
+        "errors": ("BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError",
+                   "LabelWarning",
                    "LogError", "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),

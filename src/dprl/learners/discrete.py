@@ -40,6 +40,7 @@ from dprl.evidence.tabular import (
 )
 from dprl.learners._sites import fit_sites
 from dprl.logs._censoring import settle
+from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log
 from dprl.logs.parts import LogInParts
 from dprl.planning._site_plan import SitePlan
@@ -102,6 +103,7 @@ class DPRLDiscrete:
         self,
         log: Log | LogInParts | SiteEvidence | SitePlan,
         *,
+        cluster: Any = None,
         progress: Callable[[str, float], None] | None = None,
     ) -> TablePolicy:
         """The policy that a log supports.
@@ -110,16 +112,20 @@ class DPRLDiscrete:
             log: The training log; its states are labels. A log in parts (`dprl.scan`) gives the
                 same policy, byte for byte, as the same log in memory. Or what sites counted of
                 their logs (`dprl.site_evidence`): then gamma and cut are those of their schema.
+            cluster: Where to count and to find segments: a `distributed.Client`, the address of a
+                Dask scheduler ("tcp://10.0.0.1:8786"), "local" or "local:2" (processes on this
+                machine). The policy is the same, byte for byte. Default None: this process.
             progress: Called with the name of the stage and the share of it that is done, for a log
-                in parts. Default None.
+                in parts or on a cluster. Default None.
 
         Returns:
             The policy: it acts at decision points and defers everywhere else.
 
         Raises:
             LogError: If the log is empty or has features as states.
-            ParameterError: If the log is in parts and has cut episodes whose treatment needs all of
-                it at once (cut="bootstrap" or "ipcw").
+            ParameterError: If the log is in parts or on a cluster, and has cut episodes whose
+                treatment needs all of it at once (cut="bootstrap" or "ipcw").
+            ClusterError: If the cluster cannot do the work.
 
         Example:
             >>> import dprl
@@ -129,7 +135,10 @@ class DPRLDiscrete:
             >>> learner.fit(log).act(["s0"])
             ['b1']
         """
-        return next(self.fit_each(log, [{}], progress=progress))
+        if cluster is None or isinstance(log, SiteEvidence | SitePlan):  # counted already
+            return next(self.fit_each(log, [{}], progress=progress))
+        with on_cluster(log, cluster) as parts:
+            return next(self.fit_each(parts, [{}], progress=progress))
 
     def fit_each(
         self,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import charted
 from dprl.errors import LogError
+from dprl.logs._log_parts import rising
 from dprl.logs._row_facts import Coded, RowFacts
 from dprl.logs.log import Label
 
@@ -165,6 +166,8 @@ def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
 
 def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
     """Codes into sorted labels, from codes into labels in any order (possibly repeated)."""
+    if rising(labels):
+        return Coded(codes.astype(np.int32, copy=False), tuple(labels))
     order = _sorted(dict.fromkeys(labels), name)
     place = {label: i for i, label in enumerate(order)}
     table = np.array([*(place[label] for label in labels), -1], np.int32)

@@ -13,6 +13,7 @@ from dprl.apps.cli.console import caution, head, progress, show, warned
 from dprl.apps.cli.learned import facts_of_rules, words_of_rules
 from dprl.apps.cli.learning import FitOptions
 from dprl.apps.cli.options import Json, LogOptions, MaybeWhole
+from dprl.apps.cli.out_of_core import ScanOptions
 
 __all__ = ["fit"]
 
@@ -23,6 +24,7 @@ def fit(
     /,
     log: LogOptions,
     learning: FitOptions,
+    memory: ScanOptions | None = None,
     *,
     n_min: Annotated[
         MaybeWhole,
@@ -59,6 +61,9 @@ def fit(
     Rules that people can read, over features that may be categories or missing:
     `dprl fit stays.csv --state age --state ward --learner rules --gamma 0.99 ...`
 
+    A log larger than memory, in Parquet files:
+    `dprl fit 'visits/*.parquet' --out-of-core --memory-limit 2GB ...`
+
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
@@ -67,14 +72,22 @@ def fit(
     refuse_overwrite(out, *files)
     learner = learning.make(n_min, radius, seed=seed, own_seed=True)
     slow, rules = learning.learner != "dprl", learning.learner == "rules"
+    features = learning.reads_features(radius)
+    memory = memory or ScanOptions()
+    parts = memory.in_parts(files, able=not features and len(log.state) == 1)
     with progress() as tell, warned() as cautions:
-        features = learning.reads_features(radius)
-        data = dprl.read(files, **log.options(features), progress=tell)
-        learning.check_states(data, radius)
-        tell("fitting (the first run compiles for some seconds)", 0.0)
-        policy = learner.fit(data, progress=tell) if slow else learner.fit(data)
-        policy.save(out)
-    if data.propensity is not None and not rules:
+        if parts:
+            with memory.scanned(files, log.options(features), tell) as data:
+                policy = learner.fit(data, progress=tell)
+                policy.save(out)
+        else:
+            data = dprl.read(files, **log.options(features), progress=tell)
+            learning.check_states(data, radius)
+            tell("fitting (the first run compiles for some seconds)", 0.0)
+            policy = learner.fit(data, progress=tell) if slow else learner.fit(data)
+            policy.save(out)
+    has_chances = data.has_propensity if parts else data.propensity is not None
+    if has_chances and not rules:
         cautions.append(
             f"the learner {learning.learner} does not use the probabilities in "
             f"{log.propensity!r}; rules do."

@@ -18,7 +18,7 @@ from dprl.logs._ending_rules import check_events, ending, rows_after_end
 from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._follow_up import follow, window_of
 from dprl.logs._log_rules import LOG_RULES
-from dprl.logs._row_facts import blocks
+from dprl.logs._row_facts import blocks, is_large
 from dprl.logs._rules import (
     ROW_RULES,
     missing_rows,
@@ -177,10 +177,11 @@ def _order(c: Columns) -> NDArray[Any] | None:
     """
     if c.in_order:
         return None
-    if c.sorted_rows is not None:
-        return c.sorted_rows
     e = c.episode.codes
-    return np.argsort(e, kind="stable") if c.time is None else np.lexsort((c.time, e))
+    if c.time is None:
+        order = c.by_episode
+        return np.argsort(e, kind="stable") if order is None else order
+    return np.lexsort((c.time, e)) if c.by_time is None else c.by_time.order
 
 
 def _moved(column: Any, order: NDArray[Any] | None, fresh: bool) -> Any:
@@ -189,13 +190,26 @@ def _moved(column: Any, order: NDArray[Any] | None, fresh: bool) -> Any:
         return None
     if order is None:
         return column if fresh else column.copy()
-    moved = np.empty(column.shape, column.dtype)
-    for a, b in blocks(len(order)):
-        moved[a:b] = column[order[a:b]]
+    if column.ndim > 1 or not is_large(len(order)) or column.dtype.kind not in "iufM":
+        moved = column[order]
+    else:
+        from dprl.logs._code_loops import gather
+
+        bits = np.int64 if column.dtype.kind == "M" else column.dtype
+        moved = np.empty(len(order), column.dtype)
+        gather(column.view(bits), order, moved.view(bits))
     if fresh and column.flags.writeable and column.flags.c_contiguous:
         column[...] = moved  # so that not all columns are held twice at a time
         return column
     return moved
+
+
+def _first_rows(e: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The first row of each episode, of rows that stand by episode."""
+    new = [np.zeros(1, np.int64)[: len(e)]]
+    for a, b in blocks(len(e) - 1):
+        new.append(np.flatnonzero(e[a + 1 : b + 1] != e[a:b]) + (a + 1))
+    return np.concatenate(new)
 
 
 def _plain_zeros(column: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -221,8 +235,8 @@ def _log(
 ) -> Log:
     """The log of these columns, with the rows in this order (None: as they are)."""
     own_codes = c.fresh or order is None  # codes are written to by none, and moved only if fresh
-    e = c.episode.codes if order is None else _moved(c.episode.codes, order, False)
-    starts = np.flatnonzero(np.append(True, e[1:] != e[:-1]))
+    codes = c.episode.codes
+    starts = _first_rows(codes if order is None else _moved(codes, order, False))
     action, state = c.action, c.state
     if c.available is not None and actions is None:
         offered = {label for menu in c.available.labels for label in menu}

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dprl._core.compiled import compiled
 
 __all__ = [
-    "by_episode", "fill", "find", "group_changes_within", "place", "replace_codes", "slots_for",
-    "sort_within",
+    "by_episode", "fill", "find", "gather", "group_changes_within", "place", "replace_codes",
+    "slots_for", "sort_within",
 ]  # fmt: skip
 
 FREE = -2
@@ -136,15 +136,20 @@ def by_episode(episode: NDArray[np.int32], ends: NDArray[np.int64], order: NDArr
 
 
 @compiled
-def sort_within(time: NDArray[Any], ends: NDArray[np.int64], order: NDArray[Any]) -> None:
+def sort_within(
+    time: NDArray[Any], ends: NDArray[np.int64], order: NDArray[Any]
+) -> tuple[bool, bool]:
     """Sort the rows of every episode by time; rows of one time stay as they are.
 
     Args:
-        time: int64 or float64 (N,), not sorted; none is NaN.
+        time: int64, uint64 or float64 (N,), not sorted; none is NaN.
         ends: int64 (E + 1,), as `by_episode` wrote it.
         order: (N,), as `by_episode` wrote it; sorted further.
+
+    Returns:
+        Whether a row had to move, and whether two rows of an episode have the same time.
     """
-    first = 0
+    moved, twins, first = False, False, 0
     for e in range(len(ends) - 1):
         last = ends[e]
         rising = True
@@ -153,6 +158,7 @@ def sort_within(time: NDArray[Any], ends: NDArray[np.int64], order: NDArray[Any]
                 rising = False
                 break
         if not rising:
+            moved = True
             rows = order[first:last].copy()
             times = np.empty(last - first, time.dtype)
             for i in range(last - first):
@@ -160,7 +166,23 @@ def sort_within(time: NDArray[Any], ends: NDArray[np.int64], order: NDArray[Any]
             places = np.argsort(times, kind="mergesort")
             for i in range(last - first):
                 order[first + i] = rows[places[i]]
+        for i in range(first + 1, last):
+            twins |= time[order[i]] == time[order[i - 1]]
         first = last
+    return moved, twins
+
+
+@compiled
+def gather(column: NDArray[Any], order: NDArray[Any], moved: NDArray[Any]) -> None:
+    """Write a column with its rows in another order.
+
+    Args:
+        column: (N,) numbers.
+        order: (N,), the row that comes first, second and so on.
+        moved: (N,), written; of the type of `column`.
+    """
+    for i in range(len(order)):
+        moved[i] = column[order[i]]
 
 
 @compiled

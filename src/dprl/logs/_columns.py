@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import charted
 from dprl.errors import LogError
+from dprl.logs._log_parts import rising
 from dprl.logs._row_facts import Coded, RowFacts
 from dprl.logs.log import Label
 
@@ -92,7 +93,7 @@ class Columns(RowFacts):
 # -- labels ------------------------------------------------------------------------------------
 
 
-def _one_label(value: Any, name: str) -> Label:
+def one_label(value: Any, name: str) -> Label:
     """The label one Python object stands for; a LogError if it is not a label."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -166,6 +167,8 @@ def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
 
 def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
     """Codes into sorted labels, from codes into labels in any order (possibly repeated)."""
+    if rising(labels):
+        return Coded(codes.astype(np.int32, copy=False), tuple(labels))
     order = _sorted(dict.fromkeys(labels), name)
     place = {label: i for i, label in enumerate(order)}
     table = np.array([*(place[label] for label in labels), -1], np.int32)
@@ -185,7 +188,7 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         present = array[~gone]
         odd = np.flatnonzero((present != np.rint(present)) | (np.abs(present) > WHOLE[1]))
         if len(odd):
-            _one_label(float(present[odd[0]]), name)
+            one_label(float(present[odd[0]]), name)
         whole = np.zeros(len(array), np.int64)
         whole[~gone] = present.astype(np.int64)
         return encode(whole, name, gone)
@@ -208,8 +211,8 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         try:
             codes[i] = index.setdefault(value, len(index))
         except TypeError:
-            _one_label(value, name)
-    return recode(codes, [_one_label(value, name) for value in index], name)
+            one_label(value, name)
+    return recode(codes, [one_label(value, name) for value in index], name)
 
 
 def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> Coded:
@@ -256,7 +259,7 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
         sep = "|" if "|" in value else ";"
         return tuple(sorted({part.strip() for part in value.split(sep) if part.strip()}))
     if isinstance(value, list | tuple | set | frozenset | np.ndarray) or hasattr(value, "to_list"):
-        labels = {_one_label(v, name) for v in value}
+        labels = {one_label(v, name) for v in value}
         if len(labels) < len(value) or any(isinstance(v, bool) for v in labels):
             raise LogError(
                 f"{name!r} must list the labels of available actions, each once.",

@@ -193,7 +193,7 @@ class Fetch:
         with self._reading():
             columns = self.con.execute(
                 "SELECT v, hash(v) AS h "
-                f"FROM (SELECT DISTINCT {expression} AS v FROM raw) ORDER BY v"
+                f"FROM (SELECT DISTINCT {expression} AS v FROM raw) ORDER BY v NULLS LAST"
             ).fetchnumpy()
         values = np.ma.getdata(columns["v"]).tolist()
         for i in np.flatnonzero(np.ma.getmaskarray(columns["v"])).tolist():

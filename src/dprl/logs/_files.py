@@ -116,10 +116,13 @@ class Files(Fetch):
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
         if number or (from_text and not fractions):
             refuse_fractions(present, name)
-        tidy = tidy_labels(present) if from_text or number else {}
-        coded = recode(np.arange(len(present)), [tidy.get(w, w) for w in present], name)
+        labels: list[Any] = present
+        if from_text or number:
+            tidy = tidy_labels(present)
+            labels = [tidy[word] for word in present]
+        coded = recode(np.arange(len(present)), labels, name)
         code_of = np.full(len(words), -1, np.int32)
-        code_of[[i for i, word in enumerate(words) if word]] = coded.codes
+        code_of[np.fromiter(map(bool, words), bool, len(words))] = coded.codes
         return Coded(self.codes(text, hashes, code_of), coded.labels)
 
     def _fractions(self, c: str) -> bool:

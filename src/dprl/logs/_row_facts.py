@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,20 @@ class Coded:
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
+
+
+class ByTime(NamedTuple):
+    """Rows in the order of their episode and time.
+
+    Attributes:
+        order: (N,), the row that comes first, second and so on.
+        moved: Whether rows of an episode do not follow each other in time.
+        twins: Whether two rows of an episode have the same time.
+    """
+
+    order: NDArray[Any]
+    moved: bool
+    twins: bool
 
 
 class RowFacts:
@@ -86,11 +100,14 @@ class RowFacts:
                 return False
         return True
 
-    @functools.cached_property
-    def _episode_by_episode(self) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+    @property
+    def _loops_apply(self) -> bool:
+        """Whether compiled loops sort these rows: many rows, nothing missing, plain times."""
+        too_fine = self.time is not None and self.time.dtype.itemsize > 8
+        return is_large(self.n) and not self._incomplete and not too_fine
+
+    def _sort_episodes(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The order of `by_episode`, and where each episode ends in it."""
-        if not is_large(self.n) or self._incomplete:
-            return None
         from dprl.logs._code_loops import by_episode
 
         order = np.empty(self.n, np.int32 if self.n < 2**31 else np.int64)
@@ -102,24 +119,21 @@ class RowFacts:
     def by_episode(self) -> NDArray[Any] | None:
         """The order that brings the rows of an episode together, as they follow each other.
 
-        None for few rows, and where an episode or a time is missing.
+        None for few rows, and where an episode or a time is missing. Not kept: it is large.
         """
-        return None if self._episode_by_episode is None else self._episode_by_episode[0]
+        return self._sort_episodes()[0] if self._loops_apply else None
 
     @functools.cached_property
-    def sorted_rows(self) -> NDArray[Any] | None:
-        """The order that sorts rows by episode and time; None where `by_episode` is None."""
-        if self._episode_by_episode is None or self.time is None:
-            return self.by_episode
-        if self.time.dtype.kind == "f" and self.time.dtype.itemsize > 8:  # too fine for a loop
+    def by_time(self) -> ByTime | None:
+        """The order that sorts rows by episode and time; None where `by_episode` is, or no time."""
+        if not self._loops_apply or self.time is None:
             return None
         from dprl.logs._code_loops import sort_within
 
-        order, ends = self._episode_by_episode
-        order, time = order.copy(), self.time
+        order, ends = self._sort_episodes()
+        time = self.time
         if time.dtype.kind in "mM":
             time = time.view(np.int64)
         elif time.dtype not in (np.float64, np.uint64):
-            time = time.astype(np.float64 if time.dtype.kind == "f" else np.int64)
-        sort_within(time, ends, order)
-        return order
+            time = time.astype(np.float64 if time.dtype.kind == "f" else np.int64, copy=False)
+        return ByTime(order, *sort_within(time, ends, order))

@@ -209,6 +209,8 @@ def order_of_rows(c: Columns) -> Finding | None:
             c.place(_first(again)),
             "Name a time column, sort the rows, or give episodes of different files different ids.",
         )
+    if c.by_time is not None and not c.by_time.moved:
+        return None
     rows = _out_of_order(c)
     if not rows.any():
         return None
@@ -239,7 +241,7 @@ def duplicate_times(c: Columns) -> Finding | None:
     """Two rows of one episode have the same time."""
     if c.time is None or c.n < 2 or c.in_order:
         return None
-    if c.sorted_rows is not None and not _twins(c, c.sorted_rows):
+    if c.by_time is not None and not c.by_time.twins:
         return None
     timed = np.flatnonzero(~c.time_missing) if c.time_missing is not None else np.arange(c.n)
     order = timed[np.lexsort((c.time[timed], c.episode.codes[timed]))]
@@ -258,17 +260,6 @@ def duplicate_times(c: Columns) -> Finding | None:
         f"episode{'s' * (n != 1)} touched.",
         "There can be one decision per time: merge these rows, or make the times finer.",
     )
-
-
-def _twins(c: Columns, order: NDArray[Any]) -> bool:
-    """Whether two rows of one episode have the same time; `order` sorts rows by both."""
-    assert c.time is not None
-    e, t = c.episode.codes, c.time
-    for a, b in blocks(len(order)):
-        here, before = order[max(a, 1) : b], order[max(a, 1) - 1 : b - 1]
-        if ((e[here] == e[before]) & (t[here] == t[before])).any():
-            return True
-    return False
 
 
 def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Finding | None:

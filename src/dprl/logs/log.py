@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_number
+from dprl._core.checks import Cut
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
+from dprl.logs._deal import deal
 from dprl.logs._log_parts import canonical, canonical_ends, canonical_features, validate
 
 if TYPE_CHECKING:
@@ -564,22 +565,15 @@ def in_group_order(log: Log) -> NDArray[np.int64]:
     return np.lexsort(keys)
 
 
-def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """bool (n,): which of n groups go to the first side, about `fraction` of them, at least one."""
-    check_number("fraction", fraction, "(0, 1)")
-    if n < 2:
-        raise LogError(
-            f"a log of {n} group cannot be split in two.",
-            do="Groups (or episodes) are never torn apart; read more of them.",
-        )
-    chosen = np.zeros(n, bool)
-    first = min(max(round(fraction * n), 1), n - 1)
-    chosen[np.random.default_rng(seed).permutation(n)[:first]] = True
-    return chosen
-
-
 def check_log(log: object) -> None:
     """Refuse an object that is not a log, and a log without episodes."""
+    if type(log).__name__ == "LogInParts":
+        raise ParameterError(
+            "what was asked for needs the log in memory; this one is in parts.",
+            repr(log),
+            "Read it with dprl.read, or take some of its parts. DPRLDiscrete and Confident fit a "
+            "log in parts.",
+        )
     if not isinstance(log, Log):
         raise ParameterError(
             f"a log is needed; got an object of type {type(log).__name__}.",

@@ -21,6 +21,7 @@ from dprl.logs._doses import checked_bins, several_actions
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
+from dprl.logs._text import Text
 from dprl.logs.columns import by_role
 from dprl.logs.log import Label, Log
 
@@ -51,6 +52,8 @@ def read(
     action_bins: Any = None,
     also: str | Sequence[str] | None = None,
     partitions: bool = False,
+    decimal: str = ".",
+    encoding: str = "utf-8",
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -107,6 +110,9 @@ def read(
             (): none.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
+        decimal: The mark before the fraction of a number in CSV files, "." or ",". Default ".".
+        encoding: How the letters of CSV files are written: "utf-8", "latin-1" or "utf-16". Default
+            "utf-8".
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
             None.
 
@@ -127,7 +133,10 @@ def read(
         Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
-    columns = read_columns(paths, parts, progress, partitions, categorical or (), also, action_bins)
+    columns = read_columns(
+        paths, parts, progress, partitions, categorical or (), also, action_bins,
+        Text(decimal, encoding),
+    )  # fmt: skip
     with said_if_short("the log's rows"):
         return build(
             columns,
@@ -423,8 +432,9 @@ def check(source: Any, **options: Any) -> CheckResult:
     labelled = options.pop("categorical", None) or ()
     also = options.pop("also", None)
     bins = options.pop("action_bins", None)
+    text = Text(options.pop("decimal", "."), options.pop("encoding", "utf-8"))
     if isinstance(source, str | os.PathLike | list | tuple):
-        columns = read_columns(source, options, progress, partitions, labelled, also, bins)
+        columns = read_columns(source, options, progress, partitions, labelled, also, bins, text)
         return examine(columns, **rules_given)
     if partitions:
         raise ParameterError(

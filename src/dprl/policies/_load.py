@@ -100,8 +100,10 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
         columns["categorical"] = [name for name, own in encoding.columns.items() if own]
     if "propensity" in columns:  # which nobody needs who reads a log for a policy
         from dprl.logs._files import Files
+        from dprl.logs._text import Text
 
-        types = Files(files, None, partitions=bool(named.get("partitions"))).types
+        text = Text(encoding=named.get("encoding") or "utf-8")
+        types = Files(files, None, partitions=bool(named.get("partitions")), text=text).types
         if columns["propensity"] not in types:
             del columns["propensity"]
     columns |= own_reading(policy)

@@ -136,6 +136,14 @@ ActionBins = Annotated[
         negative="",
     ),
 ]
+Decimal = Annotated[
+    str | None,
+    Parameter(help="Mark before the fraction of a number in CSV files: . (default) or ,"),
+]
+Letters = Annotated[
+    str | None,
+    Parameter(help="How the letters of CSV files are written: utf-8 (default), latin-1 or utf-16."),
+]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -188,6 +196,8 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
     partitions: Partitions = False
+    decimal: Decimal = None
+    encoding: Letters = None
     categorical: Categorical = None
     action_bins: ActionBins = None
     also: AlsoColumns = None
@@ -201,8 +211,9 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Columns that are not in the state are read if they are named, or are to be compared.
         """
         one = len(self.state) == 1 and not features
+        given = {k: v for k, v in vars(self).items() if v or k not in ("decimal", "encoding")}
         return {
-            **vars(self),
+            **given,
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
             "action_bins": bins_of(self.action_bins),
@@ -243,6 +254,8 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
     partitions: Partitions = False
+    decimal: Decimal = None
+    encoding: Letters = None
     categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None

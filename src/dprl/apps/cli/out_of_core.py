@@ -20,7 +20,7 @@ __all__ = ["ScanOptions"]
 
 PER_ROW = 150
 """About how many bytes of memory a row takes while a log is read and learned from."""
-IN_MEMORY = ("also", "categorical", "partitions", "action_bins")
+IN_MEMORY = ("also", "categorical", "partitions", "action_bins", "decimal", "encoding")
 """Options of a log that a log in parts does not have."""
 
 

@@ -36,6 +36,7 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
 from dprl.logs._feature_input import without_numbers
+from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies.certificate import down
@@ -321,6 +322,7 @@ def _facts(
         "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,
+        "chances": chances_words(described.log),
         "notes": notes,
         "extent": pages.scale(ends),
         "verdict": verdict,

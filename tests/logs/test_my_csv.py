@@ -103,3 +103,32 @@ def test_what_cannot_be_declared_is_refused(table, tmp_path, how, what):
     table.to_csv(tmp_path / "plain.csv", index=False)
     with pytest.raises(dprl.ParameterError, match=what):
         dprl.read(tmp_path / "plain.csv", **NAMES, **how)
+
+
+def test_labels_that_may_be_one_word_are_pointed_out_with_counts(tmp_path):
+    path = tmp_path / "d.csv"
+    drugs = ["noradrenaline", "Noradrenalin", "noradrenaline", "dopamine", "arm a", "arm b"]
+    rows = [f"{i},0,s,{drug},1" for i, drug in enumerate(drugs)]
+    path.write_text("\n".join(["id,t,stage,drug,score", *rows]))
+    finding = next(f for f in dprl.check(path, **NAMES).findings if f.rule == "near_labels")
+    assert finding.level == "note"
+    assert "'Noradrenalin' (1 rows) and 'noradrenaline' (2)." in finding.what
+    assert "arm" not in finding.what
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "near"),
+    [
+        ("fluids", "fluid", True),
+        ("vasopressor", "vasoperssor", True),
+        ("stage 1", "stage 11", False),
+        ("wait", "waits", False),
+        ("ward a", "ward b", False),
+        ("heparin", "heparin", False),
+        ("insulin", "aspirin", False),
+    ],
+)
+def test_what_may_be_one_word(a, b, near):
+    from dprl.logs._near_labels import _near
+
+    assert _near(a, b) is _near(b, a) is near

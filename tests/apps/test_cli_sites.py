@@ -162,3 +162,40 @@ def test_the_second_round_gives_the_plan_of_the_pooled_table(run, sites):
     assert (code, "2 of 3 sites have not counted" in err) == (1, True)
     code, _, err = run("evidence", "site0.csv", *COLUMNS, "--points", "all.evidence", "--out", "x")
     assert (code, "--n-min is missing" in err) == (1, True)
+
+
+def test_a_warehouse_counts_with_the_query(run, sites, tmp_path):
+    import duckdb
+
+    count_all(run, "--k", 5)
+    code, query, err = run("evidence", "--sql", "--schema", "schema.json", "--table",
+                           "'site0.csv'", "--dialect", "duckdb", *COLUMNS)  # fmt: skip
+    assert (code, err) == (0, "")
+    with duckdb.connect() as con:
+        con.execute(f"COPY ({query.decode().rstrip()}) TO 'result.csv' (HEADER)")
+    code, out, err = run("evidence", "--rows", "result.csv", "--schema", "schema.json", "--k", 5,
+                         "--site", "ward 0", "--out", "query.evidence", "--json")  # fmt: skip
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    ours, pooled = (dprl.SiteEvidence.load(f) for f in ("query.evidence", "site0.evidence"))
+    assert facts["groups"] == ours.groups == pooled.groups
+    assert ours.bins.tolist() == pooled.bins.tolist()
+    assert ours.evidence.pair.mean.tobytes() == pooled.evidence.pair.mean.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["--sql"], "--schema is missing"),
+        (["--sql", "--schema", "s.json", "--table", "t"], "--episode is missing"),
+        (["--sql", "--schema", "s.json", "--table", "t", *COLUMNS, "--ended", "e"], "not for the"),
+        (["--sql", "--schema", "s.json", "--table", "t", "--episode", "e", "--state", "s",
+          "--action", "a", "--reward", "r"], "--time is missing"),
+        (["--table", "t"], "--table is for a query"),
+        (["--rows", "x.csv"], "--schema is missing"),
+        (["--rows", "x.csv", "--schema", "s.json", "--out", "x.csv"], "would be overwritten"),
+    ],
+)  # fmt: skip
+def test_refusals_of_queries(run, sites, tokens, words):
+    code, _, err = run("evidence", *tokens)
+    assert (code, words in err) == (1, True), err

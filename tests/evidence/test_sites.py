@@ -266,6 +266,17 @@ def test_labels_outside_the_schema_are_refused():
         dprl.site_evidence(log, {"gamma": 1.0})
 
 
+def test_numbers_and_the_same_numbers_as_text_are_one_label():
+    """A CSV file keeps labels as text, a Parquet file may keep them as numbers."""
+    schema = dprl.SiteSchema(states=[7, 8], actions=["a"], gamma=1.0)
+    one, two = (to_log([[(7, "a", 1.0)], [("8" if text else 8, "a", 2.0)]][text:])
+                for text in (False, True))  # fmt: skip
+    parts = [dprl.site_evidence(log, schema, k=1) for log in (one, two)]
+    assert dprl.merge_evidence(*parts).evidence.state.n.tolist() == [1, 2]
+    with pytest.raises(dprl.LogError, match="not in the schema"):
+        dprl.site_evidence(to_log([[("007", "a", 1.0)]]), schema, k=1)
+
+
 @pytest.mark.parametrize(
     "settings", [{"gamma": 0.8}, {"cut": "terminal"}, {"visits": "all"}, {"plan": True}]
 )

@@ -433,3 +433,69 @@ def test_a_schema_is_read_as_it_was_written(tmp_path):
         schema.save(tmp_path / "schema.json")
         again = dprl.SiteSchema.load(tmp_path / "schema.json")
         assert (again, again.digest()) == (schema, schema.digest())
+
+
+# -- groups of which nobody says what they did -----------------------------------------------------
+
+
+def hidden_at_one_site():
+    """Site 1 shows that 50 took b and 40 did not; site 2 hides 45 who took b among 48."""
+    one = [[("s", "b", 1.0)]] * 50 + [[("s", "a", 0.0)]] * 40
+    two = [[("s", "b", 1.0)]] * 45 + [[("s", "a", 0.0)]] * 3
+    schema = dprl.SiteSchema(states=["s"], actions=["a", "b"], gamma=1.0, value_range=(0, 1))
+    return dprl.merge_evidence(
+        *(dprl.site_evidence(to_log(e), schema, k=k, site=str(k)) for e, k in ((one, 1), (two, 10)))
+    )
+
+
+def test_the_rest_does_not_count_as_having_done_otherwise():
+    merged = hidden_at_one_site()
+    assert merged.evidence.words[FIRST, 0, :, COUNT].tolist() == [40, 50, 48]
+    assert merged.evidence.n_others[0, 1] == 88
+    for n_min, speaks in ((40, True), (41, False)):
+        policy = dprl.DPRLDiscrete(n_min=n_min, gamma=1.0, plan=False).fit(merged)
+        assert (policy.act("s") == "b") is speaks
+
+
+def test_the_advantage_is_bounded_as_if_all_of_the_rest_had_taken_the_action():
+    from dprl.certificate._eprocess import advantages
+    from dprl.certificate._visits import Visits
+
+    def visits(took, others):
+        pair, count = np.array([0, 1]), np.array([others, took])
+        return Visits(pair, 0 * pair, np.array([0, 8000]), count, ("s",), ("a", "b"), 1.0, (0, 1),
+                      False, took + others)  # fmt: skip
+
+    plain = advantages(visits(50, 88), [1], 3.0, 3.0)
+    none = advantages(visits(50, 88), [1], 3.0, 3.0, unstated=np.array([0]))
+    careful = advantages(visits(50, 88), [1], 3.0, 3.0, unstated=np.array([48]))
+    most = advantages(visits(98, 40), [1], 3.0, 3.0)
+    assert plain.p_high == none.p_high
+    assert (careful.p_high, careful.p_low, careful.log_e) == (most.p_high, plain.p_low, plain.log_e)
+    assert 0 <= careful.low[0] < plain.low[0]
+    assert advantages(visits(50, 88), [1], 3.0, 3.0, unstated=np.array([88])).p_high == 1
+    merged = hidden_at_one_site()
+    learner = dprl.DPRLDiscrete(n_min=10, gamma=1.0, plan=False)
+    row = dprl.gate(learner, merged, mode="in-sample", markov=False).certificate.rows[0]
+    assert row["advantage_low"] <= 40 / 138  # (1 - p)·1, p as large as the rest allows
+
+
+@pytest.mark.slow
+def test_no_false_suggestion_although_sites_hide_actions():
+    """Where no action matters, what is issued from suppressed counts is wrong at most δ often."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(400):
+        sites = []
+        schema = dprl.SiteSchema(states=[0, 1], actions=[0, 1, 2], gamma=1.0, value_range=(0, 1))
+        for i in range(4):
+            n = int(rng.integers(30, 80))
+            action = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+            state, won = rng.integers(0, 2, n), (rng.random(n) < 0.5).astype(float)
+            log = dprl.from_arrays(episode=np.arange(n), state=state, action=action, reward=won)
+            sites.append(dprl.site_evidence(log, schema, k=5, site=str(i)))
+        learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0, plan=False)
+        gated = dprl.gate(learner, dprl.merge_evidence(*sites), mode="in-sample", markov=False,
+                          delta=0.2)  # fmt: skip
+        wrong += bool(gated.certificate.rows)
+    assert wrong <= 400 * 0.2

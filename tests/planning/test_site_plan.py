@@ -72,11 +72,11 @@ def test_order_and_tree_of_merges_do_not_show_and_files_give_it_back():
     assert load_counts(io.BytesIO(whole)).to_bytes() == whole
 
 
-def wandering(seed, states=5, episodes=150):
+def wandering(seed, states=5, chances=(0.5, 0.3, 0.2), episodes=150):
     """Episodes that go anywhere: many decision points, with few groups between two of them."""
     rng = np.random.default_rng(seed)
     return to_log([
-        [(int(rng.integers(states)), "abc"[rng.choice(3, p=[0.5, 0.3, 0.2])], float(rng.random()))
+        [(int(rng.integers(states)), "abc"[rng.choice(len(chances), p=chances)], float(rng.random()))
          for _ in range(5)]
         for _ in range(episodes)
     ])  # fmt: skip
@@ -100,7 +100,7 @@ def test_no_end_of_fewer_than_k_groups_is_given_away(seed):
 
 
 def test_where_no_end_is_given_away_the_plan_is_that_of_single_decisions():
-    both, plans = two_rounds(wandering(0, states=12), 1, k=16, n_min=10)
+    both, plans = two_rounds(wandering(0, 12, (0.5, 0.5)), 1, k=16, n_min=10)
     assert (plans[0].hidden > 0, len(plans[0].ends)) == (True, 0)
     planned = dprl.DPRLDiscrete(n_min=10, gamma=0.9).fit(plans[0])
     single = dprl.DPRLDiscrete(n_min=10, gamma=0.9, plan=False).fit(both)

@@ -49,11 +49,19 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def allowed_pairs(sites: SiteEvidence, n_min: float, contrast: bool) -> Bools:
-    """bool (S, A): the pairs that a policy may choose (Eq. 1), by what all sites counted."""
+    """bool (S, A): the pairs that a policy may choose (Eq. 1), by what all sites counted.
+
+    Groups of which it is not said which action they took do not count as having done otherwise:
+    they may have taken the very action.
+    """
     offered = None
     if sites.available is not None:
         offered = np.column_stack([sites.available, np.zeros(len(sites.steps), bool)])
-    return allowed(sites.evidence, n_min, contrast=contrast, available=offered)[:, :-1]
+    pairs = allowed(sites.evidence, n_min, contrast=contrast, available=offered)[:, :-1]
+    if contrast:
+        unstated = sites.evidence.words[FIRST, :, -1:, COUNT]
+        pairs = pairs & (sites.evidence.n_others[:, :-1] - unstated >= n_min)
+    return np.asarray(pairs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -499,3 +499,22 @@ def test_no_false_suggestion_although_sites_hide_actions():
                           delta=0.2)  # fmt: skip
         wrong += bool(gated.certificate.rows)
     assert wrong <= 400 * 0.2
+
+
+def test_a_policy_of_sites_says_that_it_may_have_seen_a_log(tmp_path):
+    log = dprl.envs.care_pathway().sample(400, seed=0)
+    merged = dprl.merge_evidence(*counted(log, 2, 0, gamma=1.0, value_range=(0, 1)))
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0, plan=False).fit(merged)
+    policy.save(tmp_path / "policy.dprl")
+    loaded = dprl.load(tmp_path / "policy.dprl")
+    public = dprl.public_copy(loaded)
+    for one in (policy, loaded, public):
+        words = str(dprl.evaluate(one, log, draws=20))
+        assert "cannot be told" in words
+        assert "Learned from counts of 2 sites" in str(one)
+    assert "sites" not in public.provenance
+    other = dprl.envs.care_pathway().sample(400, seed=1)
+    gated = dprl.gate(loaded, other, value_range=(0, 1))
+    assert "cannot be told" in str(dprl.evaluate(gated, log, draws=20))
+    whole = dprl.gate(loaded, other, mode="policy", grade="large-sample", value_range=(0, 1))
+    assert any("cannot be told" in note for note in whole.certificate.notes)

@@ -103,8 +103,8 @@ def notes_of(of: SiteEvidence) -> tuple[str, ...]:
         f"Cells of fewer than k groups were suppressed ({words}), counted by site: {pairs:,} pairs "
         f"at first visits ({many} first visits), {states:,} states as a whole, and {later:,} pairs "
         "at later visits only. These pairs have fewer episodes here than in a pooled log, and "
-        "values of the other sites alone, so that the policy may differ from that of the pooled log, "
-        "mostly by deferring; which action is usual may differ, too."
+        "values of the other sites alone, so that the policy may differ from that of the pooled "
+        "log, mostly by deferring; which action is usual may differ, too."
     )
     return (*notes, *_ends(of, k[-1]))
 

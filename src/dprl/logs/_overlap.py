@@ -177,8 +177,8 @@ PUBLIC = (
     "this log cannot be told"
 )
 COUNTED = (
-    "the policy was learned from counts of sites that shared no rows: whether this log is one of "
-    "theirs cannot be told"
+    "the policy was learned from counts of sites that shared no rows: whether it has seen this log "
+    "cannot be told"
 )
 
 

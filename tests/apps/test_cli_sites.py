@@ -90,7 +90,7 @@ def test_what_leaves_the_hospital_is_said(run, sites):
     code, out, _ = run("evidence", "site0.evidence", "--explain")
     text = out.decode()
     assert code == 0
-    assert "ward 0: k = 10" in text
+    assert "'ward 0': k = 10" in text
     for word in ("first visits", "later", "several", "steps", "span", "bins", "not protected"):
         assert word in text
     facts = json.loads(run("evidence", "site0.evidence", "--explain", "--json")[1])
@@ -130,6 +130,16 @@ def test_refusals(run, sites, tokens, words, tmp_path):
     code, _, err = run(*tokens)
     assert (code, words in err) == (1, True), err
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_a_log_may_be_fitted_over_an_old_evidence_file_s_name(run, sites):
+    """Only a file that is read is looked at; one that is written is not."""
+    count_all(run)
+    code, _, err = run("fit", "all.csv", *COLUMNS, "--gamma", 1, "--n-min", 20, "--out",
+                       "site0.evidence")  # fmt: skip
+    assert (code, err) == (0, "")
+    assert dprl.load("site0.evidence").provenance["episodes"] == 900
+    assert run("fit", "--n-min", 20, "--no-plan", "site1.evidence")[0] == 0
 
 
 def test_a_plan_needs_a_second_round(run, sites):

@@ -111,12 +111,12 @@ def _named(row: Any) -> Row:
             if value is None or value == "":
                 named[name] = None
             else:
-                whole = int(value)
-                if whole != (Fraction(value) if not isinstance(value, float) else value):
+                number = Fraction(value)
+                if number.denominator != 1:
                     raise ValueError(f"{name} = {value!r}")
-                named[name] = whole
+                named[name] = int(number)
         return {name: named[name] for name in COLUMNS}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise _not_ours(f"{repr(row)[:60]} ({error})") from error
 
 

@@ -138,7 +138,7 @@ def _site(site: Mapping[str, Any]) -> str:
         else "nothing suppressed"
     )
     return (
-        f"{site['site'] or '(no name)'}: k = {site['k']}, {site['groups']:,} groups, "
+        f"{repr(site['site']) if site['site'] else '(no name)'}: k = {site['k']}, {site['groups']:,} groups, "
         f"{site['episodes']:,} episodes, {site['cut_episodes']:,} of them cut; {lost}; "
         f"mark {site['part'][:12]}"
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dprl.certificate._gate import gate as gate
     from dprl.certificate._monitor import Monitor as Monitor
     from dprl.errors import BalanceWarning as BalanceWarning
+    from dprl.errors import ClusterError as ClusterError
     from dprl.errors import CutWarning as CutWarning
     from dprl.errors import DprlError as DprlError
     from dprl.errors import EvidenceError as EvidenceError
@@ -64,7 +65,9 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
+    from dprl.logs._scan import scan as scan
     from dprl.logs.log import Log as Log
+    from dprl.logs.parts import LogInParts as LogInParts
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
     from dprl.planning._site_plan import SitePlan as SitePlan
     from dprl.planning._site_plan import site_plan as site_plan
@@ -103,7 +106,8 @@ __getattr__, __dir__, __all__ = attach(
         "apps._report": ("report",),
         "certificate._gate": ("gate",),
         "certificate._monitor": ("Monitor",),
-        "errors": ("BalanceWarning", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
+        "errors": ("BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError",
+                   "LabelWarning",
                    "LogError", "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
@@ -125,7 +129,9 @@ __getattr__, __dir__, __all__ = attach(
         "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
+        "logs._scan": ("scan",),
         "logs.log": ("Log",),
+        "logs.parts": ("LogInParts",),
         "planning._markov_result": ("MarkovCheck",),
         "planning._site_plan": ("SitePlan", "site_plan"),
         "planning.markov": ("markov_check",),

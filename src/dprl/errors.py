@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "BalanceWarning", "CutWarning", "DprlError", "EvidenceError", "LabelWarning", "LogError",
-    "MissingWarning", "PackageError",
-    "ParameterError", "PlanError", "PolicyError", "PrecisionWarning", "StateWarning",
-    "interruptible",
+    "BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
+    "LogError", "MissingWarning", "PackageError", "ParameterError", "PlanError", "PolicyError",
+    "PrecisionWarning", "StateWarning", "interruptible",
 ]  # fmt: skip
 
 
@@ -61,6 +60,10 @@ class PackageError(ParameterError, ImportError):
 
 class PlanError(DprlError, RuntimeError):
     """A planner did not come to an end, or its equations have no solution."""
+
+
+class ClusterError(DprlError, RuntimeError):
+    """A cluster cannot do the work: workers die, none is there, or its scheduler has gone."""
 
 
 class BalanceWarning(UserWarning):

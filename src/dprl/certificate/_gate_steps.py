@@ -173,7 +173,7 @@ def certify(
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
         p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
-        advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * low[at], low[at])
+        advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * np.maximum(low[at], 0.0), low[at])
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
     proof = Proven(passed, low, advantage, log_e, p_high, evidence, tested)

@@ -137,8 +137,9 @@ def _site(site: Mapping[str, Any]) -> str:
         if site["pairs"] or site["later"]
         else "nothing suppressed"
     )
+    name = repr(site["site"]) if site["site"] else "(no name)"
     return (
-        f"{repr(site['site']) if site['site'] else '(no name)'}: k = {site['k']}, {site['groups']:,} groups, "
+        f"{name}: k = {site['k']}, {site['groups']:,} groups, "
         f"{site['episodes']:,} episodes, {site['cut_episodes']:,} of them cut; {lost}; "
         f"mark {site['part'][:12]}"
     )

@@ -19,6 +19,7 @@ __all__ = [
     "TREATMENTS",
     "By",
     "Cases",
+    "Cluster",
     "Draws",
     "Json",
     "Level",
@@ -76,6 +77,14 @@ TREATMENTS = (
 """The treatments of cut episodes, for the help of --cut."""
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
+
+Cluster = Annotated[
+    str | None,
+    Parameter(
+        help="Work on a Dask cluster: the address of its scheduler (tcp://HOST:PORT), or local:2 "
+        "for two processes on this machine. The results are the same. Needs the extra cluster."
+    ),
+]
 
 Categorical = Annotated[
     list[str] | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -72,17 +73,27 @@ def test_three_hospitals_learn_what_the_pooled_table_teaches(run, sites):
     assert "Learned from counts of 3 sites ('ward 0', 'ward 1', 'ward 2')" in text
 
 
-def test_through_a_pipe(run, sites):
+def test_through_a_pipe(run, sites, monkeypatch):
     count_all(run, "--k", 1)
-    files = [f"site{i}.evidence" for i in range(3)]
-    code, data, _ = run("merge", *files)
+    code, data, _ = run("merge", *(f"site{i}.evidence" for i in range(3)))
     assert code == 0
-    line = [sys.executable, "-m", "dprl", "fit", "-", "--n-min", "20", "--no-plan", "--json"]
-    out = subprocess.run(line, input=data, capture_output=True, check=True)
-    assert json.loads(out.stdout)["policy"] == "policy.dprl"
+    fit = ("fit", "-", "--n-min", 20, "--no-plan", "--json")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    code, out, _ = run(*fit)
+    assert (code, json.loads(out)["policy"]) == (0, "policy.dprl")
     assert dprl.load("policy.dprl").provenance["groups"] == 900
-    cut = subprocess.run(line, input=data[:-40], capture_output=True, check=False)
-    assert (cut.returncode, b"not a usable evidence file" in cut.stderr) == (1, True)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data[:-40])))
+    code, _, err = run(*fit)
+    assert (code, "not a usable evidence file" in err) == (1, True)
+
+
+@pytest.mark.slow
+def test_through_a_pipe_of_the_shell(run, sites):
+    count_all(run, "--k", 1)
+    dprl_ = f"{sys.executable} -m dprl"
+    line = f"{dprl_} merge site0.evidence site1.evidence | {dprl_} fit - --n-min 20 --no-plan"
+    subprocess.run(["bash", "-euo", "pipefail", "-c", line], check=True, capture_output=True)
+    assert dprl.load("policy.dprl").provenance["n_sites"] == 2
 
 
 def test_what_leaves_the_hospital_is_said(run, sites):

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
@@ -52,6 +52,7 @@ def assert_same_policy(ours, pooled, besides=("provenance",)):
             assert dict(a) == dict(b) if hasattr(b, "keys") else a == b, field.name
 
 
+@settings(max_examples=15)
 @given(EPISODES, st.integers(1, 5), st.integers(0, 9), st.sampled_from([0.3, 0.9, 1.0]))
 def test_the_policy_of_the_sites_is_that_of_the_pooled_log(episodes, n, seed, gamma):
     log = to_log(episodes)

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
@@ -36,6 +36,7 @@ def two_rounds(log, n=3, seed=0, k=1, n_min=2, **schema):
     ]
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.9, 1.0]), st.booleans())
 def test_the_plan_of_the_sites_is_that_of_the_pooled_log(seed, n, gamma, grouped):
     episodes = random_episodes(seed)
@@ -129,14 +130,14 @@ def test_what_does_not_belong_together_is_refused():
             dprl.merge_evidence(a, stranger)
         assert len(lines(error)) == 3
     whole = dprl.merge_evidence(a, b, c)
-    for settings in ({"n_min": 3}, {"contrast": False}, {"plan": False}, {"gamma": 0.5}):
+    for asked in ({"n_min": 3}, {"contrast": False}, {"plan": False}, {"gamma": 0.5}):
         with pytest.raises(dprl.ParameterError) as error:
-            dprl.DPRLDiscrete(**{"n_min": 2, "gamma": 0.9, **settings}).fit(whole)
+            dprl.DPRLDiscrete(**{"n_min": 2, "gamma": 0.9, **asked}).fit(whole)
         assert len(lines(error)) == 3
     part = parts_of(log, 3, 0)["0"]
-    for settings in ({"k": 2}, {"site": "elsewhere"}):
+    for asked in ({"k": 2}, {"site": "elsewhere"}):
         with pytest.raises(dprl.EvidenceError, match="was not counted the first time") as error:
-            dprl.site_plan(part, both, **{"n_min": 2, "k": 1, "site": "0", **settings})
+            dprl.site_plan(part, both, **{"n_min": 2, "k": 1, "site": "0", **asked})
         assert len(lines(error)) == 3
     with pytest.raises(dprl.ParameterError, match="evidence of sites is needed"):
         dprl.site_plan(part, log, n_min=2)

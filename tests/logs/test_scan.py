@@ -313,3 +313,26 @@ def test_forgotten_parts_remove_their_files(tmp_path):
     del parts
     gc.collect()
     assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+@pytest.mark.parametrize("how", ["a bit", "shorter", "gone"])
+def test_a_part_that_changed_on_disk_is_refused_and_named(tmp_path, how):
+    log = dprl.envs.care_pathway().sample(100, seed=0)
+    dprl.write(log, tmp_path / "log.parquet")
+    columns = {name: name for name in ("episode", "time", "state", "action", "reward")}
+    with dprl.scan(tmp_path / "log.parquet", **columns, rows=100, folder=tmp_path) as parts:
+        assert len(parts) > 2
+        (file,) = tmp_path.glob("dprl-parts-*/*/reward.bin")
+        raw, place = bytearray(file.read_bytes()), 8 * parts.sources[1].rows[0] + 3
+        raw[place] ^= 1
+        if how == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(raw if how == "a bit" else raw[:place])
+        if how == "a bit":
+            parts.part(0)
+        with pytest.raises((dprl.LogError, FileNotFoundError)) as caught:
+            parts.part(1)
+        if how != "gone":
+            assert str(caught.value).startswith("a part of the log is not as it was written.\n")
+            assert str(file.parent) in str(caught.value)

@@ -71,7 +71,7 @@ class Making:
             stored = writer.close(n_groups)
             writer.first_cut = first
         return LogInParts(
-            sources=stored,
+            sources=tuple(part.marked() for part in stored),
             actions=layout.actions,
             states=layout.states,
             n_episodes=writer.n_episodes,

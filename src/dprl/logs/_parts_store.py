@@ -10,17 +10,21 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.errors import LogError
 from dprl.logs.log import CUT, EVENT, Label, Log
 
 __all__ = ["Layout", "StoredPart", "Writer", "digest_of"]
+
+Read: TypeAlias = Callable[[str, str, int, int], NDArray[Any]]
 
 PIECE = 1 << 20
 """Entries of a file that are read at a time."""
@@ -64,55 +68,102 @@ class Layout:
         """Entries first:last of a file."""
         size = np.dtype(dtype).itemsize
         path = Path(self.folder, f"{name}.bin")
-        return np.fromfile(path, dtype, count=last - first, offset=first * size)
+        values = np.fromfile(path, dtype, count=last - first, offset=first * size)
+        if len(values) < last - first:
+            raise changed(str(path), f"it ends before entry {last:,}")
+        return values
 
-    def labels(self, which: str, first: int, last: int) -> list[Label]:
-        """Labels first:last of the episodes or the groups."""
-        kind = self.kinds[which]
+    def labels(self, which: str, first: int, last: int, read: Read | None = None) -> list[Label]:
+        """Labels first:last of the episodes or the groups; `read` as the method of that name."""
+        kind, read = self.kinds[which], read or self.read
         if kind == "text":
-            ends = self.read(f"{which}_ends", "i8", max(first - 1, 0), last).tolist()
+            ends = read(f"{which}_ends", "i8", max(first - 1, 0), last).tolist()
             begins = [0, *ends] if first == 0 else ends
-            text = self.read(f"{which}_text", "u1", begins[0], begins[-1]).tobytes()
+            text = read(f"{which}_text", "u1", begins[0], begins[-1]).tobytes()
             shift = begins[0]
             return [
                 text[a - shift : b - shift].decode("utf-8", "surrogatepass")
                 for a, b in itertools.pairwise(begins)
             ]
-        values = self.read(which, "i8", first, last).tolist()
+        values = read(which, "i8", first, last).tolist()
         return [bool(v) for v in values] if kind == "bool" else values
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """One part of a stored log: ranges of its rows, episodes and groups."""
+    """One part of a stored log: ranges of its rows, episodes and groups.
+
+    Attributes:
+        layout: What all parts share.
+        rows: The first row and the one after the last.
+        episodes: The same of its episodes.
+        groups: The same of its groups.
+        mark: CRC-32 of all that is read of the files, so that a part that changed on disk is
+            refused; None while it is not known. Default None.
+    """
 
     layout: Layout
     rows: tuple[int, int]
     episodes: tuple[int, int]
     groups: tuple[int, int]
+    mark: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The part in words, for errors."""
+        return f"rows {self.rows[0]:,} to {self.rows[1] - 1:,} in {self.layout.folder}"
+
+    def marked(self) -> StoredPart:
+        """The same part with its mark, from its files as they are now."""
+        return replace(self, mark=self._read()[1])
 
     def log(self) -> Log:
         """The part, read from its files."""
-        own = self.layout
-        lengths = own.read("length", "i8", *self.episodes)
-        more: dict[str, Any] = {name: own.read(name, ROWS[name], *self.rows) for name in own.by_row}
-        if "group" in own.kinds:
-            more["group"] = own.read("group_code", "i4", *self.episodes) - self.groups[0]
-            more["groups"] = tuple(own.labels("group", *self.groups))
-        if own.time:
-            first = own.read("begin", own.time, *self.episodes)
-            more["time"] = np.repeat(first, lengths)  # only the order of episodes is read
+        columns, mark = self._read()
+        if self.mark is not None and mark != self.mark:
+            raise changed(self.name, f"its checksum was {self.mark:08x}, and is {mark:08x}")
+        own, starts = self.layout, np.concatenate(([0], np.cumsum(columns.pop("length"))))
+        if own.time:  # only the order of episodes is read
+            columns["time"] = np.repeat(columns.pop("begin"), np.diff(starts))
         return Log(
-            starts=np.concatenate(([0], np.cumsum(lengths))),
+            starts=starts,
             actions=own.actions,
             states=own.states,
-            episodes=tuple(own.labels("episode", *self.episodes)),
             menus=own.menus,
-            ended=own.read("ended", "u1", *self.episodes),
             events=own.events,
             columns=own.columns,
-            **more,
+            **columns,
         )
+
+    def _read(self) -> tuple[dict[str, Any], int]:
+        """The columns of the part, and the checksum of the bytes that were read."""
+        own, mark = self.layout, 0
+
+        def read(name: str, dtype: str, first: int, last: int) -> NDArray[Any]:
+            nonlocal mark
+            values = own.read(name, dtype, first, last)
+            mark = zlib.crc32(values.data, mark)
+            return values
+
+        columns: dict[str, Any] = {"length": read("length", "i8", *self.episodes)}
+        columns |= {name: read(name, ROWS[name], *self.rows) for name in own.by_row}
+        if "group" in own.kinds:
+            columns["group"] = read("group_code", "i4", *self.episodes) - self.groups[0]
+            columns["groups"] = tuple(own.labels("group", *self.groups, read))
+        if own.time:
+            columns["begin"] = read("begin", own.time, *self.episodes)
+        columns["episodes"] = tuple(own.labels("episode", *self.episodes, read))
+        columns["ended"] = read("ended", "u1", *self.episodes)
+        return columns, mark
+
+
+def changed(where: str, how: str) -> LogError:
+    """The error for a file of a stored log that is not as it was written."""
+    return LogError(
+        "a part of the log is not as it was written.",
+        f"{where}: {how}",
+        "Nothing was learned from it. Check the disk, and read the log again.",
+    )
 
 
 class Writer:
@@ -216,10 +267,9 @@ class Writer:
             stream.close()
         self.n_groups = n_groups
         edges = [*self.edges, (self.n_steps, self.n_episodes, n_groups)]
-        pairs = itertools.pairwise(edges)
         return tuple(
-            StoredPart(self.layout, *((a, b) for a, b in zip(one, two, strict=True)))
-            for one, two in pairs
+            StoredPart(self.layout, (a[0], b[0]), (a[1], b[1]), (a[2], b[2]))
+            for a, b in itertools.pairwise(edges)
         )
 
 

@@ -88,6 +88,10 @@ def test_groups(tmp_path, sort):
     equal(write(tmp_path, data, shuffle=2), tmp_path, group="g")
 
 
+def test_groups_that_are_the_episodes(tmp_path):
+    equal(write(tmp_path, made(g=np.arange(200) // 4), shuffle=2), tmp_path, group="g")
+
+
 def test_labels_of_every_kind(tmp_path):
     data = made()
     data["id"] = [f"é{x:02d}" for x in data["id"]]

@@ -82,13 +82,21 @@ class Making:
             content=content,
             cut_steps=writer.cut_steps,
             first_cut=writer.first_cut,
-            grouped=table.has("group"),
+            grouped=self.grouped(),
             menus=layout.menus,
             events=asked.events,
             columns=layout.columns,
             has_propensity=layout.propensity,
             rows=asked.rows,
         )
+
+    def grouped(self) -> bool:
+        """Whether groups are not just the episodes under the same labels."""
+        columns = self.table.columns
+        if not self.table.has("group") or columns["group"].kind != columns["episode"].kind:
+            return self.table.has("group")
+        different = f"SELECT 1 FROM ({self.table.select()}) WHERE gr <> ep LIMIT 1"
+        return self.table.one(different) is not None
 
     @property
     def piece(self) -> int:

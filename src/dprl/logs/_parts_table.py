@@ -242,7 +242,7 @@ class Table:
         """The place of a row (its number from 1), in the words of messages."""
         wanted = [self.names[part] for part in ("episode", "time") if part in self.names]
         files = self.files
-        files.place = {name: f"c{i}" for i, name in enumerate(wanted)}
+        files.place, files.rows = {name: f"c{i}" for i, name in enumerate(wanted)}, 1
         cells = ", ".join(f"{quoted(name)} AS {c}" for name, c in files.place.items())
         listed = f"{cells}, {self.columns['episode'].sql} AS ep"
         files.run(

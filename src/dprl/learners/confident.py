@@ -253,7 +253,7 @@ class Confident:
             >>> import dprl
             >>> from dprl.learners.confident import Gathered
             >>> learner = dprl.Confident(gamma=1.0)
-            >>> log = dprl.envs.risky_arms().sample(100, seed=0)
+            >>> log = dprl.envs.risky_arms().sample(1_000, seed=0)
             >>> learner.decide(Gathered.of(learner, log, log), None)["choice"][:2].tolist()
             [0, -1]
         """

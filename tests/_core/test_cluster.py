@@ -18,13 +18,6 @@ pytest.importorskip("distributed")
 
 
 @pytest.fixture(scope="module")
-def two():
-    """Two worker processes on this machine."""
-    with connect(2) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def log():
     return dprl.envs.care_pathway().sample(400, seed=3)
 
@@ -98,7 +91,7 @@ def test_a_part_that_cannot_be_read_is_named(two, log):
     assert third.startswith("  Is the file whole")
 
 
-@pytest.mark.parametrize("stage", ["job", "merge"])
+@pytest.mark.parametrize("stage", ["job", pytest.param("merge", marks=pytest.mark.slow)])
 def test_a_worker_killed_in_the_middle_costs_time_alone(two, log, tmp_path, stage):
     parts = parts_of(log, rows=50)
     job, merge = rows, operator.add

@@ -70,3 +70,67 @@ def test_the_policy_file_is_the_same_byte_for_byte(kind, rows, plan, tmp_path):
             one = learner.fit(log)
             assert one.allowed.any()
             assert bytes_of(one, tmp_path / "a") == bytes_of(learner.fit(parts), tmp_path / "b")
+
+
+@pytest.mark.filterwarnings("ignore::dprl.CutWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("evidence", ["model", "returns"])
+def test_a_confident_policy_is_the_same_byte_for_byte(kind, evidence, tmp_path):
+    log = read(wards(episodes=60, **KINDS[kind]))
+    for cut in ("drop-unrelated", "terminal") if kind == "cut" else (None,):
+        learner = dprl.Confident(gamma=0.9, risk=0.4, check=False, cut=cut, evidence=evidence)
+        one = bytes_of(learner.fit(log), tmp_path / "a")
+        assert one == bytes_of(learner.fit(parts_of(log, 70)), tmp_path / "b")
+
+
+def test_what_needs_the_whole_log_is_refused():
+    parts = parts_of(read(wards(cut=True)), 50)
+    for cut, plan in (("bootstrap", True), ("ipcw", False)):
+        with pytest.raises(dprl.ParameterError, match=f"cut='{cut}' needs the whole log") as error:
+            dprl.DPRLDiscrete(n_min=4, gamma=0.9, cut=cut, plan=plan).fit(parts)
+        assert len(str(error.value).splitlines()) == 3
+    with pytest.raises(dprl.ParameterError, match="needs the whole log in memory"):
+        dprl.Confident(gamma=0.9, cut="terminal").fit(parts)
+    with pytest.raises(dprl.ParameterError, match="needs the whole log in memory"):
+        dprl.Confident(gamma=0.9, cut="terminal", check=False, evidence="excursions").fit(parts)
+    with pytest.raises(dprl.ParameterError, match="needs the log in memory"):
+        dprl.gate(dprl.DPRLDiscrete(n_min=4, gamma=0.9), parts, value_range=(-9, 9))
+    with pytest.raises(
+        dprl.LogError, match="a confident policy would be about those that are left"
+    ):
+        dprl.Confident(gamma=0.9, cut="drop", check=False).fit(parts)
+
+
+def test_cut_episodes_are_told_of_once():
+    data = wards(cut=True)
+    with pytest.warns(dprl.CutWarning) as in_memory:
+        dprl.DPRLDiscrete(n_min=4, gamma=0.9).fit(read(data))
+    with pytest.warns(dprl.CutWarning) as in_parts:
+        dprl.DPRLDiscrete(n_min=4, gamma=0.9).fit(parts_of(read(data), 50))
+    assert [str(w.message) for w in in_parts] == [str(w.message) for w in in_memory]
+
+
+def test_all_episodes_cut_leaves_none():
+    data = wards(cut=True)
+    data["ended"] = ["cut"] * len(data["reward"])
+    log = read(data)
+    errors = []
+    for source in (log, parts_of(log, 50)):
+        with pytest.raises(dprl.LogError) as error:
+            dprl.DPRLDiscrete(n_min=4, gamma=0.9, cut="drop").fit(source)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+def test_luck_of_parts_reaches_the_plan(monkeypatch):
+    from dprl.planning import _parts_plan
+
+    calls = []
+    elevate = _parts_plan.elevate_parts
+    monkeypatch.setattr(
+        _parts_plan, "elevate_parts", lambda *given: calls.append(given) or elevate(*given)
+    )
+    log = read(wards(groups=True, times=True))
+    learner = dprl.DPRLDiscrete(n_min=4, gamma=0.9)
+    assert learner.fit(parts_of(log, 50)).provenance["luck"] == learner.fit(log).provenance["luck"]
+    assert calls

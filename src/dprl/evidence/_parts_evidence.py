@@ -11,7 +11,7 @@ from dprl._core.checks import Cut, Visits
 from dprl.evidence._evidence import Evidence, check_summands
 from dprl.evidence.tabular import always_available, count, menus_seen
 from dprl.logs._parts_cut import check_treatment, refuse_if_none, settled_part
-from dprl.logs.log import Log
+from dprl.logs.log import Label, Log
 from dprl.logs.parts import LogInParts, Share
 
 __all__ = ["Counted", "count_parts"]
@@ -25,7 +25,7 @@ class Counted:
         evidence: The evidence, once cut episodes are treated; None if no episode was left.
         steps: int64 (S,), the rows of each state that are left.
         longest: Rows of the longest episode that is left.
-        n_groups: The number of groups that are left.
+        groups: First group of a part → the number of its groups that are left.
         menus: bool (S, M), the menus that were seen in each state, cut episodes included; None if
             the log does not say.
     """
@@ -33,7 +33,7 @@ class Counted:
     evidence: Evidence | None
     steps: NDArray[np.int64]
     longest: int
-    n_groups: int
+    groups: dict[Label, int]
     menus: NDArray[np.bool_] | None
 
     def merge(self, other: Counted) -> Counted:
@@ -47,7 +47,7 @@ class Counted:
             evidence,
             self.steps + other.steps,
             max(self.longest, other.longest),
-            self.n_groups + other.n_groups,
+            self.groups | other.groups,
             menus,
         )
 
@@ -56,12 +56,12 @@ def count_part(log: Log, gamma: float, visits: Visits, cut: Cut | None) -> Count
     """What is counted of one part."""
     menus, settled = menus_seen(log), settled_part(log, cut)
     if settled is None:
-        return Counted(None, np.zeros(log.n_states, np.int64), 0, 0, menus)
+        return Counted(None, np.zeros(log.n_states, np.int64), 0, {}, menus)
     return Counted(
         count(settled, gamma, visits=visits)[0],
         np.bincount(settled.codes(), minlength=log.n_states),
         int(settled.lengths.max(initial=0)),
-        len(settled.groups),
+        {log.groups[0]: len(settled.groups)},
         menus,
     )
 

@@ -28,6 +28,9 @@ from dprl.logs.log import Label
 
 __all__ = ["Asked", "Labels"]
 
+NEAR = 1 << 20
+"""Whole numbers within a range of this size are looked up in a table."""
+
 
 @dataclass(frozen=True, eq=False)
 class Asked:
@@ -61,6 +64,7 @@ class Labels:
         default_factory=dict
     )
     endings: dict[Any, int] = field(default_factory=dict)
+    _near: dict[str, NDArray[np.int32]] = field(default_factory=dict)
 
     def layout(self) -> Layout:
         """The labels of the log, once values were checked against each other."""
@@ -186,4 +190,12 @@ class Labels:
     def coded_values(self, role: str, values: NDArray[Any]) -> NDArray[np.int32]:
         """The codes of values of a column."""
         numbers, table = self.codes[role]
-        return np.asarray(table[values if numbers is None else np.searchsorted(numbers, values)])
+        if numbers is None:
+            return np.asarray(table[values])
+        low, high = int(numbers[0]), int(numbers[-1])
+        if high - low > NEAR:
+            return np.asarray(table[np.searchsorted(numbers, values)])
+        if role not in self._near:
+            self._near[role] = np.zeros(high - low + 1, np.int32)
+            self._near[role][numbers - low] = table
+        return np.asarray(self._near[role][values - low])

@@ -54,5 +54,5 @@ def test_what_is_refused(run, visits):
     assert code == 1
     assert err == (
         "ParameterError: the learner rules works in one process, not on a cluster.\n"
-        "  first: --cluster local:2\n  Leave --cluster out, or say --learner dprl.\n"
+        "  first: --cluster local:2\n  Leave --cluster out, or say --learner dprl or confident.\n"
     )

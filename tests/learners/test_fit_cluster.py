@@ -36,6 +36,15 @@ def test_the_policy_file_is_the_same_byte_for_byte(two, kind, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_confident_learner(two, tmp_path):
+    learner = dprl.Confident(gamma=0.9, check=False, splits=2, cut="terminal")
+    log = read(wards(groups=True, times=True))
+    here = bytes_of(learner.fit(log), tmp_path / "here")
+    away = learner.fit(parts_of(log, rows=60), cluster=two)
+    assert bytes_of(away, tmp_path / "away") == here
+
+
+@pytest.mark.slow
 def test_a_log_in_memory_is_sent_to_the_workers(two, tmp_path, monkeypatch):
     monkeypatch.setattr("dprl.logs._parts_cluster.LEAST", 50)
     log = read(wards(groups=True))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import sys
 import time
 import warnings
 
+import numpy as np
 import pytest
 from dask_processes import Dies
 
@@ -134,3 +136,9 @@ def test_no_scheduler_at_the_address():
         "no Dask scheduler answers at tcp://127.0.0.1:9.\n  first: "
     )
     assert time.monotonic() - begin < 5
+
+
+def test_dask_is_told_how_large_a_result_is():
+    large = cluster_tasks.join(operator.add, cluster_tasks.Answer(np.zeros(1000)))
+    assert 8_000 < sys.getsizeof(large) < 9_000
+    assert sys.getsizeof(cluster_tasks.join(operator.add, cluster_tasks.Answer(None))) < 300

@@ -94,8 +94,9 @@ def away(parts, small, workers: int, repeats: int) -> dict:
             after = cluster.client.run(moved)
             received, sent = (max(after[w][k] - before[w][k] for w in after) for k in (0, 1))
             used = here + sum(after[w][2] - before[w][2] for w in after)
-            runs.append({"used": used, "workers": workers, "start": start, "seconds": seconds, "digest": digest,
-                         "received": received, "sent": sent, "timed": timed})  # fmt: skip
+            runs.append({"used": used, "workers": workers, "start": start, "seconds": seconds,
+                         "digest": digest, "received": received, "sent": sent,
+                         "timed": timed})  # fmt: skip
         empty = time.perf_counter()
         for _ in range(5):
             cluster.reduce(parts.sources[:1] * len(parts), nothing, add)

@@ -142,3 +142,18 @@ def test_dask_is_told_how_large_a_result_is():
     large = cluster_tasks.join(operator.add, cluster_tasks.Answer(np.zeros(1000)))
     assert 8_000 < sys.getsizeof(large) < 9_000
     assert sys.getsizeof(cluster_tasks.join(operator.add, cluster_tasks.Answer(None))) < 300
+
+
+def test_without_dask_it_is_said_how_to_install_it(monkeypatch, log):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(dprl.PackageError) as caught:
+        dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(log, cluster="local:2")
+    first, _, third = str(caught.value).splitlines()
+    assert first == "work on a cluster needs distributed, which is not installed."
+    assert third == "  pip install 'dprl[cluster]'"
+
+
+def test_two_clusters_at_once_do_not_disturb_each_other(two):
+    with connect(1) as other:  # warnings about a port in use would be errors here
+        assert other.workers() == 1
+        assert other.address.startswith("tcp://127.0.0.1:")

@@ -50,7 +50,7 @@ lowest: .venv-lowest/.installed
 
 deep: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[deep]'
-	@$(BIN)/python -m pytest tests/learners/test_fitted.py
+	@$(BIN)/python -m pytest tests/learners/test_fitted.py tests/evidence/test_device.py
 
 atari: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[atari]'

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "BalanceWarning", "ClusterError", "CutWarning", "DprlError", "LabelWarning", "LogError",
-    "MissingWarning", "PackageError", "ParameterError", "PlanError", "PolicyError",
+    "BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
+    "LogError", "MissingWarning", "PackageError", "ParameterError", "PlanError", "PolicyError",
     "PrecisionWarning", "StateWarning", "interruptible",
 ]  # fmt: skip
 
@@ -44,6 +44,10 @@ class LogError(DprlError, ValueError):
 
 class PolicyError(DprlError, ValueError):
     """A policy, or the file that should hold one, cannot be used as it is."""
+
+
+class EvidenceError(DprlError, ValueError):
+    """Evidence of a site, or the file that should hold it, cannot be used as it is."""
 
 
 class ParameterError(DprlError, ValueError):

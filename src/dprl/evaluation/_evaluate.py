@@ -207,6 +207,9 @@ def evaluate(
     )
     if cut == "ipcw" and len(log.cut_episodes):  # a model of values would need weights of its own
         rows_out["DM"] = dict.fromkeys(rows_out["DM"], np.nan)
+    if facts["reached"] and not facts["followers"]:  # resampling shows no error of a guess
+        for row in rows_out.values():
+            row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
     compared = balance(
         settled,

@@ -36,7 +36,7 @@ from dprl.evidence.tabular import Occurrences
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 
-__all__ = ["Segments", "SemiMDP", "count_segments", "discounts", "elevate"]
+__all__ = ["Segments", "SemiMDP", "count_segments", "discounts", "elevate", "segments_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,3 +346,41 @@ def elevate(
     fixed, bits = discounts(evidence.gamma, int(log.lengths.max(initial=0)), n)
     segments = count_segments(log, evidence.gamma, occurrences, allowed, fixed)
     return segments.semi_mdp(log.states, allowed, bits)
+
+
+def segments_of(
+    log: Log,
+    gamma: float,
+    counted: NDArray[np.bool_],
+    allowed: NDArray[np.bool_],
+    points: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
+    """The segments that begin in counted rows of a gathered log, pair by pair.
+
+    Args:
+        log: The log, with S states and A actions.
+        gamma: Discount per step.
+        counted: bool (N,), rows that are the source of a segment if their pair is allowed.
+        allowed: bool (S, A), the pairs that may be chosen.
+        points: bool (S, A), true in states where segments end. Default None: the allowed pairs.
+
+    Returns:
+        Of each segment the number of the decision point where it ends (-1 for END) and its steps,
+        (n, 2); its reward (n,); and begin (rows + 1,), where the segments of each allowed pair are.
+    """
+    ends = np.flatnonzero((allowed if points is None else points).any(axis=1))
+    pairs = np.flatnonzero(allowed)
+    point = np.full(log.n_states, -1, np.int32)
+    point[ends] = np.arange(len(ends))
+    row = np.full(allowed.shape, len(pairs), np.int32)
+    row.ravel()[pairs] = np.arange(len(pairs))
+    source = np.flatnonzero(counted)
+    of_row = row[log.codes()[source], log.action[source]]
+    n = np.bincount(of_row, minlength=len(pairs) + 1)[: len(pairs)]
+    begin = np.concatenate(([0], np.cumsum(n))).astype(np.int64)
+    segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
+    _scatter(
+        log.starts, log.codes(), log.action, log.reward, counted, gamma, point, row,
+        begin[:-1].copy(), segments, rewards,
+    )  # fmt: skip
+    return segments, rewards, begin

@@ -55,17 +55,19 @@ class PointsPart:
         points: The points; episodes have the numbers they have in the whole set.
         n_actions: The number of actions of the whole set.
         window: The window of the whole set.
+        device: The torch device of the worker that answers many queries; None for its processor.
     """
 
     points: Points
     n_actions: int
     window: Window
+    device: str | None = None
 
     @functools.cached_property
     def engine(self) -> Engine:
         """The engine over these points, built when it is first asked."""
-        own = Engine.build(self.points, self.n_actions)
-        parts = (own.points, own.actions, own.method, own.sketch, own.blocks, own.boxes)
+        own = Engine.build(self.points, self.n_actions, device=self.device)
+        parts = (own.points, own.actions, own.method, own.sketch, own.blocks, own.boxes, own.device)
         return _WindowedEngine(*parts, window=self.window)
 
     def log(self) -> Engine:
@@ -112,12 +114,13 @@ class SpreadEngine(Engine):
                 ),
                 len(engine.actions),
                 engine._window,
+                engine.device,
             )
             for a, b in itertools.pairwise(edges)
         ]
         return cls(
             points, engine.actions, engine.method, engine.sketch, engine.blocks, engine.boxes,
-            cluster, cluster.keep(parts),
+            engine.device, engine.shared, cluster, cluster.keep(parts),
         )  # fmt: skip
 
     def evidence(

@@ -45,13 +45,15 @@ class Timed:
     def __init__(self, executor) -> None:
         self.executor = executor
         self.seconds, self.passes = defaultdict(float), defaultdict(int)
+        self.used = defaultdict(float)
         self.shared, self.result = defaultdict(int), defaultdict(int)
 
     def __call__(self, sources, job, merge, shared, progress):
         stage = STAGES.get(job.__name__, job.__name__)
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time()
         result = self.executor(sources, job, merge, shared, progress)
         self.seconds[stage] += time.perf_counter() - begin
+        self.used[stage] += time.process_time() - used
         self.passes[stage] += 1
         self.shared[stage] += len(pickle.dumps(shared, 5))
         self.result[stage] += len(pickle.dumps(result, 5))
@@ -180,13 +182,15 @@ def page(steps: int, n_parts: int, scanned: float, alone, here, results, near, a
         f"{1000 * base['empty']:.0f} ms. Seconds of processor are those of "
         "all processes together; they depend less on what else the machine does.",
         "",
-        "| stage | passes | seconds, one process on one core | "
+        "| stage | passes | ns of processor a step and pass, one process | seconds, one process "
+        "on one core | "
         + " | ".join(f"{r['workers']} worker{'s' * (r['workers'] > 1)}" for r in results)
         + " | bytes to each worker | bytes of the result |",
-        "|---|---:|---:|" + "---:|" * (len(results) + 2),
+        "|---|---:|---:|---:|" + "---:|" * (len(results) + 2),
     ]
     lines += [
-        f"| {stage} | {alone[2].passes[stage]} | {seconds:.2f} | "
+        f"| {stage} | {alone[2].passes[stage]} | "
+        f"{1e9 * alone[2].used[stage] / steps / alone[2].passes[stage]:.0f} | {seconds:.2f} | "
         + " | ".join(f"{r['timed'].seconds[stage]:.2f}" for r in results)
         + f" | {alone[2].shared[stage]:,} | {alone[2].result[stage]:,} |"
         for stage, seconds in alone[2].seconds.items()

@@ -43,8 +43,8 @@ try:
 except ImportError:
     Engine = Points = None
 
-A, STAY, PIECE = 16, 20, 1_000_000
-"""Actions; steps of a trajectory where the data have none; points made from one seed."""
+A, STAY, PIECE, QUERIES = 16, 20, 1_000_000, 100_000
+"""Actions; steps of a trajectory where data have none; points made from one seed; queries."""
 
 
 def mixture(rng, n, d):
@@ -94,11 +94,11 @@ class Data:
             ]
             radius = float(f"{np.median(size) ** 0.5:.2g}")
         self.radius = radius
-        rows = rng.integers(n, size=n_queries)
-        noise = rng.normal(size=(n_queries, self.z.shape[1])) * radius * 0.1
+        rows = rng.integers(n, size=max(n_queries, QUERIES))  # fewer queries are the first of them
+        noise = rng.normal(size=(len(rows), self.z.shape[1])) * radius * 0.1
         noise /= np.sqrt(self.z.shape[1])
-        self.queries = np.round((self.z[rows] + noise) / grid) * grid
-        self.leave_out = self.episode[rows]
+        self.queries = (np.round((self.z[rows] + noise) / grid) * grid)[:n_queries]
+        self.leave_out = self.episode[rows[:n_queries]]
 
     def digest(self, queries):
         """A hash of everything an answer depends on, with this many queries."""
@@ -238,7 +238,7 @@ def make_answers(name, n, args):
 
 
 def measure(name, n, args):
-    """The rows of one case."""
+    """The rows of one case, one after the other."""
     made, data = timed(lambda: Data(name, n, args.queries))
     device = Device(data, args.device)
     tree = Tree(data, args.threads) if Engine is not None and not args.no_tree else None
@@ -247,7 +247,6 @@ def measure(name, n, args):
     if stored is not None and str(stored["digest"]) != data.digest(stored["first_words"].shape[0]):
         print(f"{name} {n:,}: the stored answers are about other data; not compared", flush=True)
         stored = None
-    rows = []
     for visits in ("first", "all"):
         device.answer(visits, 2048)  # warm
         if tree is not None:
@@ -295,9 +294,8 @@ def measure(name, n, args):
             row["rule_different"] = sum(
                 not np.array_equal(words[0, q, :, 0], device.rule(q)) for q in ask_rule
             )
-        rows.append(row)
         print(json.dumps(row), flush=True)
-    return rows
+        yield row
 
 
 def device_name(index):
@@ -311,7 +309,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--points", type=whole, nargs="+", default=[1_000_000])
-    parser.add_argument("--queries", type=whole, default=100_000)
+    parser.add_argument("--queries", type=whole, default=QUERIES)
     parser.add_argument("--answered", type=whole, default=2_000, help="queries the tree answers")
     parser.add_argument("--only", nargs="*", choices=list(CASES), default=list(CASES))
     parser.add_argument("--device", default="cuda")
@@ -336,11 +334,12 @@ def main():
             if args.make_answers:
                 make_answers(name, n, args)
                 continue
-            rows = measure(name, n, args)
-            different += sum(row["different"] + row.get("rule_different", 0) for row in rows)
-            folder = Path(args.out)
+            folder, rows = Path(args.out), []
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}-{n}.json").write_text(json.dumps(rows, indent=1) + "\n")
+            for row in measure(name, n, args):
+                rows.append(row)
+                different += row["different"] + row.get("rule_different", 0)
+                (folder / f"{name}-{n}.json").write_text(json.dumps(rows, indent=1) + "\n")
     if different:
         sys.exit(f"{different} queries have other words than the tree or the rule")
 

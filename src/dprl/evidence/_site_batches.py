@@ -24,6 +24,7 @@ from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence._site_cells import USUAL_K, as_site, whole_evidence
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence._site_schema import SiteSchema
+from dprl.logs.columns import by_role
 from dprl.logs.log import Label
 
 __all__ = ["BATCH_COLUMNS", "count_batches", "from_batches"]
@@ -79,12 +80,9 @@ def count_batches(
         >>> from_batches(parts, k=1).groups
         2
     """
+    columns = by_role({**locals(), "propensity": None})  # counts have no use for probabilities
     if not isinstance(schema, SiteSchema):
         raise ParameterError(f"a schema is needed; got an object of type {type(schema).__name__}.")
-    columns: dict[str, Any] = {
-        "episode": episode, "time": time, "state": state, "action": action, "reward": reward,
-        "group": group, "available": available, "ended": ended, "events": events,
-    }  # fmt: skip
 
     def count(batches: Iterable[Any]) -> Iterator[Any]:
         from dprl.logs._io import from_frame
@@ -94,8 +92,9 @@ def count_batches(
         if not whole:
             return
         log = from_frame(
-            arrow.Table.from_batches(whole), **columns, follow_up=schema.follow_up, also=()
-        )
+            arrow.Table.from_batches(whole), **columns, events=events, follow_up=schema.follow_up,
+            also=(),
+        )  # fmt: skip
         counted = whole_evidence(log, schema)
         yield arrow.RecordBatch.from_pydict(
             {

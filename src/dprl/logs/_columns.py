@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import charted
 from dprl.errors import LogError
+from dprl.logs._log_parts import rising
+from dprl.logs._row_facts import Coded, RowFacts
 from dprl.logs.log import Label
 
 if TYPE_CHECKING:
@@ -34,15 +36,7 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
-class Coded:
-    """A column of labels: codes (N,) into `labels`, -1 where missing."""
-
-    codes: NDArray[np.int32]
-    labels: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Columns:
+class Columns(RowFacts):
     """The rows of a source in their own order. Missing: code -1, NaN, or `time_missing`.
 
     Attributes:
@@ -64,6 +58,7 @@ class Columns:
             holds codes), None for numbers; () where all are numbers.
         also: Further columns; None where the source cannot have any.
         events: The words of `ended` that were declared to be competing events.
+        fresh: Whether nobody else holds these arrays, so that a log may take them as they are.
     """
 
     names: Mapping[str, Any]
@@ -83,11 +78,7 @@ class Columns:
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
     also: Also | None = None
     events: tuple[str, ...] = field(default=())
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return len(self.reward)
+    fresh: bool = False
 
     def place(self, row: int) -> str:
         """The place of a row, for messages: its number from 1, its episode and its time."""
@@ -175,6 +166,8 @@ def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
 
 def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
     """Codes into sorted labels, from codes into labels in any order (possibly repeated)."""
+    if rising(labels):
+        return Coded(codes.astype(np.int32, copy=False), tuple(labels))
     order = _sorted(dict.fromkeys(labels), name)
     place = {label: i for i, label in enumerate(order)}
     table = np.array([*(place[label] for label in labels), -1], np.int32)
@@ -201,7 +194,7 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
     if array.dtype == np.uint64 and len(array) and array.max() > WHOLE[0]:
         array = array.astype(object)
     if array.dtype.kind in "iu":
-        return _encode_integers(array.astype(np.int64), missing)
+        return _encode_integers(array.astype(np.int64, copy=False), missing)
     if array.dtype.kind == "b":
         return _encode_integers(array, missing)
     if array.dtype.kind in "mM":
@@ -280,9 +273,12 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
 
 
 def numbers(
-    values: Any, name: str, missing: NDArray[np.bool_] | None = None
+    values: Any, name: str, missing: NDArray[np.bool_] | None = None, *, copy: bool = True
 ) -> NDArray[np.float64]:
-    """A numeric column as float64, NaN where missing; text is refused."""
+    """A numeric column as float64, NaN where missing; text is refused.
+
+    Without `copy` the array itself may be the result, and may be written to.
+    """
     if isinstance(values, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(values)
         values = values.data
@@ -306,7 +302,7 @@ def numbers(
                     "Convert it to numbers; a missing value is an empty cell.",
                 ) from None
         return result
-    result = array.astype(np.float64)
+    result = array.astype(np.float64, copy=copy)
     if missing is not None:
         result[missing] = np.nan
     return result

@@ -87,14 +87,18 @@ def ended_unknown(c: Columns) -> Finding | None:
     )
 
 
-def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
+def rows_after_end(c: Columns, order: NDArray[Any] | None) -> Finding | None:
     """A terminal mark before the last row of an episode; `order` sorts rows by episode and time.
+
+    Without an order the rows are sorted already.
 
     A mark that is repeated on every row of an episode is a property of the episode, and accepted.
     """
     if c.ended is None:
         return None
-    mark, e = ending(c)[order], c.episode.codes[order]
+    mark, e = ending(c), c.episode.codes
+    if order is not None:
+        mark, e = mark[order], e[order]
     last = np.append(e[1:] != e[:-1], True)
     whole = np.ones(len(c.episode.labels), bool)
     is_end = (mark == TERMINAL) | (mark >= EVENT)
@@ -111,7 +115,7 @@ def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
                 "error",
                 "rows_after_end",
                 f"{c.names['ended']!r}: {what} in {n:,} episode{'s' * (n != 1)}.",
-                c.place(int(order[rows].min())),
+                c.place(int((np.flatnonzero(rows) if order is None else order[rows]).min())),
                 do,
             )
     return None

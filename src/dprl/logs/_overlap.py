@@ -164,13 +164,21 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
 def cannot_tell(origin: Mapping[str, Any]) -> str:
     """Why it cannot be known which logs the policy has seen; '' where it is on record."""
     before = origin.get("proposed")
-    public = origin.get("public") or (isinstance(before, Mapping) and before.get("public"))
-    return PUBLIC if public else ""
+    for facts in (origin, before if isinstance(before, Mapping) else {}):
+        if facts.get("public"):
+            return PUBLIC
+        if facts.get("n_sites"):
+            return COUNTED
+    return ""
 
 
 PUBLIC = (
     "the policy is a public copy, without a record of the logs it comes from: whether it has seen "
     "this log cannot be told"
+)
+COUNTED = (
+    "the policy was learned from counts of sites that shared no rows: whether it has seen this log "
+    "cannot be told"
 )
 
 

@@ -111,11 +111,14 @@ def columns_of(
     get: Callable[[str], Raw],
     categorical: Collection[str] = (),
     also: AlsoNames | None = None,
+    *,
+    fresh: bool = False,
 ) -> Columns:
     """Columns from a function that gives (values, where missing) for a column name.
 
     `categorical` names the columns whose values are labels, whatever they look like; `also` says
-    which columns are kept beside those that have a role.
+    which columns are kept beside those that have a role; `fresh` says that nobody else holds the
+    arrays that `get` gives, so they need not be copied.
     """
     declared = check_declared(categorical, names["state"], also.names if also else ())
 
@@ -135,10 +138,10 @@ def columns_of(
         features, levels = feature_columns(((n, *get(n)) for n in feature_names), declared)
     else:
         state = coded("state")
-    reward = numbers(*_named(get, names["reward"]))
+    reward = numbers(*_named(get, names["reward"]), copy=not fresh)
     propensity = None
     if "propensity" in names:
-        propensity = numbers(*_named(get, names["propensity"]))
+        propensity = numbers(*_named(get, names["propensity"]), copy=not fresh)
     time, time_missing, offset = None, None, None
     if "time" in names:
         time, time_missing, offset = times(*_named(get, names["time"]))
@@ -167,7 +170,7 @@ def columns_of(
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
         group=group, available=available, ended=ended, propensity=propensity,
-        feature_names=feature_names, levels=levels, also=further,
+        feature_names=feature_names, levels=levels, also=further, fresh=fresh,
     )  # fmt: skip
 
 

@@ -148,8 +148,6 @@ def neighbors(n: int, queries: int, workers: list[int]) -> list[tuple[str, float
 def page(steps: int, n_parts: int, scanned: float, alone, here, results, near, asked) -> str:
     base = results[0]
     lines = [
-        "# Work on a cluster",
-        "",
         f"A fit of `DPRLDiscrete(n_min=50, gamma=0.99)` to {steps:,} steps ({STATES} states, "
         f"{ACTIONS} actions, episodes of {LENGTH}) in {n_parts} parts. All workers are on one "
         f"machine with {os.cpu_count()} cores, and each is bound to one core: one and two workers "
@@ -176,8 +174,8 @@ def page(steps: int, n_parts: int, scanned: float, alone, here, results, near, a
     overhead = base["seconds"] / alone[0] - 1, base["used"] / alone[3] - 1
     lines += [
         "",
-        f"One worker on one core, and the client beside it, take {100 * overhead[0]:+.0f} % more "
-        f"time than one process on one core, and {100 * overhead[1]:+.0f} % more of the processor. "
+        f"One worker on one core, and the client beside it, take {100 * overhead[0]:.0f} % more "
+        f"time than one process on one core, and {100 * overhead[1]:.0f} % more of the processor. "
         f"A pass whose jobs only read the first part, {n_parts} times, takes "
         f"{1000 * base['empty']:.0f} ms. Seconds of processor are those of "
         "all processes together; they depend less on what else the machine does.",
@@ -205,7 +203,8 @@ def page(steps: int, n_parts: int, scanned: float, alone, here, results, near, a
         *(f"| {name} | {seconds:.2f} |" for name, seconds in near),
         "",
         f"{datetime.date.today()} · {platform.machine()}, {os.cpu_count()} cores · Python "
-        f"{platform.python_version()}. `python benchmarks/cluster.py --steps {steps:.0e}`",
+        f"{platform.python_version()} · load average at the end {os.getloadavg()[0]:.1f}. "
+        f"`python benchmarks/cluster.py --steps {steps:.0e}`",
         "",
     ]
     return "\n".join(lines)

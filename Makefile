@@ -64,6 +64,7 @@ bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
 	@$(BIN)/python benchmarks/serve.py --out docs/benchmarks/serve.md
 	@$(BIN)/python benchmarks/out_of_core.py --steps 5e6
+	@$(BIN)/python benchmarks/cluster.py --steps 1e7 --out docs/benchmarks/cluster.md
 
 docs: $(STAMP)-docs
 	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -92,6 +92,17 @@ def merging():
         moments.mean, moments.sd  # noqa: B018 - computed when asked for
 
 
+def in_parts():
+    from dprl.logs.parts import parts_of
+
+    log = labelled()
+    for learner in (
+        dprl.DPRLDiscrete(n_min=2, gamma=0.9, cut="terminal"),
+        dprl.Confident(gamma=0.9, cut="terminal", check=False, splits=0),
+    ):
+        learner.fit(parts_of(log, 20))
+
+
 def looking_around():
     for visits in ("first", "all"):
         learner = dprl.DPRLContinuous(n_min=2, radius=1.5, gamma=0.9, visits=visits)
@@ -204,8 +215,8 @@ def reading():
 
 JOBS = [
     reading,
-    learning, being_sure, cutting_features, merging, looking_around, many_points, judging,
-    certifying, rivals, looking_back, giving_credit, ruling,
+    learning, being_sure, cutting_features, merging, in_parts, looking_around, many_points,
+    judging, certifying, rivals, looking_back, giving_credit, ruling,
 ]  # fmt: skip
 
 

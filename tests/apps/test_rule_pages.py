@@ -165,3 +165,21 @@ def test_many_rules_fit_in_lines(log, tmp_path, monkeypatch):
     text = words(report(made(), log, tmp_path))
     assert "Took it / did otherwise" in text
     assert "40 / 78" in text
+
+
+def test_what_is_proved_is_not_said_to_be_unproved(tmp_path):
+    rng = np.random.default_rng(1)
+    x, drug = rng.normal(size=(1_200, 2)), rng.random(1_200) < 0.5
+    score = (rng.random(1_200) < np.where(drug == (x[:, 0] > 0), 0.9, 0.1)).astype(float)
+    world = dprl.from_arrays(
+        episode=range(1_200), state=x, action=np.where(drug, "drug", "wait"), reward=score,
+        feature_names=["pressure", "age"],
+    )  # fmt: skip
+    train, test = world.split(0.5, seed=0)
+    rules = dprl.Rules(gamma=1.0, depth=1, splits=1).fit(train)
+    gated = dprl.gate(rules, test, value_range=(0.0, 1.0))
+    assert gated.certificate.rows
+    page = words(report(gated, test, tmp_path))
+    assert "Nothing is proved" not in page
+    assert "Grade: proved" in page
+    assert "Nothing is proved" in words(report(rules, test, tmp_path))

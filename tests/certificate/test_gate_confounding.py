@@ -232,3 +232,19 @@ def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
     star = f"Γ* = {np.floor(100 * rule.facts['gamma_star']) / 100:.2f}"
     assert star in policy.stated[0]
     assert star in str(policy)
+
+
+def test_a_pair_that_nobody_did_otherwise_is_certified_without_a_warning():
+    from dprl.certificate._gate_steps import Asked, certify
+    from dprl.evidence.tabular import evidence
+
+    rewards = np.random.default_rng(0).random(60) + np.repeat([9.0, 0.0, 9.0], 20)
+    log = dprl.from_arrays(
+        episode=range(60), state=["a"] * 40 + ["b"] * 20, reward=rewards,
+        action=["x"] * 20 + ["y"] * 20 + ["x"] * 20,
+    )  # fmt: skip
+    asked = Asked(0.05, None, 0.0, None, grade="large-sample")
+    wanted = np.array([[True, False], [True, False]])
+    proven = certify(log, evidence(log, 1.0), wanted, 1.0, asked, 2, 1.0)
+    assert proven.pairs.tolist() == [[True, False], [False, False]]
+    assert proven.advantage[1, 0] == -np.inf

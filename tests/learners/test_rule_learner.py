@@ -138,6 +138,26 @@ def test_the_whole_is_near_the_truth():
     assert 0.3 < whole["changed"] < 0.7
 
 
+@pytest.mark.parametrize("steps", [1, 12])
+def test_followers_are_counted_and_too_few_are_told(steps):
+    """Twelve steps an episode: nobody does at every one what the rules say."""
+    log, b = ward(7, n=300, steps=steps, effect=2.0)
+    learner = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0, seed=3)
+    policy = learner.fit(log, propensity=b, **LINEAR)
+    whole = policy.provenance["rules"]["whole"]
+    suggested = np.array(policy.act(np.asarray(log.features)), object).reshape(300, steps)
+    took = np.array([log.actions[a] for a in log.action], object).reshape(300, steps)
+    certifies = ~deal(300, 0.5, 3)
+    speaks = suggested != dprl.DEFER
+    met = speaks.any(axis=1) & certifies
+    followed = met & (~speaks | (suggested == took)).all(axis=1)
+    assert policy.rules
+    assert (whole["met"], whole["followed"]) == (met.sum(), followed.sum())
+    few = followed.sum() < 20
+    assert few == (steps == 12)
+    assert ("too few to tell" in " ".join(policy.stated)) == few
+
+
 def test_one_change_an_episode_is_counted_once():
     """The drug helps once: its first use brings 1, later ones nothing; the sum counts them all."""
     rng = np.random.default_rng(0)

@@ -61,7 +61,13 @@ def _tally(chosen: NDArray[Any], row: NDArray[Any]) -> None:  # pragma: no cover
 
 
 def counts(
-    n: int, draws: int, seed: int, *, kind: type[Any] = np.float64, together: int = AT_LEAST
+    n: int,
+    draws: int,
+    seed: int,
+    after: int = 0,
+    *,
+    kind: type[Any] = np.float64,
+    together: int = AT_LEAST,
 ) -> Iterator[NDArray[Any]]:
     """How often each group is drawn, (some, n) at a time; `draws` rows in all.
 
@@ -71,13 +77,17 @@ def counts(
         n: Groups there are.
         draws: How many resamples.
         seed: Seed of the random numbers.
+        after: How many first rows are left out, as another process has them: the rows that follow
+            do not depend on it.
         kind: Type of the counts. In 16 bits they take the least time; that a group is drawn 65,536
             times or more in one draw has a probability below 1e-280,000.
         together: How many draws are held at a time at least; more are a multiple of it.
     """
     rng = np.random.default_rng(seed)
-    at_once = max(1, ROOM // n // together) * together
     picked = np.uint32 if n < 2**32 else np.int64
+    for _ in range(after):
+        _picks(rng, n, 1, picked)
+    at_once = max(1, ROOM // n // together) * together
 
     def block(begin: int) -> NDArray[Any]:
         some = np.empty((min(at_once, draws - begin), n), kind)

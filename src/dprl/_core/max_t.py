@@ -31,6 +31,8 @@ Ints: TypeAlias = NDArray[np.int64]
 
 SOME = 1_024
 """Draws of signs that are kept in memory at once."""
+SIGNS = 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1) - 1.0
+"""float64 (256, 8), the signs that the bits of a byte stand for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +96,12 @@ def max_t(
         scaled, T = parts[:, fine] / se[fine], np.empty((draws, int(fine.sum())))
         scaled = scaled[scaled.any(axis=1)]  # the signs of other groups do not matter
         width = -(-len(scaled) // 8)
+        room = np.empty((min(SOME, draws), width, 8))
         for begin in range(0, draws, SOME):
             several = min(SOME, draws - begin)
             bits = np.frombuffer(rng.bytes(several * width), np.uint8).reshape(several, width)
-            signs = 2.0 * np.unpackbits(bits, axis=1, count=len(scaled)) - 1.0
-            T[begin : begin + several] = signs @ scaled
+            signs = np.take(SIGNS, bits, axis=0, out=room[:several], mode="clip")
+            T[begin : begin + several] = signs.reshape(several, -1)[:, : len(scaled)] @ scaled
         groups = (parts[:, fine] != 0).sum(axis=0)
         with np.errstate(divide="ignore"):
             T /= np.sqrt(np.maximum(1 - T**2 / groups, 0.0))

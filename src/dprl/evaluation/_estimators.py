@@ -155,9 +155,12 @@ class Weighted:
             self.w, self.single,
         )  # fmt: skip
 
-    def draws(self, n: int, seed: int) -> Iterator[Floats]:
-        """n bootstrap draws of the estimates, by group; yields parts, float64 (k, 8)."""
-        drawn = counts(self.n_groups, n, seed, kind=np.uint16, together=2 * LANES)
+    def draws(self, n: int, seed: int, after: int = 0) -> Iterator[Floats]:
+        """n bootstrap draws of the estimates, by group; yields parts, float64 (k, 8).
+
+        The first `after` draws of this seed are left out.
+        """
+        drawn = counts(self.n_groups, n, seed, after, kind=np.uint16, together=2 * LANES)
         return map(self.estimates, drawn)
 
 

@@ -37,7 +37,9 @@ class Claims:
             time, less a standard error by groups; divisions are compared by it. 0 for no rules.
         whole: What the issued rules bring an episode over usual practice: gain, low and high where
             only the first suggestion of an episode is followed; "sum", what all would bring if each
-            were the only one; and "changed", the share of steps that would change.
+            were the only one; "changed", the share of steps that would change; and, of the episodes
+            of this half, "met", how many come to a suggestion, and "followed", how many of these
+            took every suggestion they came to.
     """
 
     tested: list[Rule]
@@ -102,12 +104,27 @@ def _whole(
     other: Scores, proposals: Sequence[Proposal], gamma: float, level: float
 ) -> dict[str, float]:
     gain, parts = whole_gain(other, proposals, gamma, once=True)
-    changed = sum(int((here.took != a).sum()) for here, a in
-                  ((other.inside(conditions), a) for conditions, a in proposals))  # fmt: skip
+    inside = [(other.inside(conditions), a) for conditions, a in proposals]
+    changed = sum(int((here.took != a).sum()) for here, a in inside)
+    met, followed = _followers(other, inside)
     ends = _ends(gain, float(np.sqrt((parts**2).sum())), len(np.unique(other.group)), level)
     steps = max(len(other.rows), 1)
     total = whole_gain(other, proposals, gamma)[0]
-    return {"gain": gain, "low": ends[0], "high": ends[1], "sum": total, "changed": changed / steps}
+    return {
+        "gain": gain, "low": ends[0], "high": ends[1], "sum": total, "changed": changed / steps,
+        "met": met, "followed": followed,
+    }  # fmt: skip
+
+
+def _followers(other: Scores, inside: Sequence[tuple[Scores, int]]) -> tuple[int, int]:
+    """How many episodes come to a suggestion, and how many of them took it every time."""
+    log = other.log
+    episode = np.repeat(np.arange(log.n_episodes), log.lengths)
+    met, strayed = np.zeros(log.n_episodes, bool), np.zeros(log.n_episodes, bool)
+    for here, a in inside:
+        met[episode[here.rows]] = True
+        strayed[episode[here.rows[here.took != a]]] = True
+    return int(met.sum()), int((met & ~strayed).sum())
 
 
 def region_facts(

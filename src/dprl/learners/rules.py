@@ -62,6 +62,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
+FEW = 20
+"""Episodes that followed all rules, below which nothing is known of following all of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
@@ -383,9 +386,21 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
             f"{w['high']:+.3g}, large-sample). All of them would change "
             f"{100 * w['changed']:.0f} % of the decisions; if each brought what it brings alone, "
             f"that would be {w['sum']:+.3g}, but followed together they change which states are "
-            "met. Check the whole policy on a log that was not used here."
+            f"met. {_followed(int(w['met']), int(w['followed']))}"
         )
     return [*notes, *nuisances.notes]
+
+
+def _followed(met: int, followed: int) -> str:
+    """Whether anybody did what all rules together say, and what follows from that."""
+    who = f"Of {met:,} episodes of the certifying half that come to a suggestion, {followed:,} "
+    if followed < FEW:
+        return (
+            f"{who}took every one they came to: too few to tell what following all rules at every "
+            "step would bring, and it may be less than usual practice. A policy that plans ahead "
+            "(dprl.DPRLContinuous), or fewer rules (a larger margin), may serve better."
+        )
+    return f"{who}took every one they came to. Check the whole policy on a log not used here."
 
 
 def _ranges(log: Log) -> list[list[float | None]]:

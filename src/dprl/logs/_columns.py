@@ -93,7 +93,7 @@ class Columns(RowFacts):
 # -- labels ------------------------------------------------------------------------------------
 
 
-def _one_label(value: Any, name: str) -> Label:
+def one_label(value: Any, name: str) -> Label:
     """The label one Python object stands for; a LogError if it is not a label."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -187,7 +187,7 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         present = array[~gone]
         odd = np.flatnonzero((present != np.rint(present)) | (np.abs(present) > WHOLE[1]))
         if len(odd):
-            _one_label(float(present[odd[0]]), name)
+            one_label(float(present[odd[0]]), name)
         whole = np.zeros(len(array), np.int64)
         whole[~gone] = present.astype(np.int64)
         return encode(whole, name, gone)
@@ -210,8 +210,8 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         try:
             codes[i] = index.setdefault(value, len(index))
         except TypeError:
-            _one_label(value, name)
-    return recode(codes, [_one_label(value, name) for value in index], name)
+            one_label(value, name)
+    return recode(codes, [one_label(value, name) for value in index], name)
 
 
 def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> Coded:
@@ -258,7 +258,7 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
         sep = "|" if "|" in value else ";"
         return tuple(sorted({part.strip() for part in value.split(sep) if part.strip()}))
     if isinstance(value, list | tuple | set | frozenset | np.ndarray) or hasattr(value, "to_list"):
-        labels = {_one_label(v, name) for v in value}
+        labels = {one_label(v, name) for v in value}
         if len(labels) < len(value) or any(isinstance(v, bool) for v in labels):
             raise LogError(
                 f"{name!r} must list the labels of available actions, each once.",

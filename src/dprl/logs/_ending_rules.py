@@ -8,6 +8,7 @@ such events as censored asks what would happen if nobody died.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dprl.logs._columns import Columns
 from dprl.logs._findings import Finding
 from dprl.logs.log import CUT, EVENT, TERMINAL, UNKNOWN
 
-__all__ = ["check_events", "ended_unknown", "ending", "rows_after_end"]
+__all__ = ["ENDINGS", "check_events", "ended_unknown", "ending", "meanings", "rows_after_end"]
 
 ENDINGS: dict[Any, int] = {
     1: TERMINAL, "1": TERMINAL, "true": TERMINAL, "terminal": TERMINAL,
@@ -50,13 +51,18 @@ def ending(c: Columns) -> NDArray[np.uint8]:
     """uint8 (N,): TERMINAL, CUT, an event, or UNKNOWN (missing, or a word that means none)."""
     if c.ended is None:
         return np.zeros(c.n, np.uint8)
-    events = {name.lower(): EVENT + i for i, name in enumerate(c.events)}
+    return np.array([*meanings(c.ended.labels, c.events), UNKNOWN], np.uint8)[c.ended.codes]
+
+
+def meanings(labels: Iterable[Any], events: Sequence[str]) -> list[int]:
+    """What labels of the column of endings mean: TERMINAL, CUT, an event, or UNKNOWN for none."""
+    codes = {name.lower(): EVENT + i for i, name in enumerate(events)}
 
     def meaning(label: Any) -> int:
         word = label.strip().lower() if isinstance(label, str) else label
-        return ENDINGS.get(word, events.get(str(word), UNKNOWN))
+        return ENDINGS.get(word, codes.get(str(word), UNKNOWN))
 
-    return np.array([*map(meaning, c.ended.labels), UNKNOWN], np.uint8)[c.ended.codes]
+    return [meaning(label) for label in labels]
 
 
 def ended_unknown(c: Columns) -> Finding | None:

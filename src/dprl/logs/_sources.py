@@ -22,6 +22,7 @@ __all__ = [
     "choose",
     "columns_of",
     "frame_columns",
+    "in_words_of",
     "no_column",
     "one_column",
     "quoted",
@@ -150,7 +151,7 @@ def columns_of(
     available = None
     if "available" in names:
         values, gone = get(names["available"])
-        available = _in_words_of(action, encode_menus(values, str(names["available"]), gone))
+        available = in_words_of(action, encode_menus(values, str(names["available"]), gone))
     lengths = {len(reward), len(episode.codes), len(action.codes)}
     lengths |= {len(x) for x in (features, time, propensity) if x is not None}
     group, ended = coded("group"), coded("ended")
@@ -179,7 +180,7 @@ def _named(get: Callable[[str], Raw], name: str) -> tuple[Any, str, NDArray[np.b
     return values, name, gone
 
 
-def _in_words_of(action: Coded, menus: Coded) -> Coded:
+def in_words_of(action: Coded, menus: Coded) -> Coded:
     """Menus read as text, with whole numbers where the action labels are whole numbers."""
     if not action.labels or isinstance(action.labels[0], str):
         return Coded(menus.codes, tuple(tuple(map(str, menu)) for menu in menus.labels))

@@ -12,7 +12,8 @@ __all__ = ["ORDER", "app", "command"]
 
 ORDER = (
     "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate", "sensitivity",
-    "sweep", "split", "report", "review", "serve", "export", "icu", "reproduce", "demo",
+    "sweep", "split", "evidence", "merge", "report", "review", "serve", "export", "icu",
+    "reproduce", "demo",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
 

@@ -245,7 +245,7 @@ def brief(table: Table) -> Table:
 def figure(rows: Rows) -> Any:
     """Three panels: how far bounds are below the truth, harmful data sets, certified gains."""
     table = summary(rows)
-    figure, axes = plot.grid(1, 3, width=4.4, height=3.6)
+    figure, axes = plot.grid(1, 3, width=4.6, height=4.4)
     colors = {"e-value": "#0072b2", "Chernoff": "#e69f00", "Hoeffding": "#999999",
               "paper's rule": "#56b4e9", "contrast": "#0072b2", "gate, swap-split": "#e69f00",
               "gate, in-sample": "#d55e00", "first visits, swap-split": "#009e73",
@@ -261,7 +261,7 @@ def figure(rows: Rows) -> Any:
             x = np.arange(len(problems)) + (k - (len(methods) - 1) / 2) * width
             heights = [shown.get(p, np.nan) for p in problems]
             drawn = axis.bar(x, heights, width * 0.92, color=colors[method], label=method)
-            axis.bar_label(drawn, fmt=lambda v: f"{v:.3g}", fontsize=7, padding=1)
+            axis.bar_label(drawn, fmt=lambda v: f"{v:.2g}" if v else "", fontsize=7, padding=1)
         axis.set_xticks(range(len(problems)), problems)
         axis.grid(axis="x", visible=False)
         axis.legend(fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
@@ -282,7 +282,7 @@ def figure(rows: Rows) -> Any:
              "gate, in-sample", "gate, large-sample")  # fmt: skip
     rules = ("paper's rule", "contrast", *gated)
     bars(axes[0, 1], "policy", rules, "harmful")
-    axes[0, 1].set(title="Datasets with a harmful suggestion", ylim=(0, 1.05))
+    axes[0, 1].set(title="Datasets with a harmful suggestion\n(no bar: in none)", ylim=(0, 0.5))
     plot.reference(axes[0, 1], DELTA, "δ")
     gates = [r for r in table if r["what"] == "policy" and r["method"] in gated]
     axis = axes[0, 2]
@@ -290,7 +290,8 @@ def figure(rows: Rows) -> Any:
         axis.plot([r["claimed"], r["truth"]], [i, i], color="#bbbbbb", zorder=1)
         axis.plot(r["claimed"], i, "o", color=colors[r["method"]])
         axis.plot(r["truth"], i, "|", color="black", ms=12)
-    axis.set_yticks(range(len(gates)), [f"{r['problem']}\n{r['method']}" for r in gates])
+    names = [f"{r['problem']}: {r['method']}" for r in gates]
+    axis.set_yticks(range(len(gates)), names, fontsize=7.5)
     axis.set(title="Certified gain ● and true gain |", xlabel="over usual practice (mean)")
     axis.set_xlim(left=0)
     axis.invert_yaxis()

@@ -57,6 +57,7 @@ atari: $(STAMP)-dev
 	@$(BIN)/python -m pytest -m 'slow or not slow' tests/studies/test_atari*.py
 
 bench: $(STAMP)-bench
+	@$(BIN)/python benchmarks/end_to_end.py --rows 1e6 1e7 4e7 1e8 --out docs/benchmarks/end_to_end.md
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md
 	@$(BIN)/python benchmarks/continuous.py --out docs/benchmarks/continuous.md
 	@$(BIN)/python benchmarks/confident.py --out docs/benchmarks/confident.md

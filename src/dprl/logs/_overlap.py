@@ -243,13 +243,16 @@ def _mark(key: bytes, what: bytes) -> str:
 
 def keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
     """One mark per group, from its label (a number by its value) and its content."""
-    key = _key(digest)
-    words = (g if isinstance(g, str) else str(int(g)) for g in log.groups)
     kind = b"text " if log.groups and isinstance(log.groups[0], str) else b"number "
-    return [
-        _mark(key, kind + word.encode("utf-8", "surrogatepass") + b"|" + begins)
-        for word, begins in zip(words, (c.tobytes() for c in content.astype("<u8")), strict=True)
-    ]
+    begun = hashlib.blake2b(kind, key=_key(digest), digest_size=8)  # the same for all groups
+    begins = content.astype("<u8").tobytes()
+    marks = []
+    for group, place in zip(log.groups, range(0, len(begins), 8), strict=True):
+        word = group if isinstance(group, str) else str(int(group))
+        mark = begun.copy()
+        mark.update(word.encode("utf-8", "surrogatepass") + b"|" + begins[place : place + 8])
+        marks.append(mark.hexdigest())
+    return marks
 
 
 def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:

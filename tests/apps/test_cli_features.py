@@ -89,11 +89,12 @@ def test_features_refused(run, stays, arguments, stdin, message):
     assert (code, message in err) == (1, True)
 
 
-def test_a_radius_and_labels_do_not_go_together(run, visits):
+def test_with_a_radius_labels_become_indicators(run, visits, tmp_path):
     path, columns = visits
     fit = ["fit", path, *options(columns), "--n-min", 20, "--gamma", 0.9]
-    code, _, err = run(*fit, "--radius", 1)
-    assert (code, "feature 'stage' is a category" in err) == (1, True)
+    assert run(*fit, "--radius", 1)[0] == 0
+    policy = dprl.load(tmp_path / "policy.dprl")
+    assert policy.feature_names == ("stage=mild", "stage=severe")
 
 
 def test_rivals_have_no_changes(run, visits):

@@ -122,7 +122,7 @@ def by_lot(log: Log, place: str) -> list[str]:
         log: The log.
         place: Where takers are compared with others: "state" or "region of a rule".
     """
-    if log.propensity is None:
+    if getattr(log, "propensity", None) is None:  # logs in parts, and of other sites, do not say
         return []
     return [
         f"{chances_words(log)} The certificate does not use these probabilities: it needs that "

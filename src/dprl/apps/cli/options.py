@@ -242,7 +242,12 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
                     do=f"Name the columns of the log (or keep them in {SETTINGS}).",
                 )
         one = len(self.state) == 1
-        return {**vars(self), "state": self.state[0] if one else list(self.state), "also": ()}
+        return {
+            **vars(self),
+            "state": self.state[0] if one else list(self.state),
+            "action": self.action[0] if len(self.action) == 1 else list(self.action),
+            "also": (),
+        }
 
 
 @Parameter(name="*")

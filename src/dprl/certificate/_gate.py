@@ -347,8 +347,7 @@ def _origin(proposal: Any, log: Log) -> dict[str, Any]:
     if not facts or facts.get("log") == log.digest():
         return {}
     origin = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
-    if facts.get("public"):
-        origin["public"] = True
+    origin |= {name: facts[name] for name in ("public", "n_sites") if facts.get(name)}
     return {"proposed": sealed_origin(origin)}
 
 

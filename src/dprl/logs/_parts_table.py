@@ -250,6 +250,7 @@ class Table:
             f"({self._numbered(listed)}) WHERE rn = {row}",
             files.values,
         )
+        files.count_rows()
         nothing = Coded(np.zeros(1, np.int32), ("",))
         time, gone, offset = None, None, None
         if "time" in self.names:

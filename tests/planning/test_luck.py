@@ -89,7 +89,8 @@ def slow_luck(episodes, gamma, n_min, draws, seed):
                     best = (Q, a)
             most = max(m.values())
             usual = [a for a in m if m[a] == most]
-            changes += best is not None and usual != [best[1]]
+            divided = 2 * most < sum(m.values())
+            changes += best is not None and (divided or usual != [best[1]])
         numbers.append(changes)
     return numbers
 

@@ -245,7 +245,8 @@ def test_kinds_say_what_is_known(name):
     if policy.knows_practice:
         assert not (here.kind == dprl.Kind.UNKNOWN).any()
         change = here.kind == dprl.Kind.CHANGE
-        assert (here.choice[change] != here.usual[change]).all()
+        other = here.choice[change] != here.usual[change]
+        assert (other | here.divided[change]).all()
         spoken = np.flatnonzero(here.choice >= 0)
         assert here.allowed[spoken, here.choice[spoken]].all()
     else:

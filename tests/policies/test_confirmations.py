@@ -21,7 +21,7 @@ from dprl.policies.stochastic import StochasticPolicy
 LAKE = ["SFFF", "FHFH", "FFFH", "HFFG"]
 
 
-def lake(best=0.4, gamma=0.99):
+def lake(best=0.58, gamma=0.99):
     """Ice of 4 x 4 with holes, where every step slips; practice takes the best action mostly."""
     cells = [(row, column) for row in range(4) for column in range(4)]
     ice = [cell for cell in cells if LAKE[cell[0]][cell[1]] in "SF"]
@@ -61,7 +61,7 @@ def confirmed():
         choice[policy.states.index(state)] = policy.actions.index(mdp.actions[a])
     allowed = policy.allowed.copy()
     allowed[np.arange(len(choice)), choice] = True
-    return mdp, replace(policy, choice=choice, allowed=allowed), mdp.sample(1_500, seed=2)
+    return mdp, replace(policy, choice=choice, allowed=allowed), mdp.sample(600, seed=2)
 
 
 def test_what_is_usual_done_always_is_worth_much(confirmed):
@@ -199,7 +199,7 @@ def test_a_sweep_can_pick_what_confirms():
     mdp, _ = lake(best=0.7)
     found = dprl.sweep(
         dprl.DPRLDiscrete(n_min=1, gamma=0.99, cut="terminal"), mdp.sample(3_000, seed=1),
-        mdp.sample(3_000, seed=2), n_min=[100], draws=100,
+        mdp.sample(600, seed=2), n_min=[100], draws=100,
     )  # fmt: skip
     row = found.rows[0]
     assert row["differs"] >= row["changed"]

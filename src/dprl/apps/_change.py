@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dprl._core.practice import DIVIDED
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._regions import Region
@@ -68,7 +69,8 @@ class Change:
         situation: Where the change applies, in words.
         state: The label of the state; None where the situation is a region.
         region: The region of features; None where the situation is a state.
-        usual: The action that is usually taken there.
+        usual: The action that is usually taken there; "practice is divided" where none has half of
+            the share.
         suggested: The action that the policy suggests.
         shares: (action, share of episodes that took it at their first visit), largest share first.
         counted: What the counts count: "episodes", "groups" or "visits".
@@ -126,6 +128,11 @@ class Change:
     rule: RuleRecord | None = None
     confirmed: float = 0.0
     deferred: float = 0.0
+
+    @property
+    def divided(self) -> bool:
+        """Whether practice is divided there: no action has half of the share."""
+        return self.usual == DIVIDED
 
     @property
     def drawn(self) -> tuple[float | None, ...]:

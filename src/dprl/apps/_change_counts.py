@@ -17,7 +17,7 @@ from dprl.policies._explain import change_words, silences, why_silent
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._situations import Situation
 
-__all__ = ["compare", "scattered", "silent_steps"]
+__all__ = ["compare", "scattered", "shown_at", "silent_steps"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -56,3 +56,19 @@ def compare(log: Log, changes: Sequence[Change], rows: Sequence[Ints]) -> Balanc
         for change, at in zip(changes, rows, strict=True)
     ]
     return balance(log, compared)
+
+
+def shown_at(log: Log, row: int) -> tuple[tuple[str, float | str], ...]:
+    """Name and value of every feature at a row: numbers, labels, or "missing"; () for labels."""
+    if log.features is None:
+        return ()
+    shown: list[tuple[str, float | str]] = []
+    for j, (name, value) in enumerate(
+        zip(log.feature_names, log.features[row].tolist(), strict=True)
+    ):
+        labels = log.levels[j] if log.levels else None
+        if np.isnan(value):
+            shown.append((name, "missing"))
+        else:
+            shown.append((name, value if labels is None else labels[int(value)]))
+    return tuple(shown)

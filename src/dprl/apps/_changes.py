@@ -31,12 +31,13 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import compare, scattered, silent_steps
+from dprl.apps._change_counts import compare, scattered, shown_at, silent_steps
 from dprl.errors import LogError
 from dprl.evaluation._subgroups import Subgroups
 from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
+from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import CUT, Label, Log
 from dprl.logs.returns import returns
@@ -89,6 +90,8 @@ class Described:
             not in the state; None where the log has no such columns.
         compared: Key of a change → the same for this change alone.
         subgroups: What the policy is worth for whom; None where nobody asked.
+        divided: Share of the log's steps at which it names an action and practice is divided: no
+            action has half of the share there.
     """
 
     policy: DeferringPolicy
@@ -108,6 +111,7 @@ class Described:
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
     subgroups: Subgroups | None = None
+    divided: float = 0.0
 
     @property
     def unsure(self) -> str:
@@ -182,7 +186,7 @@ class Described:
 
         more = int(log.starts[e + 1]) - 1 - row - len(ahead)
         words = [step_words(t) for t in ahead] + ([f"… {more} more"] if more else [])
-        features = _shown(log, row)
+        features = shown_at(log, row)
         return Case(
             log.episodes[e],
             log.clock(row),
@@ -196,6 +200,7 @@ class Described:
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     """The changes `policy` makes, in words, and what `log` says about each."""
+    log = encoded_like(log, policy.provenance.get("columns", {}))
     shared, strange = seen(policy.provenance, log), check_familiar(policy, log)
     gamma = float(policy.parameters.get("gamma", 1.0))
     ended = dict(zip(log.episodes, log.ended.tolist(), strict=True))
@@ -262,6 +267,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         scattered=scattered(policy, here, situations),
         balance=compared,
         compared={changes[one.number].key: one for one in alone},
+        divided=float(((kinds == Kind.CHANGE) & here.divided[row]).sum()) / n,
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,
@@ -279,22 +285,6 @@ def _place(change: Change) -> tuple[float, int]:
         return (change.rule.number, 0)
     low = change.low if change.sure is None else change.sure.low
     return (np.inf if low is None else -low, -change.steps)
-
-
-def _shown(log: Log, row: int) -> tuple[tuple[str, float | str], ...]:
-    """Name and value of every feature at a row: numbers, labels, or "missing"; () for labels."""
-    if log.features is None:
-        return ()
-    shown: list[tuple[str, float | str]] = []
-    for j, (name, value) in enumerate(
-        zip(log.feature_names, log.features[row].tolist(), strict=True)
-    ):
-        labels = log.levels[j] if log.levels else None
-        if np.isnan(value):
-            shown.append((name, "missing"))
-        else:
-            shown.append((name, value if labels is None else labels[int(value)]))
-    return tuple(shown)
 
 
 def _states(policy: DeferringPolicy, log: Log) -> tuple[Any, Ints]:

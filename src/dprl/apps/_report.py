@@ -36,6 +36,7 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
 from dprl.logs._feature_input import without_numbers
+from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies.certificate import down
@@ -83,6 +84,8 @@ class Report:
             simple enough to tell; they are counted by change, not described.
         unjudged: Why the whole policy is not estimated on a log it has not seen, in words (a
             feature is a category, or missing somewhere); '' where it is.
+        divided: Share of the log's decisions at which the policy names an action and practice is
+            divided: no action has half of the share there.
     """
 
     path: Path
@@ -96,6 +99,7 @@ class Report:
     evaluation: Evaluation | None
     scattered: int = 0
     unjudged: str = ""
+    divided: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
@@ -120,11 +124,29 @@ class Report:
                 f"(something else was done than it says in {pages.percent(self.not_done)})"
             )
         lines = [f"{summary} → {self.path} ({self.bytes / 1000:.0f} kB)"]
+        if self.divided:
+            lines.insert(0, self._split())
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
         if self.unjudged:
             lines.append(f"The whole policy is not estimated: {self.unjudged}")
         return "\n".join(lines)
+
+    def _split(self) -> str:
+        """That practice is divided, and what held-out episodes say against the mixture."""
+        words = f"Practice is divided at {pages.percent(self.divided)} of decisions"
+        headline = _headline(self.evaluation)
+        if headline is None or self.evaluation is None:
+            return f"{words}: what is suggested is compared with the mixture of all that is done."
+        name, row = headline
+        ends = "without an interval"
+        if math.isfinite(row["difference_low"]):
+            ends = (
+                f"{100 * self.evaluation.settings['level']:g} % interval "
+                f"{row['difference_low']:+.3g} to {row['difference_high']:+.3g}"
+            )
+        difference = f"{row['difference']:+.3g}, {ends}."
+        return f"{words}; difference to the mixture of all that is done ({name}): {difference}"
 
 
 def report(
@@ -219,6 +241,7 @@ def report(
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
         described.not_done, described.seen, judged, described.uncovered, unjudged,
+        described.divided,
     )  # fmt: skip
 
 
@@ -299,6 +322,7 @@ def _facts(
         "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,
+        "chances": chances_words(described.log),
         "notes": notes,
         "extent": pages.scale(ends),
         "verdict": verdict,

@@ -9,13 +9,14 @@ from dprl.certificate._confounding import as_in_the_state
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._cut_words import UNRELATED
+from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log
 
 if TYPE_CHECKING:
     from dprl.certificate._gate_steps import Asked
 
-__all__ = ["Counting", "assumptions", "group_order", "independent", "returns_words", "settling",
-           "windowed"]  # fmt: skip
+__all__ = ["Counting", "assumptions", "by_lot", "group_order", "independent", "returns_words",
+           "settling", "windowed"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def assumptions(
     words = [
         independent(log),
         as_in_the_state(asked.confounding),
+        *by_lot(log, "state"),
         markov,
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),
@@ -111,6 +113,21 @@ def independent(log: Log) -> str:
     """The assumption that groups (or episodes) have nothing to do with each other."""
     unit = "Episodes" if log.groups == log.episodes else "Groups"
     return f"{unit} are independent of each other."
+
+
+def by_lot(log: Log, place: str) -> list[str]:
+    """What the log records of the probabilities of actions; nothing where it records none.
+
+    Args:
+        log: The log.
+        place: Where takers are compared with others: "state" or "region of a rule".
+    """
+    if log.propensity is None:
+        return []
+    return [
+        f"{chances_words(log)} The certificate does not use these probabilities: it needs that "
+        f"within a {place} they are the same for all."
+    ]
 
 
 def settling(log: Log, cut: str | None) -> str:

@@ -63,6 +63,7 @@ from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
 from dprl.logs._censoring import check_claim
+from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.parts import LogInParts
@@ -195,6 +196,7 @@ def gate(
         as_log = cast("Log", PartsAsLog(log, own.cut, log.n_groups))
         _check_cut(own.cut, as_log)
         return gate_parts(own, log, asked, _sides(as_log, None, seed), (_split_note(None, seed),))
+    log = _encoded(proposal, log)
     if mode == "policy":
         check_log(log)
         check_for_policy(proposal, states, markov, split, horizon)
@@ -411,3 +413,14 @@ def _check_cut(treatment: str | None, log: Log) -> None:
             HONEST,
         )
     check_claim(treatment, log, "a certificate")
+
+
+def _encoded(proposal: Any, log: Log) -> Log:
+    """The log with states as the learner takes them, or as the policy was fitted to."""
+    if not isinstance(log, Log):
+        return log  # which is refused in a moment
+    if isinstance(proposal, DPRLContinuous):
+        return with_indicators(log)
+    if isinstance(proposal, DPRLDiscrete | Confident):
+        return labelled(log)
+    return encoded_like(log, getattr(proposal, "provenance", {}).get("columns", {}))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dprl.certificate._assumptions import (
+    by_lot,
     group_order,
     independent,
     returns_words,
@@ -99,6 +100,7 @@ def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[st
     return (
         independent(log),
         as_if_by_lot(asked.confounding),
+        *by_lot(log, "region of a rule"),
         "Practice was the same throughout, and goes on as usual after the decision.",
         settling(log, cut),
         *returns_words(asked),

@@ -30,6 +30,7 @@ from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs._overlap import cannot_tell, seen, sketch
+from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
@@ -191,6 +192,7 @@ def _assumptions(log: Log, cut: str | None, asked: Asked, source: str) -> tuple[
     drawn = "The probabilities of actions on record are those with which they were taken."
     return (
         independent(log),
+        *([chances_words(log)] if log.propensity is not None else []),
         *([drawn] if source != "estimated" else []),
         *([as_in_the_state(asked.confounding)] if source != "known" else []),
         "Practice was the same throughout, and stays so wherever the policy defers.",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.practice import is_divided
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
 from dprl.policies._decisions import Kind
@@ -38,8 +39,11 @@ class Spoken:
         speaks: bool (M,), false where the policy defers.
         changed: bool (M,), true where the policy itself records a change of usual practice; None
             for a policy that does not know usual practice.
-        row: int64 (N,), the row of `pi`, `speaks` and `changed` that belongs to each step.
+        row: int64 (N,), the row of `pi`, `speaks`, `changed` and `divided` that belongs to each
+            step.
         actions: The A' action labels.
+        divided: bool (M,), true where the policy itself records that practice is divided. Default
+            None: it does not know usual practice.
     """
 
     pi: Floats
@@ -47,21 +51,24 @@ class Spoken:
     changed: Bools | None
     row: NDArray[np.int64]
     actions: tuple[Label, ...]
+    divided: Bools | None = None
 
     @property
     def suggested(self) -> NDArray[np.int64]:
         """int64 (M,): the most probable action (the first, if several are); -1 where it defers."""
         return np.where(self.speaks, self.pi.argmax(axis=1), -1)
 
-    def changes(self, usual: NDArray[np.int64]) -> Bools:
-        """bool (N,): the steps at which the policy changes usual practice.
+    def changes(self, practice: Floats, row: NDArray[np.int64]) -> tuple[Bools, Bools]:
+        """bool (N,), twice: where the policy changes usual practice, and where that is divided.
 
-        `usual` (N,) is the usual action at each step, for a policy that does not know it.
+        For a policy that does not know usual practice, `practice` (M', A') holds the chance of each
+        action, and `row` (N,) its row at each step.
         """
-        if self.changed is not None:
-            return np.asarray(self.changed[self.row])
+        if self.changed is not None and self.divided is not None:
+            return np.asarray(self.changed[self.row]), np.asarray(self.divided[self.row])
         suggested = self.suggested[self.row]
-        return np.asarray((suggested >= 0) & (suggested != usual))
+        usual, divided = practice.argmax(axis=1)[row], is_divided(practice)[row]
+        return np.asarray((suggested >= 0) & ((suggested != usual) | divided)), divided
 
 
 def spoken(policy: Policy, log: Log) -> Spoken:
@@ -72,16 +79,18 @@ def spoken(policy: Policy, log: Log) -> Spoken:
     columns = [place[label] for label in policy.actions]
     states, row = policy.space.of_log(log)
     parts = [_said(policy, states[i : i + AT_ONCE]) for i in range(0, len(states), AT_ONCE)]
-    pi, speaks, changed = (np.concatenate(part) for part in zip(*parts, strict=True))
+    pi, speaks, changed, divided = (np.concatenate(part) for part in zip(*parts, strict=True))
     wide = np.zeros((len(pi), len(actions)))
     wide[:, columns] = np.where(speaks[:, None], pi, 0.0)
-    return Spoken(wide, speaks, changed if policy.knows_practice else None, row, actions)
+    if not policy.knows_practice:
+        return Spoken(wide, speaks, None, row, actions)
+    return Spoken(wide, speaks, changed, row, actions, divided)
 
 
-def _said(policy: Policy, states: Any) -> tuple[Floats, Bools, Bools]:
-    """π (k, A) in the policy's order, where it speaks (k,), where it changes practice (k,)."""
+def _said(policy: Policy, states: Any) -> tuple[Floats, Bools, Bools, Bools]:
+    """π (k, A) in the policy's order; where it speaks, changes practice, finds it divided, (k,)."""
     here = policy.at(states)
-    return here.pi, here.choice >= 0, here.kind == Kind.CHANGE
+    return here.pi, here.choice >= 0, here.kind == Kind.CHANGE, here.divided
 
 
 def _check(policy: Policy, log: Log) -> None:

@@ -47,6 +47,7 @@ from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._values import evaluate_q
 from dprl.evidence.balance import balance, changes_in
 from dprl.logs._censoring import check_claim, settle
+from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
@@ -128,6 +129,7 @@ def evaluate(
         True
     """
     check_log(log)
+    log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     gamma, cut = _own(policy, gamma, cut)
     check_claim(cut, log, "an interval")
     check_level(level)
@@ -168,8 +170,7 @@ def evaluate(
         settled.starts, settled.group, settled.reward, gamma, ratio, speaks, Q, V
     )
 
-    usual = behavior_model.table.argmax(axis=1)[behavior_model.row][rows]
-    changed = decisions.changes(usual)
+    changed, divided = decisions.changes(behavior_model.table, behavior_model.row[rows])
     table, practised = practice(behavior_model, log)
     apart = differs(decisions, table, practised[rows])
     never = speaks & (named == 0)
@@ -181,6 +182,7 @@ def evaluate(
         "spoken": float(speaks.mean()),
         "changed": float(changed.mean()),
         "confirmed": float((speaks & ~changed).mean()),
+        "divided": float((changed & divided).mean()),
         "differs": float(apart.mean()),
         "mixed": bool(((decisions.pi > 0) & (decisions.pi < 1)).any()),
         **_where_it_matters(weighted, settled, apart, changed, never),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, to_json_value
 
 if TYPE_CHECKING:
@@ -236,9 +237,15 @@ class Evaluation:
     def _speaks(self) -> str:
         """How often the policy speaks, and how often that differs from practice."""
         f = self.facts
+        split = f.get("divided", 0.0)
+        names = (
+            f", at {100 * split:.1f} % {DIVIDED} and it names one action (the difference is to the "
+            "mixture of all that is done there)"
+        )
         sentence = (
-            f"It speaks at {100 * f['spoken']:.1f} % of steps: at {100 * f['changed']:.1f} % it "
-            f"changes the usual action, at {100 * f['confirmed']:.1f} % it confirms it. Its action "
+            f"It speaks at {100 * f['spoken']:.1f} % of steps: at "
+            f"{100 * (f['changed'] - split):.1f} % it changes the usual action"
+            f"{names if split else ''}, at {100 * f['confirmed']:.1f} % it confirms it. Its action "
             f"probabilities differ from practice at {100 * f['differs']:.1f} % of steps"
         )
         if f["mixed"]:

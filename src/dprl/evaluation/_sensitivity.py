@@ -36,6 +36,7 @@ from dprl.evaluation._sensitivity_log import one_decision, several_decisions
 from dprl.evaluation._sensitivity_result import Sensitivity
 from dprl.evaluation._yardstick import yardstick as hidden_columns
 from dprl.logs._censoring import check_claim, settle
+from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Log, check_log
 from dprl.logs.returns import returns
@@ -117,6 +118,7 @@ def sensitivity(
         True
     """
     check_log(log)
+    log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     strengths = _strengths(gamma)
     discount, cut = _own(policy, discount, cut)
     _check_cut(cut, log)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.practice import unusual
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.policies._decisions import Kind
 
@@ -87,7 +88,7 @@ def neighbor_luck(policy: NeighborPolicy, seed: int = 0) -> dict[str, Any]:
         evidence = ask(engine.with_values(G), rows)
         pairs = allowed(evidence, policy.n_min, contrast=contrast, available=offered)
         choice = best_choice(evidence.pair.mean, pairs)
-        made = (choice >= 0) & _unusual(evidence.took.n, choice)
+        made = (choice >= 0) & unusual(evidence.took.n)[np.arange(len(choice)), choice]
         by_luck.append(np.sort(_t_values(evidence, choice)[made]))
     return {
         "changes": int(changed.sum()),
@@ -112,12 +113,6 @@ def _dealt(differences: Floats, episode: Ints, random: np.random.Generator) -> F
     pick = (random.random(len(short)) * long_enough).astype(np.int64)
     other[short] = np.argsort(-n, kind="stable")[pick]
     return np.asarray(differences[(np.cumsum(n) - 1)[other] - to_go])
-
-
-def _unusual(m: Ints, choice: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Where this choice would be a change, bool (k,), as `Decisions.kind` has it."""
-    shared = (m == m.max(axis=1, initial=0)[:, None]).sum(axis=1) > 1
-    return np.asarray((choice != m.argmax(axis=1)) | shared)
 
 
 def _t_values(evidence: Evidence, choice: NDArray[np.int32]) -> Floats:

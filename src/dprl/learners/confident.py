@@ -50,6 +50,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import check_claim, outside, settle
+from dprl.logs._encoding import labelled
 from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.parts import LogInParts
@@ -213,6 +214,7 @@ class Confident:
             yield from fit_parts(learners, log, progress)
             return
         check_log(log)
+        log = labelled(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)

@@ -68,6 +68,7 @@ from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners._neighbor_luck import neighbor_luck
 from dprl.logs._censoring import settle
+from dprl.logs._encoding import with_indicators
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log, check_log
 from dprl.planning._neighbor_semi_mdp import elevate_neighbors, segments
@@ -226,6 +227,7 @@ class DPRLContinuous:
             replace(self, **setting) for setting in check_grid(settings, ("n_min", "radius"))
         ]
         check_log(log)
+        log = with_indicators(log)
         if value_model is not None and self.lam is None:
             raise ParameterError(
                 "value_model is a model for credit, and lam is not given.",

@@ -40,6 +40,7 @@ from dprl.evidence.tabular import (
 )
 from dprl.learners._sites import fit_sites
 from dprl.logs._censoring import settle
+from dprl.logs._encoding import labelled
 from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log
 from dprl.logs.parts import LogInParts
@@ -182,6 +183,7 @@ class DPRLDiscrete:
             yield from fit_parts(learners, log, progress)
             return
         check_log(log)
+        log = labelled(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dprl.errors import LogError
 from dprl.logs._categories import feature_columns
 from dprl.logs._columns import Coded
+from dprl.logs._text import is_unnamed
 
 __all__ = ["FEW", "NONE", "Also", "AlsoNames", "also_names", "collect", "looks_like_text"]
 
@@ -150,13 +151,15 @@ def also_names(
     """
     rest = [name for name in columns if name not in set(used)]
     if also is None:
+        unnamed = dict.fromkeys(filter(is_unnamed, rest), "it has no name: an index, most likely")
+        rest = [name for name in rest if name not in unnamed]
         reason = f"one of {len(rest)} columns without a role: name those to compare"
         if len(rest) <= FEW:
             n = rows() if rest else 0
             if n * len(rest) <= MOST_VALUES:
-                return AlsoNames(tuple(rest))
+                return AlsoNames(tuple(rest), left_out=unnamed)
             reason = f"the log has about {n:,} rows: name those to compare"
-        return AlsoNames(left_out=dict.fromkeys(rest, reason))
+        return AlsoNames(left_out={**unnamed, **dict.fromkeys(rest, reason)})
     wanted = [also] if isinstance(also, str) else list(also)
     if wanted == [NONE] and NONE not in columns:
         wanted = []

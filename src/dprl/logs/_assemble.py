@@ -43,6 +43,8 @@ def build(columns: Columns, **options: Any) -> Log:
             warnings.warn(finding.what, MissingWarning, stacklevel=3)
         if finding.rule == "spellings":  # not merged, but never silently
             warnings.warn(f"{finding.what} First: {finding.where}.", LabelWarning, stacklevel=3)
+        if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
+            warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=3)
     if report.log is None:  # cannot happen; it must not pass unnoticed if it does
         raise LogError("no log could be made of these rows.")
     return report.log

@@ -123,7 +123,8 @@ def _fraction(value: str, name: str) -> LogError:
     return LogError(
         f"{name!r} holds fractional numbers, which are not labels.",
         value,
-        "Cut it into named ranges, or give numeric states as features: state=['x', 'y']. "
+        "Cut doses into ranges (action_bins=4, --action-bins 4), or give numeric states as "
+        "features: state=['x', 'y']. "
         "Where they are codes, put a letter in front of them.",
     )
 

@@ -29,9 +29,11 @@ from dprl.logs._columns import (
     refuse_fractions,
     tidy_labels,
 )
+from dprl.logs._doses import checked_bins
 from dprl.logs._fetch import Fetch, Progress
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import Raw, choose, columns_of, quoted
+from dprl.logs._text import Text
 from dprl.logs._times import refuse_mixed
 
 __all__ = ["Files", "Progress", "read_columns"]
@@ -55,8 +57,12 @@ class Files(Fetch):
         progress: Progress | None,
         missing: Sequence[str] = MISSING_WORDS,
         partitions: bool = False,
+        text: Text | None = None,
     ) -> None:
         import duckdb
+
+        self.text = text or Text()
+        self.decimal = self.text.decimal
 
         self.files, self.kind = open_files(paths)
         self.error = duckdb.Error
@@ -68,7 +74,7 @@ class Files(Fetch):
         self.progress = progress
         self.folders = folder_columns(self.files[0]) if partitions else {}
         if self.kind == "csv":
-            self.scan, self.values = scan_csv(self.files, missing, partitions)
+            self.scan, self.values = scan_csv(self.files, missing, partitions, self.text)
         else:
             self.scan, self.values = scan_parquet(self.files, missing, partitions, self.run)
         rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
@@ -78,7 +84,8 @@ class Files(Fetch):
         """Refuse a file that lacks a column others have: its rows would count as missing."""
         if len(self.files) < 2:
             return
-        for file, columns in columns_of_files(self.files, self.kind, self.run).items():
+        files = columns_of_files(self.files, self.kind, self.run, self.text.encoding)
+        for file, columns in files.items():
             columns_in_file = {
                 column.lower() for column in (*columns, *self.folders)
             }  # R is r to DuckDB
@@ -129,24 +136,37 @@ class Files(Fetch):
         odd = f"NOT isnan({c}) AND (abs({c}) > {WHOLE[1]} OR {c} != round({c}))"
         return bool(self.one_row(f"SELECT count(*) FILTER ({odd}) FROM raw")[0])
 
+    def double(self, c: str) -> str:
+        """SQL for the number that text stands for; NULL where it stands for none.
+
+        With a decimal comma, a point is no part of a number: 1.234 may be a thousand and more.
+        """
+        if self.decimal == ".":
+            return f"TRY_CAST({c} AS DOUBLE)"
+        plain = f"CASE WHEN contains({c}, '.') THEN NULL ELSE replace({c}, ',', '.') END"
+        return f"TRY_CAST({plain} AS DOUBLE)"
+
     def number(self, name: str) -> Any:
         """A column of numbers, NaN where one is missing."""
         c = self.place[name]
         if self.types[name] != "VARCHAR":
             return self.number_or_nan(f"CAST({c} AS DOUBLE)")[0]
-        values, gone = self.number_or_nan(f"TRY_CAST({c} AS DOUBLE)")
+        values, gone = self.number_or_nan(f"{self.double(c)}")
         if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
             text, row = self._no_number(c)
             raise LogError(
                 f"{name!r} must be numbers; it holds {text[:40]!r}.",
                 f"row {row + 1:,}",
-                "Convert it to numbers (1.5, not 1,5); a missing value is an empty cell.",
+                "Convert it to numbers (1.5, not 1,5), or say decimal=',' (--decimal ,); a missing "
+                "value is an empty cell."
+                if self.decimal == "."
+                else "With a decimal comma it is 1,5, not 1.5; a missing value is an empty cell.",
             )
         return values
 
     def _no_number(self, c: str) -> tuple[str, int]:
         """The first text of a column that is no number, and its row, counted from 0."""
-        row = self.first_row(f"{c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) IS NULL")
+        row = self.first_row(f"{c} IS NOT NULL AND {self.double(c)} IS NULL")
         assert row is not None
         return str(self.value_at(c, row)), row
 
@@ -158,11 +178,11 @@ class Files(Fetch):
         if kind != "VARCHAR":
             return self.number(name)
         texts, numeric, empty = self.one_row(
-            f"SELECT count(nullif({c}, '')), count(TRY_CAST({c} AS DOUBLE)), "
+            f"SELECT count(nullif({c}, '')), count({self.double(c)}), "
             f"count(*) FILTER ({c} = '') FROM raw"
         )
         if not texts or (numeric == texts and not empty):
-            return self.number_or_nan(f"CAST(nullif({c}, '') AS DOUBLE)")[0]
+            return self.number_or_nan(self.double(f"nullif({c}, '')"))[0]
         if numeric:
             text, row = self._no_number(c)
             raise not_numbers(name, text, f"row {row + 1:,}")
@@ -185,7 +205,7 @@ class Files(Fetch):
             )
         if kind == "VARCHAR" and not (declared or asked):
             texts, numeric, labels = self.one_row(
-                f"SELECT count(v), count(TRY_CAST(v AS DOUBLE)), count(DISTINCT v) "
+                f"SELECT count(v), count({self.double('v')}), count(DISTINCT v) "
                 f"FROM (SELECT nullif({c}, '') AS v FROM raw LIMIT {PEEK})"
             )
             if numeric < texts and labels > LABELS:
@@ -203,7 +223,7 @@ class Files(Fetch):
         """Those of the columns that every file has."""
         if len(self.files) < 2 or not chosen.names:
             return chosen
-        per_file = columns_of_files(self.files, self.kind, self.run).values()
+        per_file = columns_of_files(self.files, self.kind, self.run, self.text.encoding).values()
         everywhere = [{c.lower() for c in (*columns, *self.folders)} for columns in per_file]
         names = [n for n in chosen.names if all(n.lower() in columns for columns in everywhere)]
         gone = {n: "not in every file" for n in chosen.names if n not in names}
@@ -218,9 +238,9 @@ class Files(Fetch):
         moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
         row = self.one_row(
             f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
-            f"count(TRY_CAST({c} AS DOUBLE)), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
+            f"count({self.double(c)}), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
         )
-        casts = (f"CAST({c} AS BIGINT)", f"CAST({c} AS DOUBLE)", moment)
+        casts = (f"CAST({c} AS BIGINT)", self.double(c), moment)
         for count, cast in zip(row[1:], casts, strict=True):
             if count == row[0]:
                 return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
@@ -269,18 +289,21 @@ def read_columns(
     partitions: bool = False,
     categorical: Collection[str] = (),
     also: str | Sequence[str] | None = (),
+    action_bins: Any = None,
+    text: Text | None = None,
 ) -> Columns:
     """The columns of CSV or Parquet files; with `partitions`, also those their folders name.
 
     `also` names further columns, as `dprl.read` takes it.
     """
-    files = Files(paths, progress, partitions=partitions)
+    files = Files(paths, progress, partitions=partitions, text=text)
     names = choose(parts, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
     further = also_names(also, list(files.types), role, files.about_rows)
     if not further.asked:
         further = files.only_common(further)
     declared = check_declared(categorical, names["state"], further.names)
+    cuts = checked_bins(action_bins, names["action"])
     files.every_file_has([*role, *further.names])
     files.load([*role, *further.names])
 
@@ -297,14 +320,14 @@ def read_columns(
             return files.menus(name)
         if part == "time":
             return files.time(name), None
-        if part in ("reward", "propensity"):
+        if part in ("reward", "propensity") or name in cuts:
             return files.number(name), None
-        if isinstance(names[part], list):
+        if part == "state" and isinstance(names[part], list):
             return files.feature(name, name in declared), None
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        columns = columns_of(names, get, declared, further, fresh=True)
+        columns = columns_of(names, get, declared, further, cuts=cuts, fresh=True)
     if files.kind == "parquet":
         files.refuse_changed()
         if progress is not None:

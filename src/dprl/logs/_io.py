@@ -17,9 +17,11 @@ from dprl.logs._also import AlsoNames
 from dprl.logs._assemble import Missing, build, examine
 from dprl.logs._categories import row_labels
 from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
+from dprl.logs._doses import checked_bins, several_actions
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
 from dprl.logs._sources import columns_of, frame_columns, quoted
+from dprl.logs._text import Text
 from dprl.logs.columns import by_role
 from dprl.logs.log import Label, Log
 
@@ -33,7 +35,7 @@ def read(
     *,
     episode: str,
     state: str | Sequence[str],
-    action: str,
+    action: str | Sequence[str],
     reward: str,
     time: str | None = None,
     group: str | None = None,
@@ -47,8 +49,11 @@ def read(
     events: Sequence[str] | None = None,
     follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    action_bins: Any = None,
     also: str | Sequence[str] | None = None,
     partitions: bool = False,
+    decimal: str = ".",
+    encoding: str = "utf-8",
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -60,7 +65,8 @@ def read(
         state: Column of state labels; or a list of columns, or a pattern such as ``'x_*'``, whose
             columns together are the state: features. Columns of text or truth values are
             categories there.
-        action: Column that holds action labels.
+        action: Column that holds action labels; or a list of columns that together are the action:
+            each combination is one, called "bolus=yes · pressor=no".
         reward: Column that holds the reward of the row's state and action, in any unit.
         time: Column that holds what orders the rows of an episode: numbers or dates. Default None:
             the rows are in order already.
@@ -92,6 +98,11 @@ def read(
             cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        action_bins: Cuts doses into ranges: a number of ranges with about as many rows each, or the
+            edges between them (a dose on an edge is in the lower range); a mapping from action
+            columns to either, where there are several. The edges are in
+            `log.columns["action_bins"]`, which later logs can be given, and a policy keeps them.
+            Default None: every value is an action of its own.
         also: Further columns that are not in the state, by name or pattern. They are compared
             between those who took a suggestion and others, and can be given to
             `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
@@ -99,6 +110,9 @@ def read(
             (): none.
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
+        decimal: The mark before the fraction of a number in CSV files, "." or ",". Default ".".
+        encoding: How the letters of CSV files are written: "utf-8", "latin-1" or "utf-16". Default
+            "utf-8".
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
             None.
 
@@ -119,7 +133,10 @@ def read(
         Log: 2 episodes · 3 steps · 2 states · 2 actions
     """
     parts = by_role(locals())
-    columns = read_columns(paths, parts, progress, partitions, categorical or (), also)
+    columns = read_columns(
+        paths, parts, progress, partitions, categorical or (), also, action_bins,
+        Text(decimal, encoding),
+    )  # fmt: skip
     with said_if_short("the log's rows"):
         return build(
             columns,
@@ -137,7 +154,7 @@ def from_frame(
     *,
     episode: str,
     state: str | Sequence[str],
-    action: str,
+    action: str | Sequence[str],
     reward: str,
     time: str | None = None,
     group: str | None = None,
@@ -151,6 +168,7 @@ def from_frame(
     events: Sequence[str] | None = None,
     follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    action_bins: Any = None,
     also: str | Sequence[str] | None = None,
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
@@ -161,7 +179,8 @@ def from_frame(
         state: Column of state labels; or a list of columns, or a pattern such as ``'x_*'``, whose
             columns together are the state: features. Columns of text or truth values are
             categories there.
-        action: Column that holds action labels.
+        action: Column that holds action labels; or a list of columns that together are the action:
+            each combination is one, called "bolus=yes · pressor=no".
         reward: Column that holds the reward of the row's state and action, in any unit.
         time: Column that holds what orders the rows of an episode: numbers or dates. Default None:
             the rows are in order already.
@@ -193,6 +212,11 @@ def from_frame(
             cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        action_bins: Cuts doses into ranges: a number of ranges with about as many rows each, or the
+            edges between them (a dose on an edge is in the lower range); a mapping from action
+            columns to either, where there are several. The edges are in
+            `log.columns["action_bins"]`, which later logs can be given, and a policy keeps them.
+            Default None: every value is an action of its own.
         also: Further columns that are not in the state, by name or pattern. They are compared
             between those who took a suggestion and others, and can be given to
             `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
@@ -215,7 +239,7 @@ def from_frame(
     """
     parts = by_role(locals())
     return build(
-        frame_columns(frame, parts, categorical or (), also),
+        frame_columns(frame, parts, categorical or (), also, action_bins),
         missing=missing,
         states=states,
         actions=actions,
@@ -244,6 +268,7 @@ def from_arrays(
     events: Sequence[str] | None = None,
     follow_up: Any = None,
     categorical: Sequence[str] | None = None,
+    action_bins: Any = None,
     also: Mapping[str, Any] | None = None,
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
@@ -252,7 +277,8 @@ def from_arrays(
         episode: (N,), the trajectory each row belongs to.
         state: (N,) state labels; or features (N, d), one column each: numbers, or labels of a
             category. NaN or None where a feature is missing.
-        action: (N,), action labels.
+        action: (N,), action labels; or a mapping from names to such columns, which together are the
+            action: each combination is one, called "bolus=yes · pressor=no".
         reward: (N,), the reward of the row's state and action, in any unit.
         time: (N,), what orders the rows of an episode: numbers or dates. Default None: the rows are
             in order already.
@@ -284,6 +310,11 @@ def from_arrays(
             cut later is not cut any more. Default None: to its end.
         categorical: Features whose values are labels though they look like numbers (codes of wards,
             say). Default None: features of text or truth values are categories, others numbers.
+        action_bins: Cuts doses into ranges: a number of ranges with about as many rows each, or the
+            edges between them (a dose on an edge is in the lower range); a mapping from action
+            columns to either, where there are several. The edges are in
+            `log.columns["action_bins"]`, which later logs can be given, and a policy keeps them.
+            Default None: every value is an action of its own.
         also: Name → (N,) values of further columns that are not in the state: numbers, labels or
             dates. They are compared between those who took a suggestion and others, and can be
             given to `evaluate(by=...)`; no learner sees them. Default None: none.
@@ -306,6 +337,8 @@ def from_arrays(
     given = by_role(locals())
     data = {part: values for part, values in given.items() if values is not None}
     names: dict[str, Any] = {part: part for part in data}
+    if isinstance(action, Mapping):
+        names["action"] = several_actions(data, action)
     if np.ndim(state) == 2:
         table = _table(state)
         named = list(feature_names or [f"x{j}" for j in range(table.shape[1])])
@@ -329,6 +362,8 @@ def from_arrays(
             )
         data[str(name)] = values
 
+    cuts = checked_bins(action_bins, names["action"])
+
     def get(name: str) -> Any:
         values = data[name]
         if isinstance(values, np.ma.MaskedArray):
@@ -341,7 +376,7 @@ def from_arrays(
         return array, None
 
     return build(
-        columns_of(names, get, categorical or (), further),
+        columns_of(names, get, categorical or (), further, cuts=cuts),
         missing=missing,
         states=states,
         actions=actions,
@@ -396,14 +431,16 @@ def check(source: Any, **options: Any) -> CheckResult:
     partitions = options.pop("partitions", False)
     labelled = options.pop("categorical", None) or ()
     also = options.pop("also", None)
+    bins = options.pop("action_bins", None)
+    text = Text(options.pop("decimal", "."), options.pop("encoding", "utf-8"))
     if isinstance(source, str | os.PathLike | list | tuple):
-        columns = read_columns(source, options, progress, partitions, labelled, also)
+        columns = read_columns(source, options, progress, partitions, labelled, also, bins, text)
         return examine(columns, **rules_given)
     if partitions:
         raise ParameterError(
             "partitions exist only for files, not for a dataframe.", do="Leave it out."
         )
-    return examine(frame_columns(source, options, labelled, also), **rules_given)
+    return examine(frame_columns(source, options, labelled, also, bins), **rules_given)
 
 
 # -- other libraries' episodes, by their shape ----------------------------------------------------

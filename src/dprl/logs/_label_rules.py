@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dprl.logs._columns import Coded, Columns
+from dprl.logs._doses import called
 from dprl.logs._findings import Finding
 
 __all__ = ["look_alikes", "spelled_twice", "spellings"]
@@ -48,7 +49,8 @@ def spellings(c: Columns) -> Finding | None:
             return Finding(
                 "warning",
                 "spellings",
-                f"{c.names[part]!r} has {labels} that only Unicode spelling tells from another.",
+                f"{called(c.names[part])!r} has {labels} that only Unicode spelling tells from "
+                "another.",
                 example,
                 "They are counted apart; if they mean the same, write both in one form (NFC).",
             )
@@ -66,8 +68,8 @@ def look_alikes(c: Columns) -> Finding | None:
                 return Finding(
                     "warning",
                     "look_alikes",
-                    f"{c.names[part]!r} has labels that differ only in case, spaces or the form "
-                    "of characters.",
+                    f"{called(c.names[part])!r} has labels that differ only in case, spaces or the "
+                    "form of characters.",
                     f"{twin!r} and {label!r}",
                     "They are counted apart; if they mean the same, make them the same.",
                 )

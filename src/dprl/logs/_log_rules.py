@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dprl.logs._action_rules import doses, many_actions
+from dprl.logs._doses import called
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
 from dprl.logs.log import EVENT, UNKNOWN, Log
@@ -14,7 +17,7 @@ __all__ = ["LOG_RULES"]
 
 
 def _name(log: Log, part: str) -> str:
-    return str(log.columns.get(part, part))
+    return called(log.columns.get(part, part))
 
 
 def one_row_episodes(log: Log) -> Finding | None:
@@ -139,6 +142,18 @@ def missing_features(log: Log) -> Finding | None:
     )
 
 
+def _combinations(log: Log) -> str:
+    """How many combinations of labels occur, where every feature is a category; else ''."""
+    if log.features is None or any(own is None for own in log.levels):
+        return ""
+    seen = len(np.unique(log.features, axis=0))
+    possible = math.prod(len(own or ()) for own in log.levels)
+    return (
+        f", and DPRLDiscrete and Confident join them into one label: {seen:,} of {possible:,} "
+        "combinations occur"
+    )
+
+
 def categories(log: Log) -> Finding | None:
     """Features that are categories."""
     if not log.levels:
@@ -154,7 +169,8 @@ def categories(log: Log) -> Finding | None:
         f"{len(listed):,} of {len(log.levels):,} features "
         f"{'is a category' if len(listed) == 1 else 'are categories'}: "
         f"{', '.join(listed[:5])}{more}.",
-        do="dprl.Rules takes labels; learners over distances take truth values and numbers alone.",
+        do=f"dprl.Rules takes labels as they are, DPRLContinuous makes a column of 0 and 1 of each "
+        f"label{_combinations(log)}.",
     )
 
 
@@ -194,6 +210,8 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     endings,
     one_row_episodes,
     one_action,
+    many_actions,
+    doses,
     reward_range,
     ending_unsaid,
     availability_varies,

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.logs._columns import Coded, Columns
+from dprl.logs._doses import called
 from dprl.logs._ending_rules import ended_unknown
 from dprl.logs._findings import Finding
 from dprl.logs._label_rules import look_alikes, spellings
+from dprl.logs._near_labels import near_labels
 from dprl.logs._probability_rules import propensity_alone, propensity_outside
 from dprl.logs._row_facts import blocks, is_large, some_missing
 from dprl.logs.columns import ROLES
@@ -41,7 +43,7 @@ def missing_rows(c: Columns, features: bool = True) -> dict[str, NDArray[np.bool
         column = getattr(c, part)
         labelled = role.holds in ("labels", "menus") and column is not None
         if labelled and some_missing(column):
-            where_missing[str(c.names[part])] = column.codes < 0
+            where_missing[called(c.names[part])] = column.codes < 0
     if np.isnan(c.reward_span).any():
         where_missing[str(c.names["reward"])] = np.isnan(c.reward)
     if c.time_missing is not None:
@@ -277,7 +279,7 @@ def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Fin
     return Finding(
         "error",
         "unknown_labels",
-        f"{c.names[part]!r} holds {int(new.sum()):,} labels that were not declared "
+        f"{called(c.names[part])!r} holds {int(new.sum()):,} labels that were not declared "
         f"({rows.sum():,} of {c.n:,} rows).",
         f"{c.place(row)}: {column.labels[column.codes[row]]!r}",
         f"Add them to {part}s=, or mend the rows.",
@@ -318,4 +320,5 @@ ROW_RULES: Sequence[Callable[[Columns], Finding | None]] = (
     order_of_rows,
     spellings,
     look_alikes,
+    near_labels,
 )

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from dprl.errors import LogError
 from dprl.logs._sources import quoted, refuse_twins
+from dprl.logs._text import Text, named_columns
 
 __all__ = [
     "columns_of_files",
@@ -111,7 +112,7 @@ def literal(file: str | os.PathLike[str]) -> str:
 # -- columns -----------------------------------------------------------------------------------
 
 
-def header(file: str) -> tuple[str, tuple[str, ...]]:
+def header(file: str, text: Text | None = None) -> tuple[str, tuple[str, ...]]:
     """The separator and the column names of a CSV file.
 
     DuckDB would guess both, and may skip rows to make its guess fit; the first line is read
@@ -119,12 +120,13 @@ def header(file: str) -> tuple[str, tuple[str, ...]]:
     """
     opener = gzip.open if file.lower().endswith(".gz") else open
     try:
-        with opener(file, "rt", encoding="utf-8-sig", newline="") as stream:
+        written = (text or Text()).of_header
+        with opener(file, "rt", encoding=written, newline="") as stream:
             line = stream.readline()
             counts = {sep: line.count(sep) for sep in (",", "\t", ";", "|")}
             separator = max(counts, key=lambda sep: counts[sep])
-            names = next(csv.reader([line], delimiter=separator), [])
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+            names = named_columns(next(csv.reader([line], delimiter=separator), []))
+    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         raise _no_csv(file, error) from error
     refuse_twins(names, repr(os.path.basename(file)))
     if not names:
@@ -134,10 +136,12 @@ def header(file: str) -> tuple[str, tuple[str, ...]]:
     return separator, tuple(names)
 
 
-def columns_of_files(files: Sequence[str], kind: str, run: Run) -> dict[str, tuple[str, ...]]:
+def columns_of_files(
+    files: Sequence[str], kind: str, run: Run, encoding: str = "utf-8"
+) -> dict[str, tuple[str, ...]]:
     """File → the names of its columns; a file with two columns of one name is refused."""
     if kind == "csv":
-        return {file: header(file)[1] for file in files}
+        return {file: header(file, Text(encoding=encoding))[1] for file in files}
     rows = run(
         "SELECT file_name, name, num_children FROM parquet_schema(?)",
         [[literal(file) for file in files]],
@@ -213,10 +217,10 @@ def _check_folders(given: Mapping[str, Folders], held: Mapping[str, Sequence[str
 
 
 def scan_csv(
-    files: Sequence[str], missing: Sequence[str], partitions: bool
+    files: Sequence[str], missing: Sequence[str], partitions: bool, text: Text
 ) -> tuple[str, list[Any]]:
     """SQL, and its values, that reads CSV files as text; columns are matched by name."""
-    headers = {file: header(file) for file in files}
+    headers = {file: header(file, text) for file in files}
     for file in files:
         refuse_long_end(file)
     words = ", ".join(quoted(word, "'") for word in missing)
@@ -227,7 +231,8 @@ def scan_csv(
         return (
             "read_csv(?, auto_detect=false, header=true, skip=0, "
             f"delim={quoted(separator, chr(39))}, quote='\"', escape='\"', nullstr=[{words}], "
-            f"hive_partitioning=false, max_line_size={LONGEST_LINE}, columns={{{columns}}})"
+            f"hive_partitioning=false, max_line_size={LONGEST_LINE}, "
+            f"encoding={quoted(text.encoding, chr(39))}, columns={{{columns}}})"
         )
 
     held = {file: names for file, (_, names) in headers.items()}
@@ -324,5 +329,6 @@ def refuse_long_end(file: str) -> None:
 def _no_csv(file: str, error: Exception) -> LogError:
     return LogError(
         f"{os.path.basename(file)!r} could not be read as CSV.", str(error)[:200],
-        "CSV files are UTF-8 text with the column names in the first line.",
+        "CSV files are UTF-8 text with the column names in the first line; where they are written "
+        "otherwise, say how: encoding='latin-1' (--encoding latin-1).",
     )  # fmt: skip

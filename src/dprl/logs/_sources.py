@@ -15,6 +15,7 @@ from dprl.errors import LogError
 from dprl.logs._also import AlsoNames, also_names, collect
 from dprl.logs._categories import Levels, check_declared, feature_columns
 from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels
+from dprl.logs._doses import Cuts, actions_of, checked_bins
 from dprl.logs._times import times
 
 __all__ = [
@@ -46,7 +47,8 @@ def choose(
             continue
         if not isinstance(name, str):
             names = [match for pattern in name for match in _matching(pattern, columns, part)]
-            chosen[part] = list(dict.fromkeys(names))
+            several = list(dict.fromkeys(names))
+            chosen[part] = several[0] if part == "action" and len(several) == 1 else several
         elif part == "state" and name not in columns and any(ch in name for ch in "*?["):
             chosen[part] = _matching(name, columns, part)
         else:
@@ -112,23 +114,24 @@ def columns_of(
     categorical: Collection[str] = (),
     also: AlsoNames | None = None,
     *,
+    cuts: Cuts | None = None,
     fresh: bool = False,
 ) -> Columns:
     """Columns from a function that gives (values, where missing) for a column name.
 
     `categorical` names the columns whose values are labels, whatever they look like; `also` says
-    which columns are kept beside those that have a role; `fresh` says that nobody else holds the
+    which columns are kept beside those that have a role; `cuts` says where action columns are cut
+    into ranges; `fresh` says that nobody else holds the
     arrays that `get` gives, so they need not be copied.
     """
     declared = check_declared(categorical, names["state"], also.names if also else ())
 
+    def labels_of(name: str) -> Coded:
+        values, gone = get(name)
+        return values if isinstance(values, Coded) else encode(values, name, gone)
+
     def coded(part: str) -> Coded | None:
-        if part not in names:
-            return None
-        values, gone = get(names[part])
-        if isinstance(values, Coded):
-            return values
-        return encode(values, str(names[part]), gone)
+        return labels_of(str(names[part])) if part in names else None
 
     features, state = None, None
     feature_names: tuple[str, ...] = ()
@@ -145,9 +148,15 @@ def columns_of(
     time, time_missing, offset = None, None, None
     if "time" in names:
         time, time_missing, offset = times(*_named(get, names["time"]))
-    episode, action = coded("episode"), coded("action")
-    if episode is None or action is None:
+    episode = coded("episode")
+    if episode is None or "action" not in names:
         raise LogError("a log needs an episode and an action column.")
+    action, edges, pooled = actions_of(
+        names["action"], cuts or {}, labels_of, lambda name: numbers(*_named(get, name))
+    )
+    if edges:
+        _refuse_beside_ranges(names, pooled)
+        names = {**names, "action_bins": edges}
     available = None
     if "available" in names:
         values, gone = get(names["available"])
@@ -172,6 +181,21 @@ def columns_of(
         group=group, available=available, ended=ended, propensity=propensity,
         feature_names=feature_names, levels=levels, also=further, fresh=fresh,
     )  # fmt: skip
+
+
+def _refuse_beside_ranges(names: Mapping[str, Any], pooled: bool) -> None:
+    """Refuse columns about single doses where doses are cut into ranges."""
+    if "available" in names:
+        raise LogError(
+            f"{names['available']!r} lists doses, and the doses are cut into ranges.",
+            do="Leave the available column out, or cut the doses before reading.",
+        )
+    if "propensity" in names and pooled:
+        raise LogError(
+            f"{names['propensity']!r} is the chance of a single dose, and a range holds several.",
+            do="Leave it out, give the chance of the range, or cut so that each range holds one "
+            "dose of the trial.",
+        )
 
 
 def _named(get: Callable[[str], Raw], name: str) -> tuple[Any, str, NDArray[np.bool_] | None]:
@@ -229,6 +253,7 @@ def frame_columns(
     parts: Mapping[str, Any],
     categorical: Collection[str] = (),
     also: str | Sequence[str] | None = None,
+    action_bins: Any = None,
 ) -> Columns:
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
@@ -251,7 +276,8 @@ def frame_columns(
                 return values.data, np.ma.getmaskarray(values)
             return values, None
 
-        return columns_of(names, from_relation, categorical, further)
+        cuts = checked_bins(action_bins, names["action"])
+        return columns_of(names, from_relation, categorical, further, cuts=cuts)
     import narwhals as nw
 
     try:
@@ -296,4 +322,5 @@ def frame_columns(
             return series.to_numpy(), gone
         return _objects(series), gone
 
-    return columns_of(names, from_frame, categorical, further)
+    cuts = checked_bins(action_bins, names["action"])
+    return columns_of(names, from_frame, categorical, further, cuts=cuts)

@@ -44,7 +44,13 @@ ROLES = (
         required=True,
         several=True,
     ),
-    Role("action", "labels", "Column of action labels.", required=True),
+    Role(
+        "action",
+        "labels",
+        "Column of action labels; repeat it where several columns together are the action.",
+        required=True,
+        several=True,
+    ),
     Role(
         "reward", "numbers", "Column of the reward for this row's state and action.", required=True
     ),

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_number
+from dprl._core.checks import Cut
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
+from dprl.logs._deal import deal
 from dprl.logs._log_parts import canonical, canonical_ends, canonical_features, validate
 
 if TYPE_CHECKING:
@@ -232,11 +233,9 @@ class Log:
         return {name: labels for name, labels in own if labels is not None}
 
     def __repr__(self) -> str:
-        kind = (
-            f"{self.n_states:,} states"
-            if self.state is not None
-            else f"{len(self.feature_names)} features"
-        )
+        kind = f"{self.n_states:,} states"
+        if self.state is None:
+            kind = f"{len(self.feature_names)} features"
         if self.levels:
             n = len(self.categories)
             kind += f" ({n} categor{'ies' if n != 1 else 'y'})"
@@ -283,6 +282,57 @@ class Log:
 
         return follow(self, follow_up)
 
+    def joined(self) -> Log:
+        """The log whose states are labels: its categories joined, as in "sex=f · ward=a".
+
+        `dprl.DPRLDiscrete` and `dprl.Confident` do so by themselves where all features are
+        categories. How it was done is in `columns["encoding"]`, and a policy keeps it.
+
+        Returns:
+            The log with one label for each combination that occurs; this log where states are
+            labels.
+
+        Raises:
+            LogError: If a feature holds numbers, or is missing somewhere.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 2], state=[["f", "a"], ["m", "a"]], action=["x", "y"],
+            ...     reward=[0, 1], feature_names=["sex", "ward"],
+            ... )
+            >>> log.joined().states
+            ('sex=f · ward=a', 'sex=m · ward=a')
+        """
+        from dprl.logs._encoding import joined
+
+        return joined(self)
+
+    def indicators(self) -> Log:
+        """The log in which every category is a column of 0 and 1 per label, such as "ward=a".
+
+        `dprl.DPRLContinuous` does so by itself. How it was done is in `columns["encoding"]`, and a
+        policy keeps it.
+
+        Returns:
+            The log with numbers alone; this log where no feature is a category.
+
+        Raises:
+            LogError: If a category is missing somewhere.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.from_arrays(
+            ...     episode=[1, 2], state=[[60, "a"], [70, "b"]], action=["x", "y"],
+            ...     reward=[0, 1], feature_names=["age", "ward"],
+            ... )
+            >>> log.indicators().feature_names
+            ('age', 'ward=a', 'ward=b')
+        """
+        from dprl.logs._encoding import with_indicators
+
+        return with_indicators(self)
+
     def codes(self) -> NDArray[np.int32]:
         """The state codes of a log whose states are labels.
 
@@ -302,7 +352,8 @@ class Log:
             raise LogError(
                 f"this log's states are {len(self.feature_names)} numeric features, not labels.",
                 f"features {', '.join(self.feature_names[:4])}",
-                "A discrete learner needs one label column: pass state='name' when reading.",
+                "A discrete learner needs one label: pass state='name' when reading, or join "
+                "categories into one: log.joined().",
             )
         return self.state
 
@@ -334,20 +385,17 @@ class Log:
         rows = np.repeat(keep, self.lengths)
         codes, group = np.unique(self.group[chosen], return_inverse=True)
 
-        def pick(column: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if column is None else column[rows]
-
         return replace(
             self,
             starts=np.concatenate(([0], np.cumsum(self.lengths[chosen]))),
             action=self.action[rows],
             reward=self.reward[rows],
-            state=pick(self.state),
-            features=pick(self.features),
-            time=pick(self.time),
-            offset=pick(self.offset),
-            available=pick(self.available),
-            propensity=pick(self.propensity),
+            state=_at(self.state, rows),
+            features=_at(self.features, rows),
+            time=_at(self.time, rows),
+            offset=_at(self.offset, rows),
+            available=_at(self.available, rows),
+            propensity=_at(self.propensity, rows),
             also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
@@ -404,20 +452,17 @@ class Log:
         rows = np.repeat(self.starts[:-1][order] - (ends - lengths), lengths)
         rows += np.arange(self.n_steps)
 
-        def moved(column: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if column is None else column[rows]
-
         return replace(
             self,
             starts=np.concatenate(([0], ends)),
             action=self.action[rows],
             reward=self.reward[rows],
-            state=moved(self.state),
-            features=moved(self.features),
-            time=moved(self.time),
-            offset=moved(self.offset),
-            available=moved(self.available),
-            propensity=moved(self.propensity),
+            state=_at(self.state, rows),
+            features=_at(self.features, rows),
+            time=_at(self.time, rows),
+            offset=_at(self.offset, rows),
+            available=_at(self.available, rows),
+            propensity=_at(self.propensity, rows),
             also=None if self.also is None else self.also[rows],
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
@@ -497,6 +542,11 @@ class Log:
         return total.hexdigest()
 
 
+def _at(column: NDArray[Any] | None, rows: NDArray[Any]) -> NDArray[Any] | None:
+    """Some rows of a column; None where there is no such column."""
+    return None if column is None else column[rows]
+
+
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     """A read-only view of an array; the original array stays writable for its owner."""
     view = array.view()
@@ -513,20 +563,6 @@ def in_group_order(log: Log) -> NDArray[np.int64]:
     if log.time is not None and len(log.groups) < log.n_episodes:
         keys = (log.time[log.starts[:-1]], log.group)
     return np.lexsort(keys)
-
-
-def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """bool (n,): which of n groups go to the first side, about `fraction` of them, at least one."""
-    check_number("fraction", fraction, "(0, 1)")
-    if n < 2:
-        raise LogError(
-            f"a log of {n} group cannot be split in two.",
-            do="Groups (or episodes) are never torn apart; read more of them.",
-        )
-    chosen = np.zeros(n, bool)
-    first = min(max(round(fraction * n), 1), n - 1)
-    chosen[np.random.default_rng(seed).permutation(n)[:first]] = True
-    return chosen
 
 
 def check_log(log: object) -> None:

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from dprl._core.compiled import in_parts, parts
 from dprl._core.exact import COUNT
+from dprl._core.practice import unusual as unusual_pairs
 from dprl.errors import PlanError
 from dprl.evidence._evidence import FIRST
 from dprl.evidence.decision_points import TOLERANCE, best_choice
@@ -155,7 +156,7 @@ def count_luck(
     """`luck_of` a log whose returns are supplied some states at a time."""
     if evidence.visits != "first":
         return {"skipped": "visits of one episode depend on each other"}
-    unusual = _unusual(evidence.words[FIRST, ..., COUNT])
+    unusual = unusual_pairs(evidence.words[FIRST, ..., COUNT])
     states = np.flatnonzero((eligible & unusual).any(axis=1))
     chosen = choice[states]
     changed = (chosen >= 0) & unusual[states, chosen]
@@ -221,15 +222,6 @@ def survivors(chance: Floats, rate: float) -> Bools:
     limits = rate * np.arange(1, len(chance) + 1) / max(len(chance), 1)
     passed = np.flatnonzero(ascending <= limits)
     return np.asarray(chance <= (ascending[passed[-1]] if len(passed) else -1.0))
-
-
-def _unusual(m: Ints) -> Bools:
-    """Where choosing an action would be a change, bool (S, A); m (S, A) as in the evidence.
-
-    It is one unless the action is the single most frequent one, as `Decisions.kind` has it.
-    """
-    most = m.max(axis=1, initial=0)[:, None]
-    return np.asarray((m < most) | ((m == most).sum(axis=1) > 1)[:, None])
 
 
 def _places(evidence: Evidence, states: Ints) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.errors import PolicyError
+from dprl.logs._encoding import Encoding, encoding_of
 from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
@@ -137,6 +139,11 @@ class Parts:
     def statements(self) -> tuple[str, ...]:
         """What its learner states, and what its values are of."""
         return (*self.stated, *self.conditions)
+
+    @functools.cached_property
+    def encoding(self) -> Encoding | None:
+        """How the columns of its log became states; None where they were states already."""
+        return encoding_of(self.provenance.get("columns", {}))
 
     @property
     def luck(self) -> Luck | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.practice import is_divided, unusual
 from dprl.errors import PolicyError
 from dprl.logs.log import Label
 
@@ -313,13 +314,18 @@ class Decisions:
         return _read_only(np.where(self.seen, self.m.argmax(axis=1), -1))
 
     @functools.cached_property
+    def divided(self) -> NDArray[np.bool_]:
+        """bool (k,): no action has half of the share at first visits; there is no usual one."""
+        return _read_only(is_divided(self.m))
+
+    @functools.cached_property
     def kind(self) -> NDArray[np.int8]:
         """int8 (k,): the `Kind` of each decision.
 
-        Where two actions share the first place, choosing either is a change.
+        Where two actions share the first place, or no action has half of the share, choosing any
+        of them is a change.
         """
-        shared = (self.m == self.m.max(axis=1, initial=0)[:, None]).sum(axis=1) > 1
-        change = (self.choice != self.usual) | shared
+        change = unusual(self.m)[np.arange(len(self.choice)), self.choice]
         kind = np.where(change, Kind.CHANGE, Kind.CONFIRM)
         kind = np.where(self.seen, kind, Kind.UNKNOWN)
         return _read_only(np.where(self.choice < 0, Kind.DEFER, kind).astype(np.int8))

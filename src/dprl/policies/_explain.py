@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast
+from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
@@ -17,7 +18,15 @@ from dprl.logs.log import Label
 from dprl.policies._credit_words import credit_note
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._hidden_words import HIDDEN, hidden_point
+from dprl.policies._practice_words import (
+    MIXTURE,
+    compared_with,
+    divided_words,
+    shares_at,
+    usual_words,
+)
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
+from dprl.policies._table_notes import BELOW, LOOK, NOTE
 
 __all__ = [
     "NONE",
@@ -32,28 +41,9 @@ __all__ = [
     "reason",
     "silences",
     "surest_first",
+    "usual_words",
     "why_silent",
 ]
-
-NOTE = (
-    "rule_difference = value - value_usual: what the rule looked at, over all that ever did it "
-    "there (the first\ncolumn of counts). advantage: the same comparison at first visits of the "
-    "state only, so the two may differ,\neven in sign; with an approximate "
-    f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for having\n"
-    "picked these rows. The highest lower end comes first."
-)
-LOOK = (
-    "The other columns are another look, at returns. rule_difference = value - value_usual: over "
-    "all that ever did\nit there; a rule of DPRL would look at this, here it decided nothing. "
-    "advantage: the same comparison at first\nvisits of the state only; with an approximate "
-    f"{100 * LEVEL:.0f} % interval low..high of each row alone, not corrected for\nhaving picked "
-    "these rows."
-)
-BELOW = (
-    "planned may lie below value_usual: a plan values what comes next by all that followed it "
-    "there, not only by\nthose that did this here. If these did better later than the others, the "
-    "plan does not count on it."
-)
 
 
 def advantage_interval(here: Decisions, s: Any, a: Any) -> tuple[Any, Any]:
@@ -73,15 +63,6 @@ def advantage_interval(here: Decisions, s: Any, a: Any) -> tuple[Any, Any]:
     with np.errstate(invalid="ignore"):
         weight = others / total
     return weight * low, weight * high
-
-
-def usual_words(here: Decisions, s: int) -> Label:
-    """The usual action of a state; 'a or b' where several share the first place."""
-    first = np.flatnonzero(here.m[s] == here.m[s].max())
-    if len(first) == 1:
-        label: Label = here.actions[first[0]]
-        return label
-    return " or ".join(str(here.actions[a]) for a in first)
 
 
 def change_words(here: Decisions) -> list[tuple[Label, Label] | None]:
@@ -148,10 +129,11 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     """What must be known to read the table of these rows."""
     short = here.V[rows] - here.planned[rows, chosen]
     below = bool((short > _rounding(here, rows)[:, 0]).any())
+    mixture = [MIXTURE] if here.divided[rows].any() else []
     if here.estimates is not None:
-        return f"{sure_note(here)}\n{LOOK}\n{HIDDEN}"
+        return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
     credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    return "\n".join([*credited, NOTE, HIDDEN, *([BELOW] if below else [])])
+    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *([BELOW] if below else [])])
 
 
 NONE = Table({})
@@ -260,7 +242,13 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             "planned": here.planned[s, seen].tolist(),
             "verdict": [_verdict(here, s, a) for a in seen],
         },
-        caption=f"{total:,} {here.terms.counted} came here; usual practice brings {here.V[s]:.3f}"
+        caption=f"{total:,} {here.terms.counted} came here; "
+        + (
+            f"{DIVIDED}, and all actions together bring"
+            if here.divided[s]
+            else "usual practice brings"
+        )
+        + f" {here.V[s]:.3f}"
         + ("" if here.terms.credit is None else " in credit"),
         note=_note_of_one(here, s, seen),
         identifiers=frozenset({"action"}),
@@ -299,11 +287,13 @@ def reason(here: Decisions, s: int) -> str:
         sure_words(here, s, chosen)
         if here.estimates is not None
         else f"{here.actions[chosen]} was taken in {here.n[s, chosen]:,} {unit} that came here and "
-        f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against usual practice{in_credit} "
+        f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against {compared_with(here, s)}{in_credit} "
         f"({others[chosen]:,} did otherwise)"
     )
     if kind == "confirmation":
         return f"{did}; it is what is usually done."
+    if here.divided[s]:
+        return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
 

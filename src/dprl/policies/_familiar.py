@@ -30,9 +30,35 @@ TOO_FEW, FEW = 0.1, 0.5
 
 def check_familiar(policy: Any, log: Log) -> tuple[str, ...]:
     """Refuse a log nearly all of whose states are strange to the policy; warn where most are."""
+    _refuse_other_ranges(policy, log)
     if log.state is not None:
         return _labels(policy, log)
     return _features(policy, log)
+
+
+def _refuse_other_ranges(policy: Any, log: Log) -> None:
+    """Refuse doses that are cut at other places than in the log the policy was fitted to."""
+    columns = getattr(policy, "provenance", {}).get("columns", {})
+    own, theirs = (_edges(x.get("action_bins")) for x in (columns, log.columns))
+    if own == theirs or not columns or set(policy.actions) == set(log.actions):
+        return
+    if own and not theirs and not set(policy.actions).isdisjoint(log.actions):
+        return  # ranges that were written to a file, and came back as labels
+    raise LogError(
+        "the doses of this log are not cut where the policy's are.",
+        f"the policy's edges: {_shown(own)}; this log's: {_shown(theirs)}",
+        'Read it with the policy\'s: action_bins=policy.provenance["columns"]["action_bins"]; the '
+        "command line does so by itself.",
+    )
+
+
+def _edges(bins: Any) -> list[list[float]]:
+    """The edges of each column that is cut, whatever the columns are called."""
+    return [[float(edge) for edge in edges] for edges in (bins or {}).values()]
+
+
+def _shown(edges: list[list[float]]) -> str:
+    return "; ".join(", ".join(f"{edge:g}" for edge in own) for own in edges) or "none"
 
 
 def never_saw(policy: Any, share: float) -> str:

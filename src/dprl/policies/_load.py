@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dprl.errors import ParameterError, PolicyError
+from dprl.logs._encoding import encoded_like, encoding_of
 from dprl.logs.columns import NAMES, REQUIRED
 from dprl.policies import _file as archive
 from dprl.policies.cells import CellPolicy
@@ -78,9 +79,9 @@ def own_columns(policy: Any) -> dict[str, Any]:
 
 
 def own_reading(policy: Any) -> dict[str, Any]:
-    """What else a log must be read with to be like the policy's: competing events, and a window."""
+    """What else a log must be read with to be like the policy's: events, a window, ranges."""
     columns = policy.provenance.get("columns", {})
-    return {k: columns[k] for k in ("events", "follow_up") if columns.get(k)}
+    return {k: columns[k] for k in ("events", "follow_up", "action_bins") if columns.get(k)}
 
 
 def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
@@ -93,21 +94,55 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
         columns["state"] = features
         levels = getattr(policy.space, "levels", None) or ()
         columns["categorical"] = [n for n, own in zip(features, levels, strict=False) if own]
+    encoding = encoding_of(policy.provenance.get("columns", {}))
+    if encoding is not None:
+        columns["state"] = list(encoding.columns)
+        columns["categorical"] = [name for name, own in encoding.columns.items() if own]
     if "propensity" in columns:  # which nobody needs who reads a log for a policy
         from dprl.logs._files import Files
+        from dprl.logs._text import Text
 
-        types = Files(files, None, partitions=bool(named.get("partitions"))).types
+        text = Text(encoding=named.get("encoding") or "utf-8")
+        types = Files(files, None, partitions=bool(named.get("partitions")), text=text).types
         if columns["propensity"] not in types:
             del columns["propensity"]
     columns |= own_reading(policy)
     columns |= {k: v for k, v in named.items() if v is not None}
-    if isinstance(columns.get("state"), list) and len(columns["state"]) == 1 and not features:
+    if (
+        isinstance(columns.get("state"), list)
+        and len(columns["state"]) == 1
+        and not features
+        and encoding is None
+    ):
         columns["state"] = columns["state"][0]
-    missing = [k for k in REQUIRED if k != "state" and not isinstance(columns.get(k), str)]
+    several = columns.get("action")
+    if isinstance(several, list) and len(several) == 1:
+        columns["action"] = several[0]
+    columns = _renamed_ranges(columns, own_columns(policy).get("action"))
+    alone = [k for k in REQUIRED if k not in ("state", "action")]
+    missing = [k for k in alone if not isinstance(columns.get(k), str)]
+    missing += [] if columns.get("action") else ["action"]
     if missing or "state" not in columns:
         raise ParameterError(
             "the policy does not say which columns it was fitted on.",
             do="Name them (--episode, --state, --action, --reward), or fit it on a log read from a "
             "file or a dataframe.",
         )
-    return read(files, **columns, progress=progress)
+    log = read(files, **columns, progress=progress)
+    return encoded_like(log, policy.provenance.get("columns", {}))
+
+
+def _renamed_ranges(columns: dict[str, Any], own: Any) -> dict[str, Any]:
+    """The same columns, with the policy's edges under the names the action columns have now."""
+    edges, now = columns.get("action_bins"), columns.get("action")
+    if not edges or now is None or own is None:
+        return columns
+    before, after = ([x] if isinstance(x, str) else list(x) for x in (own, now))
+    if len(before) != len(after):
+        raise ParameterError(
+            f"the policy's actions are made of {len(before)} columns; {len(after)} are named.",
+            ", ".join(map(repr, before)),
+            "Name as many, in the same order (--action).",
+        )
+    names = dict(zip(before, after, strict=True))
+    return {**columns, "action_bins": {names[name]: cuts for name, cuts in edges.items()}}

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprl._core.confounding import gamma_words
+from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
 from dprl.policies._explain import NONE, Explanation
+from dprl.policies._practice_words import divided_words
 from dprl.policies._rule import Rule
 from dprl.policies._rule_claim import delta_of
 from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
@@ -80,12 +82,24 @@ def where(policy: RulePolicy, r: int) -> str:
 
 
 def usual_first(facts: Mapping[str, Any]) -> tuple[str, float | None]:
-    """What is usually done where a rule holds, and its share; ('', None) if not on record."""
+    """What is usually done where a rule holds, and its share; ('', None) if not on record.
+
+    DIVIDED, and the largest share, where no action has half of the share.
+    """
     shares = usual_of(facts)
     if not shares:
         return "", None
     largest = shares[0][1]
+    if split_of(facts):
+        return DIVIDED, largest
     return " or ".join(str(action) for action, share in shares if share == largest), largest
+
+
+def split_of(facts: Mapping[str, Any]) -> str:
+    """That practice is divided where a rule holds, and how; '' where an action has half."""
+    shares = usual_of(facts)
+    divided = bool(shares) and bool(is_divided(np.array([[share for _, share in shares]]))[0])
+    return divided_words(shares) if divided else ""
 
 
 def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
@@ -98,6 +112,8 @@ def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
         return f"{r + 1}. {head}", f"DEFER (its suggestion, {rule.suggested}, is not approved)"
     usual, share = usual_first(rule.facts)
     tail = "" if share is None else f" (usually {usual}, {100 * share:.0f} %)"
+    if split_of(rule.facts):
+        tail = f" ({split_of(rule.facts)})"
     if rule.narrowed:
         tail += " [narrowed after looking]"
     return f"{r + 1}. {head}", f"{rule.suggested}{tail}"
@@ -127,6 +143,8 @@ def record(policy: RulePolicy, rule: Rule) -> str:
     """What is on record about a rule, in words; '' if nothing is."""
     usual, share = usual_first(rule.facts)
     facts = [] if share is None else [f"usually done there is {usual} ({100 * share:.0f} %)"]
+    if split_of(rule.facts):
+        facts = [split_of(rule.facts)]
     facts += evidence_words(rule.facts, policy.terms.counted)
     brought = _brought(policy, rule)
     return "; ".join([*facts, brought] if brought else facts)
@@ -148,7 +166,9 @@ def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
             **counted,
             "verdict": [_verdict(rule, action) for action, _ in shares],
         },
-        caption="What is usually done where the rule holds",
+        caption="What is done where the rule holds"
+        if split_of(rule.facts)
+        else "What is usually done where the rule holds",
         identifiers=frozenset({"action"}),
     )
     return Explanation(

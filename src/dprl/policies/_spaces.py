@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import Levels
+from dprl.logs._encoding import Encoding, encoded_by
 from dprl.logs._feature_input import columns_in, features_of, plain_features
 from dprl.logs._label_codes import CodedFeatures, codes_for, mixed_features_of
 from dprl.logs.log import Label, Log
@@ -35,9 +36,11 @@ class LabelSpace:
 
     Attributes:
         states: The labels a policy knows, S of them.
+        encoding: How several columns became one label. Default None: it was one column.
     """
 
     states: tuple[Label, ...]
+    encoding: Encoding | None = None
     feature_names: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
@@ -49,10 +52,12 @@ class LabelSpace:
 
     def read(self, states: Any) -> tuple[list[Any], bool]:
         """The labels that were handed over, and whether it was a single one."""
+        states = states if self.encoding is None else self.encoding.states(states)
         return ([states], True) if is_one(states) else (self.column(states), False)
 
     def column(self, states: Any) -> list[Any]:
         """Several labels that were handed over; a single one, or a table, is refused."""
+        states = states if self.encoding is None else self.encoding.states(states)
         if isinstance(states, str | Mapping) or hasattr(states, "columns"):
             raise PolicyError(
                 f"states must be a list or a column of labels; got a {type(states).__name__}.",
@@ -85,6 +90,7 @@ class LabelSpace:
 
     def of_log(self, log: Log) -> tuple[Sequence[Any], Ints]:
         """The different states of a log, and which of them each step is in, int64 (N,)."""
+        log = encoded_by(log, self.encoding)
         if log.state is None:
             raise _another("labels", "features")
         return list(log.states), log.codes().astype(np.int64)
@@ -104,12 +110,14 @@ class FeatureSpace:
         weight: float64 (d,), what each squared difference is multiplied by.
         levels: For each feature the labels of a category, None for a number; () where all are
             numbers. Default None: the same, and no feature may be missing.
+        encoding: How categories became indicators. Default None: there are none.
     """
 
     feature_names: tuple[str, ...]
     scale: Floats = field(repr=False)
     weight: Floats = field(repr=False)
     levels: Levels | None = None
+    encoding: Encoding | None = None
     states: ClassVar[tuple[Label, ...]] = ()
 
     @functools.cached_property
@@ -126,6 +134,7 @@ class FeatureSpace:
 
     def read(self, states: Any) -> tuple[Floats, bool]:
         """The features (k, d) of what was handed over, and whether it was a single state."""
+        states = states if self.encoding is None else self.encoding.states(states)
         if self.levels:
             return mixed_features_of(states, self.feature_names, self.levels)
         return features_of(states, self.feature_names)
@@ -165,6 +174,7 @@ class FeatureSpace:
 
     def of_log(self, log: Log) -> tuple[Floats, Ints]:
         """The features (N, d) at the steps of a log, and the number of each step."""
+        log = encoded_by(log, self.encoding)
         if log.features is None:
             raise _another("features", "labels")
         if self.levels is None:

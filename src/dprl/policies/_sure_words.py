@@ -6,6 +6,7 @@ from typing import Any
 
 from dprl._core.intervals import LEVEL
 from dprl.policies._decisions import Decisions
+from dprl.policies._practice_words import compared_with
 
 __all__ = ["sure_columns", "sure_note", "sure_words"]
 
@@ -37,7 +38,7 @@ def sure_words(here: Decisions, s: int, a: int) -> str:
     low, _ = here.estimates.interval(here.n, LEVEL)
     return (
         f"{here.actions[a]} was taken in {here.n[s, a]:,} {here.terms.counted} that came here; in "
-        f"{here.terms.sure} it brings {here.estimates.advantage[s, a]:+.3f} over usual practice "
-        f"(standard error {here.estimates.se[s, a]:.3f}, {100 * LEVEL:.0f} % lower end "
-        f"{low[s, a]:+.3f})"
+        f"{here.terms.sure} it brings {here.estimates.advantage[s, a]:+.3f} over "
+        f"{compared_with(here, s)} (standard error {here.estimates.se[s, a]:.3f}, "
+        f"{100 * LEVEL:.0f} % lower end {low[s, a]:+.3f})"
     )

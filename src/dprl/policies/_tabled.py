@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.practice import DIVIDED
 from dprl.policies._base import Stored
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_of, rows_of
 
@@ -144,7 +145,8 @@ class Tabled(Stored, ABC):
     def kind(self) -> NDArray[np.int8]:
         """int8 (S,): the `Kind` of the decision in each state: 0 defers, 1 confirms, 2 changes.
 
-        Where two actions share the first place, choosing either is a change.
+        Where two actions share the first place, or no action has half of the share, choosing any
+        of them is a change.
         """
         return self.decisions.kind
 
@@ -217,6 +219,7 @@ def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
         "decision_points": int((kind != Kind.DEFER).sum()),
         "changes": int((kind == Kind.CHANGE).sum()),
         "confirmations": int((kind == Kind.CONFIRM).sum()),
+        "divided": int((here.divided & (kind == Kind.CHANGE)).sum()),
         "steps_deferred": deferred if total else 1.0,
         "steps_confirmed": confirmed,
         "steps_changed": changed,
@@ -238,6 +241,8 @@ def in_a_line(s: Mapping[str, Any], what: str) -> str:
         many(f"{word.replace(' ', '_')}s", word)
         for word in ("decision point", "change", "confirmation")
     ]
+    if s.get("divided"):
+        parts[-2] += f" ({s['divided']:,} where {DIVIDED})"
     acts, differs = 100 * s["steps_spoken"], 100 * s["steps_differ"]
     parts.append(f"acts on {acts:.1f} % of steps, differs from practice on {differs:.1f} %")
     return " · ".join(parts)

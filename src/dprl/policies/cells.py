@@ -110,7 +110,7 @@ class CellPolicy(Tabled):
     @functools.cached_property
     def space(self) -> FeatureSpace:
         """The features a state needs, and how distance is measured."""
-        return FeatureSpace(self.feature_names, self.scale, self.weight)
+        return FeatureSpace(self.feature_names, self.scale, self.weight, encoding=self.encoding)
 
     @property
     def terms(self) -> Terms:

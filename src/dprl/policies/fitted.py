@@ -68,7 +68,7 @@ class FeaturePolicy(Parts, ABC):
     @functools.cached_property
     def space(self) -> FeatureSpace:
         """The features a state needs, and how distance is measured."""
-        return FeatureSpace(self.feature_names, self.scale, self.weight)
+        return FeatureSpace(self.feature_names, self.scale, self.weight, encoding=self.encoding)
 
     @abstractmethod
     def _pi(self, z: Floats) -> Floats:

@@ -161,7 +161,7 @@ class NeighborPolicy(Stored):
     @functools.cached_property
     def space(self) -> FeatureSpace:
         """The features a state needs, and how distance is measured."""
-        return FeatureSpace(self.feature_names, self.scale, self.weight)
+        return FeatureSpace(self.feature_names, self.scale, self.weight, encoding=self.encoding)
 
     @functools.cached_property
     def terms(self) -> Terms:

@@ -65,7 +65,7 @@ class TablePolicy(Tabled):
     @functools.cached_property
     def space(self) -> LabelSpace:
         """The labels it knows."""
-        return LabelSpace(self.states)
+        return LabelSpace(self.states, self.encoding)
 
     # -- what it answers ---------------------------------------------------------------------
 
@@ -168,7 +168,8 @@ class TablePolicy(Tabled):
             >>> policy.explain("fever").suggested
             'antibiotics'
         """
-        return explain_at(self.at([state]), 0, state)
+        here = self.at([state])
+        return explain_at(here, 0, here.states[0])
 
     # -- what it would change ----------------------------------------------------------------
 
@@ -227,8 +228,9 @@ class TablePolicy(Tabled):
         """
         name = self.provenance.get("columns", {}).get("state")
         label = name if isinstance(name, str) else "state"
+        head = "" if self.encoding is not None else f"{label} = "  # its names are in the label
         codes = self.space.codes(log.states)[log.codes()]
-        return at_states(self.decisions, codes, lambda s, rows: f"{label} = {self.states[s]}")
+        return at_states(self.decisions, codes, lambda s, rows: f"{head}{self.states[s]}")
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> TablePolicy:
         """The policy with these of its changes alone; elsewhere it defers.

@@ -47,7 +47,8 @@ def act(
 
     refuse_overwrite(out, policy, states)
     fitted = deferring(policy)
-    if state is None and not fitted.space.feature_names:
+    encoded = getattr(fitted.space, "encoding", None) is not None
+    if state is None and not fitted.space.feature_names and not encoded:
         columns = columns_for(fitted, None, "act")["state"]
         state = columns[0] if isinstance(columns, list) and len(columns) == 1 else columns
     answered = answer(fitted, states, state, column, partitions)

@@ -29,8 +29,11 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
     fitted = deferring(policy)
     label: Any = state
     names = fitted.space.feature_names
+    encoding = getattr(fitted.space, "encoding", None)
+    if encoding is not None and state not in fitted.states:
+        names = tuple(encoding.columns)
     if names:
-        levels = getattr(fitted.space, "levels", None)
+        levels = getattr(fitted.space, "levels", None) if encoding is None else encoding.levels
         label = (
             numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
             if levels is None

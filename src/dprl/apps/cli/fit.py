@@ -80,7 +80,8 @@ def fit(
     slow, rules = learning.learner != "dprl", learning.learner == "rules"
     features = learning.reads_features(radius)
     memory = memory or ScanOptions()
-    parts = memory.in_parts(files, able=not features and len(log.state) == 1)
+    plain = len(log.state) == len(log.action) == 1 and not log.action_bins
+    parts = memory.in_parts(files, able=not features and plain)
     with progress() as tell, warned() as cautions, working_on(cluster) as there:
         if parts:
             with memory.scanned(files, log.options(features), tell) as data:
@@ -88,7 +89,7 @@ def fit(
                 policy.save(out)
         else:
             data = dprl.read(files, **log.options(features), progress=tell)
-            learning.check_states(data, radius)
+            data = learning.with_states(data, radius)
             tell("fitting (the first run compiles for some seconds)", 0.0)
             policy = learner.fit(data, **there, **({"progress": tell} if slow else {}))
             policy.save(out)

@@ -204,18 +204,26 @@ class LearnerOptions:
             f"Leave {'it' if len(others) == 1 else 'them'} out (in {SETTINGS} too){instead}.",
         )
 
-    def check_states(self, data: Any, radius: Any) -> None:
-        """Refuse features without a radius, and features where the learner takes labels only."""
+    def with_states(self, data: Any, radius: Any) -> Any:
+        """The log with states as the learner takes them: categories joined, where it takes labels.
+
+        Refused are numbers without a radius, and numbers where the learner takes labels only.
+        """
         if data.features is None or self.reads_features(radius):
-            return
+            return data
+        if data.levels and all(own is not None for own in data.levels):
+            return data.joined()
         count = f"states are {len(data.feature_names)} features"
-        first = repr(data.feature_names[0])
+        levels = data.levels or [None] * len(data.feature_names)
+        numeric = [n for n, own in zip(data.feature_names, levels, strict=True) if own is None]
+        first = f"{numeric[0]!r} holds numbers"
         if self.learner == "confident":
             raise ParameterError(
                 f"{count}, and the learner confident takes labels.",
                 first,
-                "Name one column of labels with --state, or say --learner rules, or --learner dprl "
-                "and a --radius.",
+                "Name columns of labels with --state (they are joined into one label; say "
+                "--categorical where numbers are labels), or say --learner rules, or --learner "
+                "dprl and a --radius.",
             )
         raise ParameterError(
             f"{count}, and no radius is given.",

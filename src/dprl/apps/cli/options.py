@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
+from dprl.apps.cli.ranges import bins_of
 from dprl.errors import ParameterError
 from dprl.logs.columns import NAMES, ROLES
 
@@ -40,7 +41,7 @@ __all__ = [
 
 SETTINGS = "dprl.toml"
 
-OF_LOG = ("categorical", "events", "follow_up", "follow-up")
+OF_LOG = ("categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins")
 """Settings of a log besides its columns, which a policy keeps too."""
 
 
@@ -126,6 +127,23 @@ FollowUp = Annotated[
         "cut later is not cut any more."
     ),
 ]
+ActionBins = Annotated[
+    list[str] | None,
+    Parameter(
+        help="Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
+        "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns are "
+        "the action. A policy keeps the edges.",
+        negative="",
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    Parameter(help="Mark before the fraction of a number in CSV files: . (default) or ,"),
+]
+Letters = Annotated[
+    str | None,
+    Parameter(help="How the letters of CSV files are written: utf-8 (default), latin-1 or utf-16."),
+]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -178,7 +196,10 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
     partitions: Partitions = False
+    decimal: Decimal = None
+    encoding: Letters = None
     categorical: Categorical = None
+    action_bins: ActionBins = None
     also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None
@@ -190,9 +211,12 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Columns that are not in the state are read if they are named, or are to be compared.
         """
         one = len(self.state) == 1 and not features
+        given = {k: v for k, v in vars(self).items() if v or k not in ("decimal", "encoding")}
         return {
-            **vars(self),
+            **given,
             "state": self.state[0] if one else list(self.state),
+            "action": self.action[0] if len(self.action) == 1 else list(self.action),
+            "action_bins": bins_of(self.action_bins),
             "also": self.also if compare or self.also is not None else (),
         }
 
@@ -230,6 +254,8 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
         Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
     ] = "error"
     partitions: Partitions = False
+    decimal: Decimal = None
+    encoding: Letters = None
     categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None

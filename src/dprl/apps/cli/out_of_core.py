@@ -20,7 +20,7 @@ __all__ = ["ScanOptions"]
 
 PER_ROW = 150
 """About how many bytes of memory a row takes while a log is read and learned from."""
-IN_MEMORY = ("also", "categorical", "partitions")
+IN_MEMORY = ("also", "categorical", "partitions", "action_bins", "decimal", "encoding")
 """Options of a log that a log in parts does not have."""
 
 
@@ -67,8 +67,9 @@ class ScanOptions:
             if self.out_of_core and not able:
                 raise ParameterError(
                     "only the learners dprl and confident read a log in parts, with one column of "
-                    "state labels.",
-                    do="Leave --out-of-core out, or name one --state of labels and no --radius.",
+                    "state labels and one of actions.",
+                    do="Leave --out-of-core out, or name one --state of labels, one --action, and "
+                    "no --radius or --action-bins.",
                 )
             return self.out_of_core
         room = available_memory() if limit is None else limit

@@ -79,6 +79,13 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
             f"the table has a column {added!r} already.", do="Choose another with --column."
         )
     names = policy.space.feature_names
+    encoding = getattr(policy.space, "encoding", None)
+    if encoding is not None and column is None:
+        columns = table.mixed_features(list(encoding.columns), encoding.levels)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        labels = set(policy.space.states)
+        unknown = 0 if names else len(rows) - sum(s in labels for s in encoding.states(rows))
+        return Answered(table, rows, policy.act(columns) if rows else [], unknown, "")
     if names:
         if column is not None:
             raise LogError(

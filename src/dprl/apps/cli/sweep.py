@@ -81,6 +81,7 @@ def sweep(
         files: CSV or Parquet files to learn from, or patterns in quotes.
     """
     import dprl
+    from dprl.logs._encoding import encoded_like
 
     for path in (out, figure):
         if path is not None and not path.parent.is_dir():
@@ -110,11 +111,13 @@ def sweep(
     columns: dict[str, Any] = log.options(radius is not None)
     with progress() as tell, warned() as cautions:
         data = dprl.read(files, **columns, progress=tell)
-        learning.check_states(data, radius)
+        data = learning.with_states(data, radius)
         if valid is None:
             train, held = data.split(share, seed=seed)
         else:
-            train, held = data, dprl.read(valid, **columns, progress=tell)
+            like_train = {**columns, "action_bins": data.columns.get("action_bins")}
+            train, held = data, dprl.read(valid, **like_train, progress=tell)
+            held = encoded_like(held, data.columns)
         swept = dprl.sweep(
             learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
             draws=draws, seed=seed, values=values, delta=delta,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
 from dprl.errors import PolicyError
+from dprl.logs._encoding import FAR
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import reason
 from dprl.policies._protocol import DeferringPolicy
@@ -82,6 +83,12 @@ class Answers:
         """The features of a state; empty where states are labels."""
         return self.policy.space.feature_names
 
+    @property
+    def columns(self) -> Mapping[str, tuple[str, ...] | None]:
+        """Columns that a state is made of before it is encoded → labels; {} where it is not."""
+        encoding = getattr(self.policy.space, "encoding", None)
+        return {} if encoding is None else encoding.columns
+
     @functools.cached_property
     def digest(self) -> str:
         """Digest of the policy."""
@@ -103,6 +110,8 @@ class Answers:
 
     def act(self, states: list[Any]) -> list[dict[str, Any]]:
         """One answer per state."""
+        if self.columns:
+            states = self._ready(states)
         if not self.features:
             for i, state in enumerate(states):
                 self._check_label(state, i)
@@ -142,6 +151,7 @@ class Answers:
             return {"state": state, "episodes": 0, "value": None, "actions": [], "similar": [],
                     **answer}  # fmt: skip
         facts = self.policy.explain(state, cases=self.cases).to_dict()
+        facts["state"] = state if self.columns else facts["state"]
         facts.pop("suggested")
         return {**facts, **answer}
 
@@ -167,6 +177,11 @@ class Answers:
         }
         if policy.stated:
             facts |= {"gain": policy.gain, "stated": policy.stated}
+        if self.columns:
+            facts["columns"] = {
+                name: None if labels is None else list(labels)
+                for name, labels in self.columns.items()
+            }
         if self.features:
             ranges = policy.provenance["ranges"]
             facts["features"] = [
@@ -177,6 +192,44 @@ class Answers:
             facts["summary"] = policy.summary()
         described: dict[str, Any] = to_json_value(facts)
         return described
+
+    def _ready(self, states: list[Any]) -> list[Any]:
+        """States made of columns as the policy takes them; those that are ready stay as they are.
+
+        A StateError names the first state that is wrong.
+        """
+        made = []
+        for i, state in enumerate(states):
+            if not isinstance(state, Mapping):
+                if self.features:
+                    raise StateError(
+                        f"a state is an object of its columns; got {_short(state)}.", i,
+                        do=f"Columns: {', '.join(self.columns)}.",
+                    )  # fmt: skip
+                made.append(state)
+                continue
+            if set(state) != set(self.features) or not self.features:
+                self._check_columns(state, i)
+            made.append(self.policy.space.encoding.states(state))  # type: ignore[union-attr]
+        return made
+
+    def _check_columns(self, state: Mapping[str, Any], index: int) -> None:
+        """Refuse a state that is not made of the columns of the log, each with a value."""
+        hint = f"Columns: {', '.join(self.columns)}."
+        for name in state:
+            if name not in self.columns:
+                raise StateError(f"{name!r:.80} is no column of a state.", index, name, hint)
+        for name, labels in self.columns.items():
+            if name not in state:
+                raise StateError(f"a state needs the column {name!r}.", index, name, hint)
+            if state[name] is None or state[name] == "":
+                raise StateError(f"{name!r} is missing.", index, name, hint)
+            if labels is None:
+                _number(state[name], index, name)
+            elif not isinstance(state[name], str | int | bool):
+                raise StateError(
+                    f"{name!r} must be a label; got {_short(state[name])}.", index, name
+                )
 
     # -- checking --------------------------------------------------------------------------------
 
@@ -215,6 +268,8 @@ class Answers:
         """Why a state lies outside the training log; '' where it does not."""
         ranges = self.policy.provenance["ranges"]
         for name, value, (low, high) in zip(self.features, x.tolist(), ranges, strict=True):
+            if value == FAR and self.columns:
+                return f"{name.partition('=')[0]} has a label that training did not have."
             if not low <= value <= high:
                 side, end = ("below", low) if value < low else ("above", high)
                 least = "smallest" if value < low else "largest"

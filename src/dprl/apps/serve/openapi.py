@@ -72,6 +72,15 @@ def _about(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _state(policy: DeferringPolicy) -> dict[str, Any]:
     space = policy.space
+    encoding = getattr(space, "encoding", None)
+    if encoding is not None:
+        columns: dict[str, Any] = {
+            name: {"type": "number"}
+            if labels is None
+            else {"type": ["string", "integer", "boolean"], "examples": list(labels)[:20]}
+            for name, labels in encoding.columns.items()
+        }
+        return _object(columns, additionalProperties=False)
     if space.feature_names:
         ranges = policy.provenance["ranges"]
         features = {

@@ -5,6 +5,10 @@ r"""How far apart two states are: scaled and weighted Euclidean distance.
 Weights act on the *squared* difference, after scaling. A fitted metric moves features into
 coordinates where that is plain Euclidean distance, z_i = s_i · sqrt(w_i) / scale_i, so no other
 module needs scales or weights. Features of weight 0 are dropped.
+
+A category is a column of 0 and 1 per label (`dprl.logs._encoding`). Its columns are divided by √2,
+whatever the scale of numbers, so that two different labels are sqrt(w) apart: at weight 1 as far as
+one standard deviation of a number. A weight is given by the name of the category.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
+from dprl.logs._encoding import encoding_of
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Facts, Log
 
@@ -118,8 +123,11 @@ class Metric:
                 do="Distances need features: pass state=['name', ...] or 'x_*' when reading.",
             )
         names, x = log.feature_names, plain_features(log)
-        weight = np.ones(len(names))
+        weight, categories = np.ones(len(names)), _categories(log)
         for name, value in (self.weights or {}).items():
+            if name in categories:
+                weight[[names.index(one) for one in categories[name]]] = value
+                continue
             if name not in names:
                 raise ParameterError(
                     f"a weight is given for {name!r}, which is no feature of this log.",
@@ -128,7 +136,13 @@ class Metric:
             weight[names.index(name)] = value
         if not weight.any():
             raise ParameterError("no feature has a weight above 0: all states would be the same.")
-        scale, notes = self._scales(x, names)
+        scale, notes = self._scales(x, names, categories)
+        notes += tuple(
+            f"{name!r} is a category of {len(own):,} labels: two different ones are "
+            f"{np.sqrt(weight[names.index(own[0])]):g} apart (its weight is "
+            f"{weight[names.index(own[0])]:g})."
+            for name, own in categories.items()
+        )
         with np.errstate(over="ignore"):
             factor = np.sqrt(weight) / scale
         if not np.isfinite(factor).all():
@@ -136,8 +150,19 @@ class Metric:
             raise ParameterError(f"the scale of {name!r} is too close to 0 to divide by.")
         return FittedMetric(names, scale, weight, notes)
 
-    def _scales(self, x: Floats, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...]]:
+    def _scales(
+        self, x: Floats, names: tuple[str, ...], categories: Mapping[str, Sequence[str]]
+    ) -> tuple[Floats, tuple[str, ...]]:
         """The scales (d,), and notes for the user about them."""
+        if categories:
+            places = [names.index(one) for own in categories.values() for one in own]
+            others = np.setdiff1d(np.arange(len(names)), places)
+            mixed, words = np.full(len(names), np.sqrt(2.0)), tuple[str, ...]()
+            if len(others):
+                mixed[others], words = self._scales(
+                    x[:, others], tuple(names[i] for i in others), {}
+                )
+            return mixed, words
         if self.scale == "none":
             return np.ones(len(names)), ()
         if not isinstance(self.scale, str):
@@ -254,6 +279,15 @@ class FittedMetric:
                 "Is it a code for 'missing', or in the wrong unit?",
             )
         return z
+
+
+def _categories(log: Log) -> dict[str, list[str]]:
+    """Each category of a log that is encoded by indicators → their names."""
+    encoding = encoding_of(log.columns)
+    if encoding is None or encoding.how != "indicators":
+        return {}
+    every = {name: encoding.indicators(name) for name in encoding.columns}
+    return {name: own for name, own in every.items() if own != [name]}
 
 
 def _is_number(value: object) -> bool:

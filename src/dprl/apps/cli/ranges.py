@@ -1,0 +1,45 @@
+"""--action-bins: how doses are cut into ranges, as people write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dprl.errors import ParameterError
+
+__all__ = ["bins_of"]
+
+
+def bins_of(given: list[str] | None) -> Any:
+    """What --action-bins asks for, as `dprl.read` takes it: 4, '0,0.1' or 'COLUMN=0,0.1'."""
+    if not given:
+        return None
+    bins: dict[str, Any] = {}
+    for word in given:
+        name, equals, asked = word.rpartition("=")
+        if name in bins:
+            whose = f" for {name!r}" if equals else ""
+            raise ParameterError(f"--action-bins is given twice{whose}.", word, "Give it once.")
+        bins[name] = _ranges(asked, word)
+    if "" in bins and len(bins) > 1:
+        raise ParameterError(
+            "--action-bins names a column once, and once it does not.",
+            ", ".join(given),
+            "Name the column each time: --action-bins pressor=4 --action-bins bolus=0,500",
+        )
+    return bins.get("", bins)
+
+
+def _ranges(asked: str, word: str) -> Any:
+    """A number of ranges, or edges."""
+    from dprl.apps.cli.options import whole
+
+    try:
+        if "," not in asked:
+            return whole(asked.strip())
+        return [float(edge) for edge in asked.split(",") if edge.strip()]
+    except ValueError:
+        raise ParameterError(
+            "--action-bins is a number of ranges, or edges with commas between them.",
+            word,
+            "For example --action-bins 4, --action-bins 0,0.1,0.3 or --action-bins '5,'.",
+        ) from None

@@ -1,0 +1,29 @@
+"""Whether actions were randomised, as far as a log says, in a sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dprl.logs.log import Log
+
+__all__ = ["chances_words"]
+
+
+def chances_words(log: Log) -> str:
+    """Randomised, mixed or estimated: how far the log knows the probabilities of actions."""
+    n = log.n_steps
+    known_rows = 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
+    if not known_rows:
+        return (
+            "Not randomised as far as this log says: it does not record with which probabilities "
+            "actions were taken; where they are needed they are estimated."
+        )
+    if known_rows == n:
+        return (
+            f"Randomised: this log records on all {n:,} rows with which probability the action "
+            "was taken."
+        )
+    return (
+        f"Mixed: this log records on {known_rows:,} of {n:,} rows with which probability the "
+        "action was taken; elsewhere probabilities are estimated where they are needed."
+    )

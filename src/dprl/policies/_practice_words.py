@@ -1,0 +1,54 @@
+"""What is usually done in a state, in words; or that practice is divided there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dprl._core.practice import DIVIDED
+from dprl.logs.log import Label
+from dprl.policies._decisions import Decisions
+
+__all__ = ["MIXTURE", "compared_with", "divided_words", "shares_at", "usual_words"]
+
+MIXTURE = (
+    f"{DIVIDED}: no action has half of the share there, so there is no usual one. value_usual is "
+    "what all\nactions together got, each by its share (the mixture), and whatever is suggested "
+    "there is a change."
+)
+SHOWN = 4
+"""Number of actions that are named where practice is divided."""
+
+
+def usual_words(here: Decisions, s: int) -> Label:
+    """The usual action of a state: 'a or b' where both have half, DIVIDED where none has."""
+    if here.divided[s]:
+        return DIVIDED
+    first = np.flatnonzero(here.m[s] == here.m[s].max())
+    if len(first) == 1:
+        label: Label = here.actions[first[0]]
+        return label
+    return " or ".join(str(here.actions[a]) for a in first)
+
+
+def compared_with(here: Decisions, s: int) -> str:
+    """With what a suggestion in state number `s` is compared."""
+    return "all that was done there together" if here.divided[s] else "usual practice"
+
+
+def shares_at(here: Decisions, s: int) -> list[tuple[Label, float]]:
+    """The actions of state number `s` and their shares at first visits, the largest first."""
+    order = np.argsort(-here.m[s], kind="stable").tolist()
+    total = int(here.m[s].sum())
+    return [(here.actions[a], int(here.m[s, a]) / total) for a in order if here.m[s, a]]
+
+
+def divided_words(shares: Sequence[tuple[Any, float]]) -> str:
+    """That practice is divided, and how; `shares` are (action, share), the largest first."""
+    named = [f"{action} {100 * share:.0f} %" for action, share in shares[:SHOWN]]
+    more = len(shares) - SHOWN
+    if more > 0:
+        named.append(f"{more:,} more {100 * sum(s for _, s in shares[SHOWN:]):.0f} %")
+    return f"{DIVIDED}: {', '.join(named)}"

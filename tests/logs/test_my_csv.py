@@ -1,0 +1,134 @@
+"""CSV files as people write them: an index of pandas, decimal commas, semicolons, encodings."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+import dprl
+
+NAMES = {"episode": "id", "time": "t", "state": "stage", "action": "drug", "reward": "score"}
+ROWS = [
+    (i, t, "ill" if t else "käse", "ab"[(i + t) % 2], 0.5 * i) for i in range(6) for t in (0, 1)
+]
+
+
+@pytest.fixture
+def table():
+    import pandas as pd
+
+    return pd.DataFrame(ROWS, columns=list(NAMES.values()))
+
+
+def test_the_index_of_pandas_is_read_and_left_out(table, tmp_path, run):
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    table.to_csv(tmp_path / "index.csv")
+    plain, indexed = (dprl.read(tmp_path / f"{name}.csv", **NAMES) for name in ("plain", "index"))
+    assert indexed.digest() == plain.digest()
+    assert indexed.also.names == ()
+    assert indexed.also.left_out == {"unnamed column 1": "it has no name: an index, most likely"}
+    code, out, _ = run("split", tmp_path / "index.csv", "--by", "id", "--out", "parts")
+    assert code == 0, out
+    by_name = dprl.read(tmp_path / "index.csv", **{**NAMES, "time": "unnamed column 1"}, also=())
+    assert by_name.digest() == plain.digest()
+
+
+def test_decimal_commas_and_semicolons_are_declared(table, tmp_path, run):
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    table.to_csv(tmp_path / "comma.csv", index=False, sep=";", decimal=",")
+    log = dprl.read(tmp_path / "comma.csv", **NAMES, decimal=",")
+    assert log.digest() == dprl.read(tmp_path / "plain.csv", **NAMES).digest()
+    with pytest.raises(dprl.LogError, match="'score' must be numbers; it holds '0,0'") as caught:
+        dprl.read(tmp_path / "comma.csv", **NAMES)
+    assert "--decimal ," in caught.value.do
+    options = [x for part, name in NAMES.items() for x in (f"--{part}", name)]
+    assert run("check", tmp_path / "comma.csv", *options, "--decimal", ",")[0] == 0
+    features = dprl.read(tmp_path / "comma.csv", **{**NAMES, "state": ["score"], "reward": "t",
+                                                    "time": None}, decimal=",")  # fmt: skip
+    assert features.features.max() == 2.5
+
+
+def test_a_point_in_numbers_with_a_decimal_comma_is_refused(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("id;t;stage;drug;score\n1;0;ill;a;1.234\n1;1;ill;b;1,5\n")
+    with pytest.raises(
+        dprl.LogError, match=r"'score' must be numbers; it holds '1\.234'"
+    ) as caught:
+        dprl.read(path, **NAMES, decimal=",")
+    assert "it is 1,5, not 1.5" in caught.value.do
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "ISO-8859-1"])
+def test_encodings_are_declared(table, tmp_path, encoding, run):
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    table.to_csv(tmp_path / "other.csv", index=False, encoding=encoding)
+    log = dprl.read(tmp_path / "other.csv", **NAMES, encoding=encoding)
+    assert log.digest() == dprl.read(tmp_path / "plain.csv", **NAMES).digest()
+    with pytest.raises(dprl.LogError):
+        dprl.read(tmp_path / "other.csv", **NAMES)
+    options = [x for part, name in NAMES.items() for x in (f"--{part}", name)]
+    assert run("check", tmp_path / "other.csv", *options, "--encoding", encoding)[0] == 0
+
+
+def test_a_policy_reads_files_that_are_written_otherwise(table, tmp_path, run):
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    table.assign(id=table["id"] + 100).to_csv(
+        tmp_path / "other.csv", index=False, sep=";", decimal=",", encoding="latin-1"
+    )
+    options = [x for part, name in NAMES.items() for x in (f"--{part}", name)]
+    assert run("fit", tmp_path / "plain.csv", *options, "--gamma", 1, "--n-min", 2)[0] == 0
+    code, _, err = run("evaluate", "policy.dprl", tmp_path / "other.csv", "--decimal", ",",
+                       "--encoding", "latin-1", "--draws", 20)  # fmt: skip
+    assert code == 0, err
+
+
+def test_gzip_is_read(table, tmp_path):
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    with gzip.open(tmp_path / "packed.csv.gz", "wb") as stream:
+        stream.write((tmp_path / "plain.csv").read_bytes())
+    packed = dprl.read(tmp_path / "packed.csv.gz", **NAMES)
+    assert packed.digest() == dprl.read(tmp_path / "plain.csv", **NAMES).digest()
+    assert np.isfinite(packed.reward).all()
+
+
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ({"decimal": ";"}, "decimal must be '.' or ','"),
+        ({"encoding": "klingon"}, "this encoding of text cannot be read"),
+        ({"encoding": "cp1252"}, "this encoding of text cannot be read"),
+    ],
+)
+def test_what_cannot_be_declared_is_refused(table, tmp_path, how, what):
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    with pytest.raises(dprl.ParameterError, match=what):
+        dprl.read(tmp_path / "plain.csv", **NAMES, **how)
+
+
+def test_labels_that_may_be_one_word_are_pointed_out_with_counts(tmp_path):
+    path = tmp_path / "d.csv"
+    drugs = ["noradrenaline", "Noradrenalin", "noradrenaline", "dopamine", "arm a", "arm b"]
+    rows = [f"{i},0,s,{drug},1" for i, drug in enumerate(drugs)]
+    path.write_text("\n".join(["id,t,stage,drug,score", *rows]))
+    finding = next(f for f in dprl.check(path, **NAMES).findings if f.rule == "near_labels")
+    assert finding.level == "note"
+    assert "'Noradrenalin' (1 rows) and 'noradrenaline' (2)." in finding.what
+    assert "arm" not in finding.what
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "near"),
+    [
+        ("fluids", "fluid", True),
+        ("vasopressor", "vasoperssor", True),
+        ("stage 1", "stage 11", False),
+        ("wait", "waits", False),
+        ("ward a", "ward b", False),
+        ("heparin", "heparin", False),
+        ("insulin", "aspirin", False),
+    ],
+)
+def test_what_may_be_one_word(a, b, near):
+    from dprl.logs._near_labels import _near
+
+    assert _near(a, b) is _near(b, a) is near

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
     from dprl.learners.held_out import narrow as narrow
     from dprl.learners.rules import Rules as Rules
+    from dprl.logs import events as events
     from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
+    from dprl.logs.events._build import from_events as from_events
     from dprl.logs.log import Log as Log
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
     from dprl.planning.markov import markov_check as markov_check
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
 _OTHER_NAMES = {
     "dprl.atari": "dprl.studies.atari",
     "dprl.baselines": "dprl.learners.baselines",
+    "dprl.events": "dprl.logs.events",
     "dprl.icu": "dprl.studies.icu",
     "dprl.stats": "dprl.evaluation.stats",
 }
@@ -115,6 +118,7 @@ __getattr__, __dir__, __all__ = attach(
         "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
+        "logs.events._build": ("from_events",),
         "logs.log": ("Log",),
         "planning._markov_result": ("MarkovCheck",),
         "planning.markov": ("markov_check",),

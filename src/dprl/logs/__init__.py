@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
+    from dprl.logs.events._build import from_events as from_events
     from dprl.logs.log import Log as Log
 
 __getattr__, __dir__, __all__ = attach(
@@ -35,6 +36,7 @@ __getattr__, __dir__, __all__ = attach(
             "read",
             "write",
         ),
+        "events._build": ("from_events",),
         "log": ("Log",),
     },
 )  # fmt: skip

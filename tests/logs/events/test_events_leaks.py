@@ -114,14 +114,15 @@ def test_rows_that_make_intervals_count_as_the_action(tmp_path):
     assert "would see the action of its own decision" in error.what
 
 
-def disturbed(events, rng, t, known):
+def disturbed(events, rng, moments, known):
     """The events, with all that is not known before t moved, changed, doubled or left out.
 
-    What begins at t or later may happen at any time from t on, with any value, or not at all. What
+    Each subject has its own t (`moments`). What begins at t or later may happen at any time from t on, with any value, or not at all. What
     has begun keeps its time; what is not known yet keeps nothing else.
     """
     new = []
     for e in events:
+        t = moments.get(e.subject, 0)
         later = t + rng.randint(0, 30) * HALF
         if e.time is None:
             new.append(e)
@@ -163,12 +164,15 @@ def check_moved(tmp_path, seed):
     before = {
         (r["subject"], r["time"]): r for r in (dict(zip(columns, row, strict=True)) for row in rows)
     }
-    who, hour = rng.choice(sorted(before))
-    t = round(hour * HOUR)
+    moments = {}
+    for who, hour in sorted(
+        before, key=lambda _: rng.random()
+    ):  # best one at which something happens
+        busy = any(e.subject == who and e.time == round(hour * HOUR) for e in events)
+        if who not in moments or busy:
+            moments[who] = round(hour * HOUR) + later
     rest = [Event("p9", 1, code, 1.0, 1, 1) for code in CODES]  # every code is still there
-    write_events(
-        tmp_path / "events.csv", disturbed(events, rng, t + later, spec.source.known) + rest
-    )
+    write_events(tmp_path / "events.csv", disturbed(events, rng, moments, spec.source.known) + rest)
     # decisions themselves may move: all that matters is a state that is still there
     try:
         build(tmp_path / "events.csv", spec, tmp_path / "moved.parquet")
@@ -179,7 +183,9 @@ def check_moved(tmp_path, seed):
     compared = 0
     for row in (dict(zip(columns, row, strict=True)) for row in rows):
         old = before.get((row["subject"], row["time"]))
-        if old is None or row["time"] > hour or row["episode"] != old["episode"]:
+        if old is None or round(row["time"] * HOUR) > moments[row["subject"]] - later:
+            continue
+        if row["episode"] != old["episode"]:
             continue
         assert [row[n] for n in names] == [old[n] for n in names], (
             seed,

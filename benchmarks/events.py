@@ -180,8 +180,9 @@ def main() -> None:
     for n in options.events:
         row = measure(int(n), options.memory, options.temp)
         lines.append(
-            f"| {row['events']:,} | {row['subjects']:,} | {row['decisions']:,} | {row['seconds']:.1f} "
-            f"| {row['events'] / row['seconds'] / 1e6:.2f} | {row['peak']:.2f} |"
+            f"| {row['events']:,} | {row['subjects']:,} | {row['decisions']:,} "
+            f"| {row['seconds']:.1f} | {row['events'] / row['seconds'] / 1e6:.2f} "
+            f"| {row['peak']:.2f} |"
         )
         print(lines[-1], flush=True)
     text = "\n".join(lines) + f"\n\nDuckDB's memory limit: {options.memory}.\n"

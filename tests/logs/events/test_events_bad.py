@@ -150,6 +150,13 @@ def test_rows_that_end_before_they_begin_are_refused(tmp_path):
     assert error.what == "1 of 5 rows end before they begin."
 
 
+def test_zones_of_one_row_are_not_mixed(tmp_path):
+    events = WITH_ENDS.replace(",2,\n", ",2,2024-03-01 08:50+01:00\n")
+    error = refused(tmp_path, SPEC.replace("[source]", '[source]\nend = "stop"'), events)
+    assert error.what == "1 of 5 rows have a time zone in one of their times and none in another."
+    assert error.where == "subject 1, time 2024-03-01 08:30:00, code DRUG"
+
+
 def test_a_dose_of_a_row_without_an_end_is_refused(tmp_path):
     spec = SPEC.replace("[source]", '[source]\nend = "stop"').replace('"sum"\ne', '"dose"\ne')
     error = refused(tmp_path, spec, WITH_ENDS)
@@ -188,6 +195,7 @@ TABLES = {
     "beginning": ("08:00,", ",", "have no beginning."),
     "time": ("08:00,", "8 in the morning,", "have a time that cannot be read."),
     "end": ("09:00\n", "07:00\n", "have an end before its beginning."),
+    "zone": ("08:00,", "08:00+01:00,", "are not like the events, whose times have none."),
     "twice": ("s2,", "s1,", "the episode 's1' is in the table 2 times."),
 }
 

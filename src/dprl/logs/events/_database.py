@@ -12,7 +12,7 @@ from typing import Any
 from dprl._core.checks import check_threads, wrong
 from dprl.logs._sources import quoted
 
-__all__ = ["database", "number", "text"]
+__all__ = ["database", "number", "text", "unsigned_zero"]
 
 
 def text(word: str) -> str:
@@ -23,6 +23,11 @@ def text(word: str) -> str:
 def number(value: float | None) -> str:
     """A number as SQL needs it, to the last bit."""
     return "CAST(NULL AS DOUBLE)" if value is None else f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def unsigned_zero(value: str) -> str:
+    """SQL of a number in which a zero has no sign: -0.0 and 0.0 are one number, with other bits."""
+    return f"CASE WHEN {value} = 0 THEN CAST(0 AS DOUBLE) ELSE {value} END"
 
 
 @contextmanager

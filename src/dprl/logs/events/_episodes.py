@@ -11,7 +11,7 @@ one begins or at the subject's last row; by table and gap it ends with its row o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dprl.errors import LogError
 from dprl.logs._sources import no_column, quoted
@@ -20,12 +20,24 @@ from dprl.logs.events._fields import microseconds, place
 from dprl.logs.events._source import moment, scan
 
 if TYPE_CHECKING:
-    from dprl.logs.events.spec import Spec
+    from dprl.logs.events.spec import Clock, Spec
 
-__all__ = ["MOST_DECISIONS", "load_table", "make_decisions", "make_spans", "placed"]
+__all__ = ["MOST_DECISIONS", "Timed", "load_table", "make_decisions", "make_spans", "placed"]
 
 MOST_DECISIONS = 1_000_000
 """The most decisions of one episode; more are a wrong date."""
+
+
+class Timed(Protocol):
+    """What of a spec says when is decided."""
+
+    @property
+    def clock(self) -> Clock:
+        """When decisions are taken."""
+
+    @property
+    def lines(self) -> Any:
+        """Where each key stands in a TOML file."""
 
 
 def load_table(con: Any, spec: Spec) -> None:
@@ -64,14 +76,17 @@ def load_table(con: Any, spec: Spec) -> None:
         table.group, "grp"
     )
     con.execute(
-        f"CREATE TABLE given AS SELECT episode, subject, start, finish, {group} AS grp, odd FROM ("
+        f"CREATE TABLE given AS SELECT episode, subject, start, finish, {group} AS grp, odd, "
+        "zoned, mixed FROM ("
         f"SELECT CAST({quoted(named['id'])} AS VARCHAR) AS episode, "
         f"TRY_CAST({quoted(named['subject'])} AS {kind}) AS subject, "
         f"{begin.micros} AS start, {finish.micros} AS finish, "
-        f"({begin.bad} OR {finish.bad}) AS odd, "
+        f"({begin.bad} OR {finish.bad}) AS odd, {begin.zoned} AS zoned, "
+        f"{quoted(named['finishes'])} IS NOT NULL AND {finish.zoned} <> {begin.zoned} AS mixed, "
         f"{f'CAST({quoted(table.group)} AS VARCHAR)' if 'group' in named else 'NULL'} AS grp "
         f"FROM ({rows}))"
     )
+    _refuse_other_zone(con, where)
     for condition, what, do in (
         ("episode IS NULL", "no name", "Every row needs one."),
         ("subject IS NULL", "no subject, or one that the events cannot have",
@@ -97,6 +112,21 @@ def load_table(con: Any, spec: Spec) -> None:
             f"the episode {twice[0]!r} is in the table {twice[1]} times.",
             where,
             "Every episode needs a name of its own.",
+        )
+
+
+def _refuse_other_zone(con: Any, where: str) -> None:
+    """Refuse times with a zone in the table and none in the events, or the other way."""
+    events = bool(con.execute("SELECT coalesce(sum(n_zoned), 0) > 0 FROM codes").fetchone()[0])
+    n, first = con.execute(
+        f"SELECT count(*), min(episode) FROM given WHERE mixed OR zoned <> {str(events).lower()}"
+    ).fetchone()
+    if n:
+        words = "have a time zone" if events else "have none"
+        raise LogError(
+            f"{n:,} rows of the table of episodes are not like the events, whose times {words}.",
+            f"episode {first}; {where}",
+            "Write all of them the same way: which is meant cannot be guessed.",
         )
 
 
@@ -172,7 +202,7 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
     )
 
 
-def make_decisions(con: Any, spec: Spec) -> None:
+def make_decisions(con: Any, spec: Timed) -> None:
     """Make the tables `decisions` and `episodes` (those with a decision) from `spans`.
 
     Raises:
@@ -214,7 +244,7 @@ def make_decisions(con: Any, spec: Spec) -> None:
     _refuse_endless(con, spec)
 
 
-def _refuse_endless(con: Any, spec: Spec) -> None:
+def _refuse_endless(con: Any, spec: Timed) -> None:
     row = con.execute("SELECT episode, n FROM episodes ORDER BY n DESC, episode LIMIT 1").fetchone()
     if row is not None and row[1] > MOST_DECISIONS:
         raise LogError(
@@ -225,7 +255,7 @@ def _refuse_endless(con: Any, spec: Spec) -> None:
         )
 
 
-def placed(rows: str, spec: Spec, wanted: dict[str, tuple[str, str]]) -> str:
+def placed(rows: str, spec: Timed, wanted: dict[str, tuple[str, str]]) -> str:
     """SQL of rows with the number of decisions of their episode up to a moment.
 
     Args:

@@ -132,6 +132,10 @@ KINDS: Mapping[str, tuple[Any, str]] = {
         "a duration such as '24 h', 'episode' or 'history'",
     ),
     "number": (lambda v: is_number(v) and math.isfinite(v), "a number"),
+    "places": (
+        lambda v: is_number(v) and v == int(v) and 0 <= v <= 18,
+        "a whole number from 0 to 18",
+    ),
     "flag": (lambda v: isinstance(v, bool), "true or false"),
     "pair": (
         lambda v: v is None or (_numbers(v) and len(v) == 2 and v[0] <= v[1]),

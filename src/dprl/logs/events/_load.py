@@ -25,8 +25,8 @@ __all__ = ["PER_PART", "Loaded", "load"]
 
 PER_PART = 4_000_000
 """Events of one part: what is worked on at once. Results do not depend on it."""
-LEAST, MOST = 1e-6, 1e20
-"""Sizes of values that are added: sums are of decimals with 12 places, exact in any order."""
+PLACES = 12
+"""Decimal places of values that are added, where the spec does not say: exact in any order."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,16 @@ def _read_codes(con: Any, spec: Spec) -> None:
             "count(*) FILTER (WHERE subject IS NULL) AS n_nobody, "
             "count(*) FILTER (WHERE bad_time) AS n_bad_time, "
             "count(*) FILTER (WHERE zoned) AS n_zoned, count(*) FILTER (WHERE bad_value) AS n_bad, "
-            "count(*) FILTER (WHERE u < t) AS n_backward FROM rows GROUP BY code)"
+            "count(*) FILTER (WHERE u < t) AS n_backward, "
+            "count(*) FILTER (WHERE mixed) AS n_mixed FROM rows GROUP BY code)"
         )
     except duckdb.Error as error:
         raise LogError("the events could not be read.", str(error).splitlines()[0][:200],
                        "Open the file and look at the place named.") from error  # fmt: skip
-    total, static, nobody, bad, zoned, backward = con.execute(
+    total, static, nobody, bad, zoned, backward, mixed = con.execute(
         "SELECT coalesce(sum(n), 0)::BIGINT, sum(n_static)::BIGINT, sum(n_nobody)::BIGINT, "
-        "sum(n_bad_time)::BIGINT, sum(n_zoned)::BIGINT, sum(n_backward)::BIGINT FROM codes"
+        "sum(n_bad_time)::BIGINT, sum(n_zoned)::BIGINT, sum(n_backward)::BIGINT, "
+        "sum(n_mixed)::BIGINT FROM codes"
     ).fetchone()
     if not total:
         raise LogError("there are no events.", do="The files have columns and no rows.")
@@ -160,6 +162,13 @@ def _read_codes(con: Any, spec: Spec) -> None:
         raise LogError(
             f"{source.time!r} has a time zone on {zoned:,} of {total - static:,} rows.",
             _first(con, "NOT zoned AND t IS NOT NULL"),
+            "Write all of them the same way: which is meant cannot be guessed.",
+        )
+    if mixed:
+        raise LogError(
+            f"{mixed:,} of {total:,} rows have a time zone in one of their times and none in "
+            "another.",
+            _first(con, "mixed"),
             "Write all of them the same way: which is meant cannot be guessed.",
         )
     if backward:
@@ -230,15 +239,17 @@ def _check_values(con: Any, spec: Spec, parts: Sequence[str]) -> None:
                     where,
                     "Say which values count: valid = [0, 500].",
                 )
+            places = getattr(table, "places", PLACES)
+            least, most = 10.0 ** (6 - places), 10.0 ** (32 - places)
             if table.take in ADDED and (
-                ((largest or 0) >= MOST and max(abs(low), abs(high)) >= MOST)
-                or ((smallest or 1) < LEAST and low < LEAST and high > -LEAST)
+                ((largest or 0) >= most and max(abs(low), abs(high)) >= most)
+                or ((smallest or most) < least and low < least and high > -least)
             ):
-                size = largest if (largest or 0) >= MOST else smallest
+                size = largest if (largest or 0) >= most else smallest
                 raise LogError(
                     f"{code!r} has a value of size {size:g}, too far from 1 to be added exactly.",
                     where,
-                    f"Values that are added lie between {LEAST:g} and {MOST:g}: change the "
+                    f"Values that are added lie between {least:g} and {most:g}: change the "
                     "unit, or say which values count with valid = [low, high].",
                 )
 

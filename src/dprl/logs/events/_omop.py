@@ -17,7 +17,7 @@ from typing import Any
 from dprl.errors import LogError
 from dprl.logs._scans import scan_table
 from dprl.logs._sources import quoted
-from dprl.logs.events._database import text
+from dprl.logs.events._database import text, unsigned_zero
 from dprl.logs.events._source import DAY, Moment, moment
 
 __all__ = ["TABLES", "omop_rows"]
@@ -170,9 +170,9 @@ def _events(con: Any, name: str, scan: str, table: Omop) -> str:
     return (
         f"SELECT CAST({column('person_id')} AS BIGINT) AS subject, {time.micros} AS t, "
         f"{lasts} AS u, {known_at} AS k, {code} AS code, "
-        f"CASE WHEN isnan({value}) THEN NULL ELSE {value} + 0.0 END AS v, "
-        f"({time.bad} OR {end.bad}) AS bad_time, false AS bad_value, false AS zoned "
-        f"FROM {scan} {there}"
+        f"CASE WHEN isnan({value}) THEN NULL ELSE {unsigned_zero(value)} END AS v, "
+        f"({time.bad} OR {end.bad}) AS bad_time, false AS bad_value, {time.zoned} AS zoned, "
+        f"false AS mixed FROM {scan} {there}"
     )
 
 

@@ -38,6 +38,12 @@ def speaking(doing: str, where: str) -> Iterator[None]:
     except duckdb.OutOfMemoryException as error:
         raise LogError(f"the memory limit is too small for {doing}.", str(error).splitlines()[0],
                        "Give it more (memory='8GB'), or fewer threads.") from error  # fmt: skip
+    except duckdb.OutOfRangeException as error:
+        raise LogError(
+            "values are too large to be added.",
+            str(error).splitlines()[0][:200],
+            "Change their unit, or say which values count with valid = [low, high].",
+        ) from error
     except duckdb.ConversionException as error:
         raise LogError("a value is not what its column must be.", str(error).splitlines()[0][:200],
                        "Mend it in the file.") from error  # fmt: skip

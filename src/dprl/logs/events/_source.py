@@ -2,7 +2,8 @@
 
 The form, one row per event: subject, t (microseconds since 1970 in UTC; NULL for static rows), u
 (the end; NULL where there is none), k (when it could be read), code, v (a number or NULL), and
-marks of rows that cannot be understood: bad_time, bad_value, zoned (a text with a time zone).
+marks of rows that cannot be understood: bad_time, bad_value, zoned (its time has a time zone) and
+mixed (only some of its times have one).
 
 Moments with a time zone are taken in UTC; moments without one as they are. A date without an hour
 is known when the day is over, and an end without an hour is the end of that day. A row is never
@@ -20,7 +21,7 @@ from dprl.errors import LogError
 from dprl.logs._columns import MISSING_WORDS
 from dprl.logs._scans import literal, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import no_column, quoted
-from dprl.logs.events._database import text
+from dprl.logs.events._database import text, unsigned_zero
 from dprl.logs.events._fields import HOUR, UNITS, place
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Moment:
         micros: Microseconds since 1970; NULL where the time is missing or cannot be read.
         day: Whether only the day is given.
         bad: Whether there is a value, and it is no time.
-        zoned: Whether it is a text with a time zone.
+        zoned: Whether it has a time zone.
     """
 
     micros: str
@@ -102,7 +103,8 @@ def moment(column: str, kind: str, unit: str, where: str) -> Moment:
     if kind.startswith("TIMESTAMP"):
         target = "TIMESTAMPTZ" if kind == "TIMESTAMP WITH TIME ZONE" else "TIMESTAMP"
         parsed = f"CAST({column} AS {target})"
-        return Moment(_micros(parsed), bad=f"(NOT isfinite({parsed}))")
+        zoned = str(target == "TIMESTAMPTZ").lower()
+        return Moment(_micros(parsed), bad=f"(NOT isfinite({parsed}))", zoned=zoned)
     raise LogError(
         f"{column} holds {kind.lower()} values, which are not times.",
         where,
@@ -189,6 +191,11 @@ def canonical(
         end = moment(columns["end"], kinds["end"], unit, where)
     if columns["known"]:
         readable = moment(columns["known"], kinds["known"], unit, where)
+    mixed = [
+        f"({columns[part]} IS NOT NULL AND {one.zoned} <> {time.zoned})"
+        for part, one in (("end", end), ("known", readable))
+        if columns[part]
+    ]
     value, bad_value = "CAST(NULL AS DOUBLE)", "false"
     if columns["value"]:
         value = f"TRY_CAST({columns['value']} AS DOUBLE)"
@@ -200,9 +207,9 @@ def canonical(
         f"CASE WHEN {seen.micros} IS NOT NULL "
         f"THEN greatest({time.micros}, {seen.micros} + {_over(seen.day)}) END AS k, "
         f"CAST({columns['code']} AS VARCHAR) AS code, "
-        f"CASE WHEN isnan({value}) THEN NULL ELSE {value} + 0.0 END AS v, "  # + 0.0: no -0.0
+        f"CASE WHEN isnan({value}) THEN NULL ELSE {unsigned_zero(value)} END AS v, "
         f"({time.bad} OR {end.bad} OR {readable.bad}) AS bad_time, {bad_value} AS bad_value, "
-        f"{time.zoned} AS zoned FROM ({rows})"
+        f"{time.zoned} AS zoned, {' OR '.join(mixed) or 'false'} AS mixed FROM ({rows})"
     )
 
 

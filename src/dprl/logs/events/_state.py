@@ -11,19 +11,34 @@ value. Rows without a value count for "count", "ever" and "age" alone (for none 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dprl.logs._sources import quoted
-from dprl.logs.events._database import number, text
-from dprl.logs.events._episodes import placed
+from dprl.logs.events._database import number, text, unsigned_zero
+from dprl.logs.events._episodes import Timed, placed
 from dprl.logs.events._fields import HOUR, microseconds
 
 if TYPE_CHECKING:
-    from dprl.logs.events.spec import Feature, Spec
+    from dprl.logs.events.spec import Feature, Source
 
-__all__ = ["DECIMAL", "make_state", "state_rows"]
+__all__ = ["DECIMAL", "StateSpec", "make_state", "state_rows"]
 
 DECIMAL = "DECIMAL(38, 12)"
+"""What values of actions and rewards are added as."""
+
+
+class StateSpec(Timed, Protocol):
+    """What of a spec makes a state."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The numbers of the state."""
+
+    @property
+    def source(self) -> Source:
+        """Where the events are."""
+
+
 COUNTED = ("count", "ever", "age")
 """What takes rows without a value too."""
 CARRIED = ("last", "age", "ever")
@@ -34,11 +49,16 @@ def _limit(feature: Feature) -> int | None:
     return None if feature.within in ("episode", "history", "") else microseconds(feature.within)
 
 
+def _decimal(feature: Feature) -> str:
+    """The type as which values of a feature are added: exact, whatever their order."""
+    return f"DECIMAL(38, {int(feature.places)})"
+
+
 def _is_carried(feature: Feature) -> bool:
     return feature.take in CARRIED or _limit(feature) is None
 
 
-def state_rows(spec: Spec) -> str:
+def state_rows(spec: StateSpec) -> str:
     """SQL of the rows that features take: episode, role, rank, t, u, v, known, k1, k2.
 
     Doses have rows of their own here: k1 is the first decision after the beginning.
@@ -83,7 +103,7 @@ def state_rows(spec: Spec) -> str:
     )
 
 
-def make_state(con: Any, spec: Spec) -> None:
+def make_state(con: Any, spec: StateSpec) -> None:
     """Make the table `state`: episode, k, and one column of numbers per feature."""
     con.execute(f"CREATE OR REPLACE TEMP TABLE state_rows AS {state_rows(spec)}")
     carried = [(i, f) for i, f in enumerate(spec.features)
@@ -135,8 +155,11 @@ def _gathered(i: int, feature: Feature) -> list[str]:
         "age": [f"max(t) {only} AS f{i}t"],
         "ever": [f"max(t) {only} AS f{i}t"],
         "count": [f"count(*) {only} AS f{i}n"],
-        "sum": [f"sum(CAST(v AS {DECIMAL})) {only} AS f{i}x"],
-        "mean": [f"sum(CAST(v AS {DECIMAL})) {only} AS f{i}x", f"count(*) {only} AS f{i}n"],
+        "sum": [f"sum(CAST(v AS {_decimal(feature)})) {only} AS f{i}x"],
+        "mean": [
+            f"sum(CAST(v AS {_decimal(feature)})) {only} AS f{i}x",
+            f"count(*) {only} AS f{i}n",
+        ],
         "min": [f"min(v) {only} AS f{i}v"],
         "max": [f"max(v) {only} AS f{i}v"],
     }[feature.take]
@@ -161,7 +184,8 @@ def _make_carried(con: Any, features: list[tuple[int, Feature]]) -> None:
                 f"last_value(CASE WHEN f{i}s.t = f{i}m THEN f{i}s END IGNORE NULLS) {over} AS f{i}l"
             )
             fresh = "true" if limit is None else f"t - f{i}l.t <= {limit}"
-            last.append(f"CASE WHEN {fresh} THEN -f{i}l.v END AS f{i}")
+            value = unsigned_zero(f"(-f{i}l.v)")
+            last.append(f"CASE WHEN {fresh} THEN {value} END AS f{i}")
         elif f.take in ("age", "ever"):
             first.append(f"max(f{i}t) {over} AS f{i}t")
             second.append(f"f{i}t")
@@ -204,7 +228,7 @@ def _make_dealt(con: Any, features: list[tuple[int, Feature]]) -> None:
     columns = []
     for i, f in features:
         only = f"FILTER (WHERE role = 'f{i}')"
-        total = f"CAST(sum(CAST(v AS {DECIMAL})) {only} AS DOUBLE)"
+        total = f"CAST(sum(CAST(v AS {_decimal(f)})) {only} AS DOUBLE)"
         value = {
             "count": f"count(*) {only}",
             "sum": total,
@@ -236,7 +260,7 @@ def _make_doses(con: Any, features: list[tuple[int, Feature]]) -> None:
         earliest = "x.start" if limit is None else f"d.t - {limit}"
         hours = f"(least(x.u, d.t - {delay}) - greatest(x.t, {earliest}))"
         columns.append(
-            f"CAST(sum(CAST(x.v * greatest({hours}, 0) / {HOUR}.0 AS {DECIMAL})) "
+            f"CAST(sum(CAST(x.v * greatest({hours}, 0) / {HOUR}.0 AS {_decimal(f)})) "
             f"FILTER (WHERE role = 'f{i}') AS DOUBLE) AS f{i}"
         )
         ranges.append(text(f"f{i}"))
@@ -262,8 +286,10 @@ def _make_static(con: Any, features: list[tuple[int, Feature]]) -> None:
         )
         only = f"FILTER (WHERE role = 'f{i}'{valid})"
         value = {
-            "last": f"-(max({{'r': -rank, 'v': -v}}) FILTER (WHERE role = 'f{i}' "
-            f"AND v IS NOT NULL{valid})).v",
+            "last": unsigned_zero(
+                f"(-(max({{'r': -rank, 'v': -v}}) FILTER (WHERE role = 'f{i}' "
+                f"AND v IS NOT NULL{valid})).v)"
+            ),
             "count": f"count(*) {only}",
             "ever": f"CASE WHEN count(*) {only} > 0 THEN 1 END",
         }[f.take]

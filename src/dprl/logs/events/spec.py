@@ -172,6 +172,8 @@ class Feature:
         static: Whether rows without a time are meant ("last", "count" and "ever"). Default False.
         times: The result is multiplied by this. Default 1.
         fill: The number in place of a missing result. Default None: it stays missing.
+        places: Decimal places to which values are rounded before they are added ("sum", "mean" and
+            "dose"), so that sums are exact in any order. Default 12.
         unit: The unit, for the dictionary. Default "".
         may_be_absent: Whether it may be that no row has such a code. Default False.
 
@@ -192,6 +194,7 @@ class Feature:
     static: bool = option("flag", False)
     times: float = option("number", 1.0)
     fill: Any = option("number or nothing", None)
+    places: int = option("places", 12)
     unit: str = option("text or nothing", "")
     may_be_absent: bool = option("flag", False)
 

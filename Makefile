@@ -50,7 +50,7 @@ lowest: .venv-lowest/.installed
 
 deep: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[deep]'
-	@$(BIN)/python -m pytest tests/learners/test_fitted.py
+	@$(BIN)/python -m pytest tests/learners/test_fitted.py tests/evidence/test_device.py
 
 atari: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[atari]'
@@ -64,6 +64,7 @@ bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/events.py --events 1e6 1e7 1e8 --out docs/benchmarks/events.md
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
 	@$(BIN)/python benchmarks/serve.py --out docs/benchmarks/serve.md
+	@$(BIN)/python benchmarks/out_of_core.py --steps 5e6
 
 docs: $(STAMP)-docs
 	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

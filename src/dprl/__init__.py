@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from dprl.certificate._gate import gate as gate
     from dprl.certificate._monitor import Monitor as Monitor
     from dprl.errors import BalanceWarning as BalanceWarning
+    from dprl.errors import ClusterError as ClusterError
     from dprl.errors import CutWarning as CutWarning
     from dprl.errors import DprlError as DprlError
+    from dprl.errors import EvidenceError as EvidenceError
     from dprl.errors import LabelWarning as LabelWarning
     from dprl.errors import LogError as LogError
     from dprl.errors import MissingWarning as MissingWarning
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
     from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evidence._site_cells import site_evidence as site_evidence
+    from dprl.evidence._site_evidence import SiteEvidence as SiteEvidence
+    from dprl.evidence._site_evidence import merge_evidence as merge_evidence
+    from dprl.evidence._site_schema import SiteSchema as SiteSchema
     from dprl.evidence.neighbors.metric import Metric as Metric
     from dprl.learners import baselines as baselines
     from dprl.learners.confident import Confident as Confident
@@ -60,9 +66,13 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
+    from dprl.logs._scan import scan as scan
     from dprl.logs.events._build import from_events as from_events
     from dprl.logs.log import Log as Log
+    from dprl.logs.parts import LogInParts as LogInParts
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
+    from dprl.planning._site_plan import SitePlan as SitePlan
+    from dprl.planning._site_plan import site_plan as site_plan
     from dprl.planning.markov import markov_check as markov_check
     from dprl.policies._compress import compress as compress
     from dprl.policies._compress import prune as prune
@@ -99,8 +109,9 @@ __getattr__, __dir__, __all__ = attach(
         "apps._report": ("report",),
         "certificate._gate": ("gate",),
         "certificate._monitor": ("Monitor",),
-        "errors": ("BalanceWarning", "CutWarning", "DprlError", "LabelWarning", "LogError",
-                   "MissingWarning",
+        "errors": ("BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError",
+                   "LabelWarning",
+                   "LogError", "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
         "evaluation._behavior": ("Behavior",),
@@ -109,6 +120,9 @@ __getattr__, __dir__, __all__ = attach(
         "evaluation._sensitivity": ("sensitivity",),
         "evaluation._sensitivity_result": ("Sensitivity",),
         "evaluation._sweep": ("Sweep", "sweep"),
+        "evidence._site_cells": ("site_evidence",),
+        "evidence._site_evidence": ("SiteEvidence", "merge_evidence"),
+        "evidence._site_schema": ("SiteSchema",),
         "evidence.neighbors.metric": ("Metric",),
         "learners.confident": ("Confident",),
         "learners.continuous": ("DPRLContinuous",),
@@ -118,9 +132,12 @@ __getattr__, __dir__, __all__ = attach(
         "logs._findings": ("CheckResult",),
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
+        "logs._scan": ("scan",),
         "logs.events._build": ("from_events",),
         "logs.log": ("Log",),
+        "logs.parts": ("LogInParts",),
         "planning._markov_result": ("MarkovCheck",),
+        "planning._site_plan": ("SitePlan", "site_plan"),
         "planning.markov": ("markov_check",),
         "policies._compress": ("compress", "prune"),
         "policies._decisions": ("DEFER", "Decisions", "Kind"),

@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "BalanceWarning", "CutWarning", "DprlError", "LabelWarning", "LogError", "MissingWarning",
-    "PackageError",
-    "ParameterError", "PlanError", "PolicyError", "PrecisionWarning", "StateWarning",
-    "interruptible",
+    "BalanceWarning", "ClusterError", "CutWarning", "DprlError", "EvidenceError", "LabelWarning",
+    "LogError", "MissingWarning", "PackageError", "ParameterError", "PlanError", "PolicyError",
+    "PrecisionWarning", "StateWarning", "interruptible",
 ]  # fmt: skip
 
 
@@ -47,6 +46,10 @@ class PolicyError(DprlError, ValueError):
     """A policy, or the file that should hold one, cannot be used as it is."""
 
 
+class EvidenceError(DprlError, ValueError):
+    """Evidence of a site, or the file that should hold it, cannot be used as it is."""
+
+
 class ParameterError(DprlError, ValueError):
     """A parameter is outside what it may be."""
 
@@ -57,6 +60,10 @@ class PackageError(ParameterError, ImportError):
 
 class PlanError(DprlError, RuntimeError):
     """A planner did not come to an end, or its equations have no solution."""
+
+
+class ClusterError(DprlError, RuntimeError):
+    """A cluster cannot do the work: workers die, none is there, or its scheduler has gone."""
 
 
 class BalanceWarning(UserWarning):

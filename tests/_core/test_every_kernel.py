@@ -12,9 +12,11 @@ import copy
 import importlib
 import re
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -88,6 +90,17 @@ def merging():
     merged.not_worse(0.0)
     for moments in (merged.pair, merged.state, merged.took, merged.others):
         moments.mean, moments.sd  # noqa: B018 - computed when asked for
+
+
+def in_parts():
+    from dprl.logs.parts import parts_of
+
+    log = labelled()
+    for learner in (
+        dprl.DPRLDiscrete(n_min=2, gamma=0.9, cut="terminal"),
+        dprl.Confident(gamma=0.9, cut="terminal", check=False, splits=0),
+    ):
+        learner.fit(parts_of(log, 20))
 
 
 def looking_around():
@@ -179,9 +192,31 @@ def ruling():
     policy.act([[0.5, np.nan], [0.6, 1.0], [np.inf, 1.0], [np.nan, np.nan], [1.0, 0.0]])
 
 
+def reading():
+    """A file whose rows stand in no order, read as a large one is."""
+    from dprl.logs import _row_facts
+
+    rng = np.random.default_rng(0)
+    episode = rng.permutation(np.repeat(3 * np.arange(12), 5))
+    table = {
+        "e": episode, "t": rng.permutation(60) / 4, "s": rng.choice(["x", "y", ""], 60),
+        "a": rng.choice(["u", "v"], 60), "r": rng.normal(size=60), "g": episode // 9 * 10**12,
+    }  # fmt: skip
+    roles = {"episode": "e", "time": "t", "state": "s", "action": "a", "reward": "r", "group": "g"}
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_row_facts, "LARGE", 0)
+        path = str(Path(folder) / "visits.parquet")
+        with duckdb.connect() as con:
+            con.register("rows", {name: column.astype(object) if column.dtype.kind == "U" else column
+                                  for name, column in table.items()})  # fmt: skip
+            con.execute(f"COPY (SELECT * FROM rows) TO '{path}' (FORMAT parquet)")
+        dprl.read(path, **roles, missing="drop-episodes")
+
+
 JOBS = [
-    learning, being_sure, cutting_features, merging, looking_around, many_points, judging,
-    certifying, rivals, looking_back, giving_credit, ruling,
+    reading,
+    learning, being_sure, cutting_features, merging, in_parts, looking_around, many_points,
+    judging, certifying, rivals, looking_back, giving_credit, ruling,
 ]  # fmt: skip
 
 

@@ -198,6 +198,11 @@ class Broken:
             raise self.error
         return self.con.execute(sql, *values)
 
+    def sql(self, sql):
+        if self.when in sql:
+            raise self.error
+        return self.con.sql(sql)
+
 
 @pytest.fixture
 def broken(monkeypatch):
@@ -212,7 +217,7 @@ def broken(monkeypatch):
     return breaking
 
 
-@pytest.mark.parametrize("when", ["DESCRIBE", "CREATE TEMP TABLE", "AS v FROM raw"])
+@pytest.mark.parametrize("when", ["DESCRIBE", "CREATE TEMP", "AS v FROM raw"])
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 @pytest.mark.parametrize("error", STARVED, ids=["python", "duckdb"])
 def test_too_little_memory_to_read_is_told(error, name, when, broken, tmp_path):

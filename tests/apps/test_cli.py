@@ -360,7 +360,8 @@ def test_columns_reach_every_command_that_names_columns(run, tmp_path):
     (tmp_path / "dprl.toml").write_text("[log]\nepisode = 'patient'\n")
     told = dprl.apps.cli.options.settings(dprl.apps.cli.main.app).data
     assert sorted(told) == [
-        "check", "evaluate", "fit", "gate", "monitor", "report", "review", "sensitivity", "sweep",
+        "check", "evaluate", "evidence", "fit", "gate", "monitor", "report", "review",
+        "sensitivity", "sweep",
     ]  # fmt: skip
 
 

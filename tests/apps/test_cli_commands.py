@@ -67,7 +67,8 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
         [
             "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
             "sensitivity",
-            "sweep", "split", "report", "review", "serve", "export", "icu", "reproduce", "demo",
+            "sweep", "split", "evidence", "merge", "report", "review", "serve", "export", "icu",
+            "reproduce", "demo",
         ],
     )  # fmt: skip
 

@@ -373,3 +373,21 @@ def test_bootstrapped_tails_are_said_to_be_usual_practice():
     cut = to_log([[("s", "a", 0.5), ("s", "b", 1.0)]] * 40, cut=[i % 4 == 0 for i in range(40)])
     found = dprl.evaluate(policy, cut, cut="bootstrap", draws=10)
     assert any("is put at usual practice" in line for line in found.warnings)
+
+
+def test_where_nobody_follows_no_estimate_has_an_interval():
+    """Ten steps, each suggestion taken once in four: what following all brings is a guess."""
+    rng = np.random.default_rng(0)
+    took = rng.random((200, 10)) < 0.25
+    log = dprl.from_arrays(
+        episode=np.repeat(np.arange(200), 10), state=["s"] * 2_000, reward=took.ravel() * 1.0,
+        action=np.where(took.ravel(), "a", "b"),
+    )  # fmt: skip
+    policy = dprl.CallablePolicy(lambda s: np.full(len(s), "a"), actions=("a", "b"))
+    judged = dprl.evaluate(policy, log, gamma=1.0, draws=50)
+    assert judged.facts["followers"] == 0
+    assert judged["DR"]["value"] > 15  # at most 10 is possible: the model guesses, and badly
+    ends = [row[name] for row in judged.rows.values() for name in row if name.endswith(("_low", "_high"))]  # fmt: skip
+    assert np.isnan(ends).all()
+    assert np.isfinite(judged.behavior["low"])
+    assert any("no estimate has an interval" in warning for warning in judged.warnings)

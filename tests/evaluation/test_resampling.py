@@ -16,7 +16,8 @@ from dprl.evaluation._resampling import LANES
 
 WORLDS = {"care": dprl.envs.care_pathway, "rooms": dprl.envs.rooms}
 
-# value, and the ends of the interval of the difference, as added up draw by draw and step by step
+# value, and the ends of the interval of the difference, as added up draw by draw and step by step;
+# in rooms nobody follows every suggestion, so there is no interval
 NUMBERS = [
     ("care", "WIS", 0.9552483474449458, 0.05079286729022293, 0.13506007773566048),
     ("care", "WPDIS", 1.0490886904875554, 0.06544354276948543, 0.2753655191134265),
@@ -24,7 +25,7 @@ NUMBERS = [
     ("care", "WDR", 0.9543098255906535, 0.04587944531616725, 0.13375716196237117),
     ("rooms", "WIS", np.nan, np.nan, np.nan),
     ("rooms", "WPDIS", np.nan, np.nan, np.nan),
-    ("rooms", "DR", 0.7159565245886038, 0.3034457417283042, 0.3462969736153856),
+    ("rooms", "DR", 0.7159565245886038, np.nan, np.nan),
     ("rooms", "WDR", np.nan, np.nan, np.nan),
 ]
 

@@ -271,7 +271,7 @@ def test_an_action_that_was_not_always_available_is_never_suggested(shops):
     halves = [shop for shop in shops if shop.table.n.sum() < 200]
     assert not any(shop.eligible[:, 0].any() for shop in shops)
     # the policy defers, so no half is asked; made daring, the halves are asked too
-    gathered = confident._Gathered.of(dprl.Confident(gamma=1.0), bound, bound)
+    gathered = confident.Gathered.of(dprl.Confident(gamma=1.0), bound, bound)
     for pair in gathered.halves(dprl.Confident(gamma=1.0), None):
         halves += pair
     assert len(halves) >= 6

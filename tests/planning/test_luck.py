@@ -173,7 +173,7 @@ def test_shuffled_actions_stay_in_their_part():
     label = np.array([0, 0, 1, 2, 2, 0, 1, 1, 1, 3, 4, 5], np.int32)
     dealt = [label.copy() for _ in range(200)]
     for draw, one in enumerate(dealt):
-        deal_actions(begin, one, np.uint64(3), draw)
+        deal_actions(begin, one, np.uint64(3), 0, draw)
         for low, high in itertools.pairwise(begin):
             assert sorted(one[low:high]) == sorted(label[low:high])
     share = np.mean([one[0] == 1 for one in dealt])

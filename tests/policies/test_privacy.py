@@ -295,7 +295,7 @@ def test_export_on_the_command_line(run, tmp_path):
 def plain_sample(log):
     """The sample as files once held it: two plain hashes a group."""
     label = overlap._labels(log.groups)
-    content = overlap._contents(log, np.arange(len(log.groups))) >> np.uint64(32)
+    content = overlap.contents(log, np.arange(len(log.groups))) >> np.uint64(32)
     chosen = np.argsort(label, kind="stable")[:256]
     return [f"{a:08x}{b:08x}" for a, b in zip(label[chosen], content[chosen], strict=True)]
 

@@ -57,12 +57,15 @@ def _tally(chosen: NDArray[np.int64], row: NDArray[np.float64]) -> None:  # prag
         row[group] += 1.0
 
 
-def counts(n: int, draws: int, seed: int) -> Iterator[NDArray[np.float64]]:
+def counts(n: int, draws: int, seed: int, after: int = 0) -> Iterator[NDArray[np.float64]]:
     """How often each group is drawn, float64 (some, n) at a time; `draws` rows in all.
 
-    The next rows are drawn on a thread of their own while these are being used.
+    The next rows are drawn on a thread of their own while these are being used. The first `after`
+    rows are left out, as another process has them: the rows that follow do not depend on it.
     """
     rng = np.random.default_rng(seed)
+    for _ in range(after):
+        _picks(rng, n, 1)
     at_once = max(AT_LEAST, ROOM // n)
 
     def block(begin: int) -> NDArray[np.float64]:

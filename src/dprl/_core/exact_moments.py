@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
-from dprl._core.exact import COUNT, MASK, NOTHING, SUMS, add_float, add_window, top_of
+from dprl._core.exact import COUNT, MASK, NOTHING, SUMS, add_window
 
-__all__ = ["mean_of_row", "moments", "not_below"]
+__all__ = ["means_of_sums", "moments", "not_below"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -212,26 +212,22 @@ def moments(
 
 
 @compiled
-def mean_of_row(
-    values: Floats, bits: Ints, begin: int, end: int, words: Ints, digits: Ints
-) -> float:  # pragma: no cover - compiled
-    """The mean of values[begin:end], rounded only once; `bits` are the same values as int64.
+def means_of_sums(words: Ints, top: Exponents, out: Floats) -> None:  # pragma: no cover - compiled
+    """The means of sums without squares, words (cells, 1 + SUMS): out (cells,), rounded once.
 
-    words (1, 1 + SUMS) and digits (SUMS + 4,) are working memory.
+    NaN if there is no summand, or one that is not finite (`top` above 1023).
     """
-    top, words[0, :] = NOTHING, 0
-    for i in range(begin, end):
-        if not math.isfinite(values[i]):
-            return math.nan
-        top = max(top, top_of(bits[i]))
-    if top == NOTHING:
-        return 0.0
-    for i in range(begin, end):
-        add_float(words, 0, top, SUMS, 0, bits[i])
-    sign = _settle(words, 0, 1, SUMS, digits, 0)
-    if sign == 0:
-        return 0.0
-    return sign * _mean(digits, 0, SUMS + 1, (top >> 5) - SUMS + 1, end - begin)
+    digits = np.zeros(SUMS + 4, np.int64)
+    for cell in range(len(words)):
+        n = words[cell, COUNT]
+        if n == 0 or top[cell] > 1023:
+            out[cell] = math.nan
+            continue
+        out[cell] = 0.0
+        if top[cell] != NOTHING:
+            sign = _settle(words, cell, 1, SUMS, digits, 0)
+            if sign:
+                out[cell] = sign * _mean(digits, 0, SUMS + 1, (top[cell] >> 5) - SUMS + 1, n)
 
 
 @compiled

@@ -17,6 +17,7 @@ __all__ = [
     "need_memory",
     "said_if_short",
     "shortage",
+    "size_in_words",
 ]
 
 PER_PAIR = 232
@@ -37,7 +38,7 @@ def shortage(error: BaseException, doing: str, where: str = "") -> tuple[str, st
     lines = str(error).splitlines() or [""]
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException":
         free = available_memory()
-        left = "memory ran out" if free is None else f"{_size(free)} are free now"
+        left = "memory ran out" if free is None else f"{size_in_words(free)} are free now"
         return (
             f"there is not enough memory for {doing}.",
             "; ".join(x for x in (where or lines[0][:200], left) if x),
@@ -75,7 +76,8 @@ def need_memory(need: float, doing: str, where: str, do: str) -> None:
     free = available_memory() if need > SPARE else None
     if free is not None and need > free:
         raise LogError(
-            f"{doing} needs at least {_size(need)} of memory, and {_size(free)} are free.",
+            f"{doing} needs at least {size_in_words(need)} of memory, and {size_in_words(free)} "
+            "are free.",
             where,
             do,
         )
@@ -174,7 +176,7 @@ def _swap(limit: Path | None) -> float:
     return 0.0
 
 
-def _size(count: float) -> str:
+def size_in_words(count: float) -> str:
     """A number of bytes for people: 1.5 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:

@@ -42,13 +42,20 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
 from dprl.certificate._cells import gate_cells
 from dprl.certificate._differences import warn_of_differences
-from dprl.certificate._gate_checks import check_confounding, check_for_policy, check_for_rules
+from dprl.certificate._gate_checks import (
+    check_confounding,
+    check_for_policy,
+    check_for_rules,
+    same_pairs,
+)
 from dprl.certificate._gate_labels import declared_states, gate_labels
 from dprl.certificate._gate_large import gate_large
+from dprl.certificate._gate_sites import gate_sites
 from dprl.certificate._gate_steps import Asked, Learner
 from dprl.certificate._rules import gate_rules
 from dprl.certificate._whole_policy import gate_policy
 from dprl.errors import LogError, ParameterError
+from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
@@ -80,7 +87,7 @@ Grade = Literal["proved", "large-sample"]
 @warn_of_differences
 def gate(
     proposal: Policy | DPRLDiscrete | DPRLContinuous | Confident | Rules,
-    log: Log,
+    log: Log | SiteEvidence,
     *,
     delta: float = 0.05,
     value_range: tuple[float, float] | None = None,
@@ -106,7 +113,8 @@ def gate(
         log: The log to certify with; for a policy, usually the log it was fitted to. The part of
             the log that proposes a suggestion and the part that certifies it are kept apart. For
             rules it is exactly the log they were fitted to, or groups they have never seen, all of
-            which then certify.
+            which then certify. Or what sites counted of their logs (`dprl.site_evidence`), with
+            mode="in-sample" and markov=False: states and range are those of their schema.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
             taken from the log. Required for the grade "proved".
@@ -163,6 +171,14 @@ def gate(
         >>> gated.act(["fever", "stable"])
         ['antibiotics', DEFER]
     """
+    if isinstance(log, SiteEvidence):
+        return gate_sites(
+            _learner(proposal), proposal, log, mode=mode, grade=grade, states=states, markov=markov,
+            split=split, asked=Asked(
+                delta, log.schema.value_range if value_range is None else check_range(value_range),
+                margin, horizon, confounding, grade,
+            ),
+        )  # fmt: skip
     check_choice("mode", mode, ("swap-split", "in-sample", "policy"))
     check_choice("grade", grade, ("proved", "large-sample"))
     check_flag("markov", markov)
@@ -230,7 +246,7 @@ def gate(
     )
     permitted = None
     if not isinstance(proposal, DPRLDiscrete | DPRLContinuous | Confident):
-        permitted = _same_pairs(proposal, log)
+        permitted = same_pairs(proposal, log)
         check_familiar(proposal, log)
     if grade == "large-sample":
         return gate_large(
@@ -314,25 +330,6 @@ def _universe(log: Log, states: int, n_min: float, horizon: int | None) -> int:
             do="horizon must hold for every group there can be.",
         )
     return max(1, min(pairs, len(log.groups) * horizon // int(n_min)))
-
-
-def _same_pairs(policy: Policy, log: Log) -> Bools:
-    """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions."""
-    both = {
-        "states": (policy.space.states, log.states), "actions": (policy.actions, log.actions),
-    }  # fmt: skip
-    for name, (ours, theirs) in both.items():
-        if set(ours).isdisjoint(theirs):
-            raise LogError(
-                f"the log and the policy have no {name} in common.",
-                f"{ours[0]!r} and {theirs[0]!r}",
-                "Read the log as the training log was read.",
-            )
-    column = {label: i for i, label in enumerate(policy.actions)}
-    shared = [j for j, label in enumerate(log.actions) if label in column]
-    result = np.zeros((log.n_states, log.n_actions), bool)
-    result[:, shared] = policy.at(log.states).allowed[:, [column[log.actions[j]] for j in shared]]
-    return result
 
 
 def _origin(proposal: Any, log: Log) -> dict[str, Any]:

@@ -1,13 +1,20 @@
-"""Settings of a gate that do not go together."""
+"""Settings of a gate that do not go together, and the pairs of a policy that it keeps."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dprl.certificate._gate_steps import Asked
-from dprl.errors import ParameterError
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["check_confounding", "check_for_policy", "check_for_rules"]
+from dprl.certificate._gate_steps import Asked
+from dprl.errors import LogError, ParameterError
+from dprl.logs.log import Log
+from dprl.policies._protocol import Policy
+
+__all__ = ["check_confounding", "check_for_policy", "check_for_rules", "same_pairs"]
+
+Bools = NDArray[np.bool_]
 
 
 def check_for_rules(mode: str, states: Any, markov: bool, split: Any, horizon: Any) -> None:
@@ -52,3 +59,22 @@ def check_for_policy(
             f"mode='policy' {'of a policy ' if name == 'split' else ''}takes no {name}.",
             do="Leave it out.",
         )
+
+
+def same_pairs(policy: Policy, log: Log) -> Bools:
+    """bool (S, A): the policy's allowed pairs, in the order of the log's states and actions."""
+    both = {
+        "states": (policy.space.states, log.states), "actions": (policy.actions, log.actions),
+    }  # fmt: skip
+    for name, (ours, theirs) in both.items():
+        if set(ours).isdisjoint(theirs):
+            raise LogError(
+                f"the log and the policy have no {name} in common.",
+                f"{ours[0]!r} and {theirs[0]!r}",
+                "Read the log as the training log was read.",
+            )
+    column = {label: i for i, label in enumerate(policy.actions)}
+    shared = [j for j, label in enumerate(log.actions) if label in column]
+    result = np.zeros((log.n_states, log.n_actions), bool)
+    result[:, shared] = policy.at(log.states).allowed[:, [column[log.actions[j]] for j in shared]]
+    return result

@@ -47,7 +47,7 @@ from dprl.logs.log import Label, Log
 from dprl.policies._base import provenance_of
 from dprl.policies.table import TablePolicy
 
-__all__ = ["Declared", "declared_states", "gate_labels"]
+__all__ = ["PARTS", "Declared", "certify_visits", "declared_states", "gate_labels"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -165,14 +165,14 @@ def gate_labels(
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
             wanted = pairs & (whole.took.n >= learner.n_min)
         visits = visits_of(settled, learner.gamma, asked.known_range, markov=markov)
-        proof = _certify(visits, whole, wanted, asked, tested, 1.0)
+        proof = certify_visits(visits, whole, wanted, asked, tested, 1.0)
         proofs = [_at_gamma(proof, settled, wanted, learner, asked, 1.0, markov, None)]
     else:
         seen = [visits_of(h, learner.gamma, asked.known_range, markov=markov) for h in halves]
         proofs = []
         for one, other in ((0, 1), (1, 0)):
             wanted, counted = proposals[one], evidence(halves[other], learner.gamma)
-            proof = _certify(
+            proof = certify_visits(
                 seen[other], counted, wanted, asked, int(wanted.sum()), 0.5, seen[one]
             )  # fmt: skip
             proofs.append(
@@ -234,7 +234,7 @@ def _proposed(half: Log, learner: DPRLDiscrete, markov: bool) -> Bools:
         return np.asarray(pairs & (values.Q - values.V[:, None] > SURE * values.se))
 
 
-def _certify(
+def certify_visits(
     visits: Visits,
     counted: Evidence,
     wanted: Bools,

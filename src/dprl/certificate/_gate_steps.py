@@ -33,7 +33,8 @@ from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled
 from dprl.policies.certificate import Certificate
 
-__all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "at_gamma", "best_low",
+__all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "at_gamma", "at_gamma_of",
+           "best_low",
            "certify", "finish", "half_of", "propose", "strength"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
@@ -204,10 +205,18 @@ def at_gamma(
         proposed_by: The settled part of the log that proposed; None where there is none.
     """
     at = np.nonzero(wanted)
+    hidden = Hidden.of(log, at, gamma, asked.known_range, proposed_by) if len(at[0]) else None
+    return at_gamma_of(proof, hidden, wanted, asked, alpha)
+
+
+def at_gamma_of(
+    proof: Proven, hidden: Hidden | None, wanted: Bools, asked: Asked, alpha: float
+) -> Proven:
+    """As `at_gamma`, of outcomes that are there already; None where no pair is wanted."""
+    at = np.nonzero(wanted)
     star, point = np.full(wanted.shape, np.nan), np.full(wanted.shape, np.nan)
-    if not len(at[0]):
+    if hidden is None:
         return replace(proof, gamma_star=star, gamma_point=point)
-    hidden = Hidden.of(log, at, gamma, asked.known_range, proposed_by)
     rest = 1 - proof.p_high[at]
     if asked.confounding > 1:
         low, log_e, advantage = (x.copy() for x in (proof.low, proof.log_e, proof.advantage))
@@ -351,6 +360,8 @@ def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> li
     """What Γ* says of all suggestions together, where an episode meets several of them."""
     if not rows or not all("gamma_star" in row for row in rows):
         return []
+    if not hasattr(settled, "starts"):  # sites that share no rows: nobody knows which meet
+        return ["How many suggestions one episode meets is not known without rows: Γ* is of each."]
     states, row = policy.space.of_log(settled)
     speaks = (policy.at(states).choice >= 0)[row]
     most = int(np.add.reduceat(speaks.astype(np.int64), settled.starts[:-1]).max())

@@ -24,7 +24,7 @@ from dprl._core.checks import check_gamma, check_range
 from dprl._core.compiled import compiled
 from dprl.errors import LogError
 from dprl.logs.log import Label, Log
-from dprl.logs.returns import returns
+from dprl.logs.returns import refuse_outside, returns
 
 __all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "first_visits", "histograms",
            "refuse_outside"]  # fmt: skip
@@ -104,21 +104,6 @@ def checked_returns(
     G = returns(log, gamma)
     refuse_outside(log, G, value_range)
     return G
-
-
-def refuse_outside(log: Log, G: NDArray[np.float64], value_range: tuple[float, float]) -> None:
-    """Refuse a log with a return outside the range; G (N,) are the returns from every row on."""
-    low, high = value_range
-    slack = 1e-9 * (high - low)
-    outside = np.flatnonzero((low - slack > G) | (high + slack < G))
-    if len(outside):
-        row = int(outside[0])
-        e = int(np.searchsorted(log.starts, row, "right")) - 1
-        raise LogError(
-            f"{len(outside):,} of {len(G):,} returns lie outside value_range ({low:g}, {high:g}).",
-            f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
-            "The range must hold for every return there can be, or nothing is proved; widen it.",
-        )
 
 
 def histograms(log: Log, gamma: float, value_range: tuple[float, float]) -> Histograms:

@@ -35,6 +35,7 @@ from dprl._core.checks import check_gamma, check_range
 from dprl._core.compiled import compiled
 from dprl.certificate._histograms import checked_returns
 from dprl.errors import LogError
+from dprl.evidence._site_bins import SLACK, UNITS, unit_bins
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 
@@ -43,12 +44,6 @@ __all__ = ["SLACK", "UNITS", "Visits", "counted", "counted_rows", "visits_of"]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-UNITS = 4_000
-"""Number of units in the range of returns."""
-
-SLACK = 1e-9
-"""How far, in parts of the range, R may be from a whole number of units and still count as one."""
 
 COLUMNS = ("pair", "gap", "bin", "count")
 
@@ -175,10 +170,7 @@ def visits_of(log: Log, gamma: float, value_range: tuple[float, float], *, marko
         _ways_back(log.starts, log.codes(), G, power, log.n_states, gap, R)
     rows = np.flatnonzero(counted_rows(log, markov))
     pair = log.codes()[rows].astype(np.int64) * log.n_actions + log.action[rows]
-    z = R[rows] * UNITS
-    whole = np.rint(z)
-    exact = np.abs(z - whole) <= SLACK * UNITS
-    bins = np.where(exact, 2 * whole, 2 * np.floor(z) + 1).astype(np.int64)
+    bins = unit_bins(R[rows])
     columns = counted(pair, gap[rows], bins, np.ones(len(rows), np.int64))
     n = len(np.unique(log.group))
     return Visits(*columns, log.states, log.actions, gamma, (low, high), bool(markov), n)

@@ -99,7 +99,7 @@ def wary_of(
         cautions.append(
             f"nobody followed the suggestions: {facts['reached']:,} {unit} reach a step at which "
             "the policy differs from practice, and none took the suggestion at every one. What "
-            "would have happened is the model's guess."
+            "would have happened is the model's guess, so no estimate has an interval."
         )
     if facts["ess"] < ENOUGH <= min(facts["ess_differs"], facts["groups"]):
         cautions.append(

@@ -150,9 +150,12 @@ class Weighted:
             self.w, self.single,
         )  # fmt: skip
 
-    def draws(self, n: int, seed: int) -> Iterator[Floats]:
-        """n bootstrap draws of the estimates, by group; yields parts, float64 (k, 8)."""
-        return map(self.estimates, counts(self.n_groups, n, seed))
+    def draws(self, n: int, seed: int, after: int = 0) -> Iterator[Floats]:
+        """n bootstrap draws of the estimates, by group; yields parts, float64 (k, 8).
+
+        The first `after` draws of this seed are left out.
+        """
+        return map(self.estimates, counts(self.n_groups, n, seed, after))
 
 
 def importance_weights(

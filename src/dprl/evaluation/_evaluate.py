@@ -41,6 +41,7 @@ from dprl.evaluation._cautions import wary_of
 from dprl.evaluation._decisions import Spoken, spoken
 from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
 from dprl.evaluation._matters import differs, practice, reached, sample_size
+from dprl.evaluation._on_cluster import drawn_there
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._values import evaluate_q
@@ -75,6 +76,7 @@ def evaluate(
     allow_seen: bool = False,
     value_range: tuple[float, float] | None = None,
     by: str | Sequence[str] | None = None,
+    cluster: Any = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Estimate the value of a policy from a held-out log, beside the value of usual practice.
@@ -101,6 +103,8 @@ def evaluate(
         by: Columns that make subgroups, in each of which the difference is estimated: columns in
             `log.also`, features, or the column of state labels; by their value at the first step
             of an episode, numbers in bands at their quartiles. Default None: none.
+        cluster: Where the bootstrap draws are made: a `distributed.Client`, the address of a Dask
+            scheduler, "local" or "local:2"; the numbers are the same. Default None: here.
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -111,6 +115,7 @@ def evaluate(
             column of `by`.
         PolicyError: The policy does not fit the log, or was made or chosen from it.
         LogError: The log has fewer than two groups.
+        ClusterError: The cluster cannot do the work.
 
     Example:
         >>> import dprl
@@ -197,10 +202,14 @@ def evaluate(
         int(seed),
         model is not None or not speaks.any(),
         bool(speaks.any()),
+        cluster,
         tell,
     )
     if cut == "ipcw" and len(log.cut_episodes):  # a model of values would need weights of its own
         rows_out["DM"] = dict.fromkeys(rows_out["DM"], np.nan)
+    if facts["reached"] and not facts["followers"]:  # resampling shows no error of a guess
+        for row in rows_out.values():
+            row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
     compared = balance(
         settled,
@@ -346,6 +355,18 @@ def _chance_of_suggested(
     return chance
 
 
+def _drawn(weighted: Weighted, draws: int, seed: int, cluster: Any, tell: Progress) -> Floats:
+    """The bootstrap draws of the estimates, float64 (draws, 8)."""
+    if cluster is not None:
+        return drawn_there(weighted, draws, seed, cluster, tell)
+    parts, done = [], 0
+    for part in weighted.draws(draws, seed):
+        parts.append(part)
+        done += len(part)
+        tell("bootstrap", done / draws)
+    return np.concatenate(parts)
+
+
 def _intervals(
     weighted: Weighted,
     level: float,
@@ -353,17 +374,13 @@ def _intervals(
     seed: int,
     model: bool,
     speaks: bool,
+    cluster: Any,
     tell: Progress,
 ) -> tuple[dict[str, dict[str, float]], dict[str, float], float]:
     """The estimates with intervals, usual practice with its interval, share of undefined draws."""
     point = weighted.estimates()[0]
-    parts, done = [], 0
     tell("bootstrap", 0.0)
-    for part in weighted.draws(draws, seed):
-        parts.append(part)
-        done += len(part)
-        tell("bootstrap", done / draws)
-    drawn = np.concatenate(parts)
+    drawn = _drawn(weighted, draws, seed, cluster, tell)
     tail = (1 - level) / 2
     undefined = float(np.isnan(drawn).any(axis=1).mean())
 

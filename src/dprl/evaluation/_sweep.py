@@ -15,21 +15,23 @@ Work that settings share is done once: evidence, neighbours within a radius, and
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dprl._core.checks import check_choice, check_delta, check_range
+from dprl._core.cluster_start import connect
 from dprl._core.table import Table, to_json_value
-from dprl.certificate._gate import gate
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._estimators import ESTIMATORS
-from dprl.evaluation._evaluate import MODEL, evaluate
+from dprl.evaluation._evaluate import MODEL
+from dprl.evaluation._judge import Judge, Judged, fit_and_judge
 from dprl.evaluation._result import Evaluation
-from dprl.evaluation._sweep_rules import RULES, or_lowest, row_of, setting_words
+from dprl.evaluation._sweep_rules import RULES, or_lowest, setting_words
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
@@ -294,6 +296,7 @@ def sweep(
     values: bool = True,
     delta: float | None = None,
     value_range: tuple[float, float] | None = None,
+    cluster: Any = None,
     progress: Progress | None = None,
 ) -> Sweep:
     """Fit a learner with every setting, and judge each policy on the same held-out log.
@@ -319,6 +322,8 @@ def sweep(
             certificates of the sweep hold, since delta is divided among the settings. Default None:
             no certificates.
         value_range: (lowest, highest) return there can be; required with `delta`. Default None.
+        cluster: Where each setting is fitted and judged: a `distributed.Client`, the address of a
+            Dask scheduler, "local" or "local:2"; the numbers are the same. Default None: here.
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -327,6 +332,7 @@ def sweep(
     Raises:
         ParameterError: An argument is outside its range, the learner lacks a setting, or `train`
             and `valid` have too much in common.
+        ClusterError: The cluster cannot do the work.
 
     Example:
         >>> import dprl
@@ -363,37 +369,25 @@ def sweep(
             Behavior.fit(valid, seed=seed) if behavior is None else Behavior.given(valid, behavior)
         )
     tell = progress or (lambda stage, share: None)
-    rows, policies, evaluations = [], [], []
-    tell("settings", 0.0)
-    for setting, policy in zip(settings, fitted(learner, train, settings), strict=True):
-        evaluation = evaluate(
-            policy, valid, gamma=_gamma(learner, policy), behavior=behavior, level=level,
-            draws=draws, seed=seed, clip=clip, values=values,
-        )  # fmt: skip
-        row = {**setting, **row_of(policy, evaluation, estimator)}
-        if delta is not None:
-            bare = replace(train, also=None)  # who differs in what is for the one that is picked
-            proved = gate(
-                policy, bare, delta=delta / len(settings), value_range=value_range, seed=seed
-            ).certificate
-            row["certified"] = 0 if proved is None else len(proved.rows)
-            row["certified_gain"] = 0.0 if proved is None else proved.gain or 0.0
-        rows.append(row)
-        policies.append(policy)
-        evaluations.append(evaluation)
-        tell("settings", len(rows) / len(settings))
-    return Sweep(
-        tuple(rows), tuple(policies), tuple(evaluations), estimator, train.digest(), valid.digest(),
-        sketch(valid),
+    judge = Judge(
+        estimator, behavior, level, draws, seed, clip, values,
+        None if delta is None else delta / len(settings), value_range,
     )  # fmt: skip
-
-
-def _gamma(learner: Any, policy: Any) -> float | None:
-    """The learner's discount; None where the policy has its own."""
-    own: float | None = getattr(learner, "gamma", None)
-    if own is None and "gamma" not in getattr(policy, "parameters", {}):
-        raise ParameterError(
-            f"neither {type(learner).__name__} nor its policy says how to discount.",
-            do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
-        )
-    return own
+    tell("settings", 0.0)
+    judged: dict[int, Judged] = {}
+    numbered: Iterable[tuple[int, Judged]]
+    with contextlib.ExitStack() as stack:
+        if cluster is None:
+            policies = fitted(learner, train, settings)
+            numbered = enumerate(
+                judge(learner, setting, policy, train, valid)
+                for setting, policy in zip(settings, policies, strict=True)
+            )
+        else:
+            there = stack.enter_context(connect(cluster))
+            numbered = there.map(fit_and_judge, settings, (judge, learner, train, valid))
+        for i, one in numbered:
+            judged[i] = one
+            tell("settings", len(judged) / len(settings))
+    rows, made, evaluations = zip(*(judged[i] for i in range(len(settings))), strict=True)
+    return Sweep(rows, made, evaluations, estimator, train.digest(), valid.digest(), sketch(valid))

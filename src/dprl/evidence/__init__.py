@@ -3,9 +3,10 @@
 A `Log` comes in; `Evidence` goes out: counts by trajectory, means and standard deviations of
 returns for each state and each pair of state and action. Labelled states are counted in one pass
 (`tabular`); for features, what lies within a radius is counted (`neighbors`). `decision_points`
-says which pairs may be chosen (the paper's Eq. 1 = 6). For comparisons over regions of features,
-`nuisances` fits what usual practice does and brings, each group from the others, and `credit` says
-how much better than that things went from a step on.
+says which pairs may be chosen (the paper's Eq. 1 = 6). Where rows must stay where they are, sites
+and partitions are counted apart and added up (`count_batches`, and `dprl.site_evidence`). For
+comparisons over regions of features, `nuisances` fits what usual practice does and brings, each
+group from the others, and `credit` says how much better than that things went from a step on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dprl._core.lazy import attach
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence as Evidence
     from dprl.evidence._evidence import Moments as Moments
+    from dprl.evidence._site_batches import count_batches as count_batches
+    from dprl.evidence._site_batches import from_batches as from_batches
     from dprl.evidence.decision_points import allowed as allowed
 
 __getattr__, __dir__, __all__ = attach(
@@ -26,6 +29,7 @@ __getattr__, __dir__, __all__ = attach(
             "Evidence",
             "Moments",
         ),
+        "_site_batches": ("count_batches", "from_batches"),
         "decision_points": ("allowed",),
     },
 )

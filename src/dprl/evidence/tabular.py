@@ -23,7 +23,15 @@ from dprl.evidence._evidence import Evidence, check_summands
 from dprl.logs.log import Log
 from dprl.logs.returns import refuse_overflow
 
-__all__ = ["Occurrences", "availability", "count", "evidence"]
+__all__ = [
+    "Occurrences",
+    "always_available",
+    "availability",
+    "count",
+    "evidence",
+    "menus_seen",
+    "occurrences_of",
+]
 
 LARGEST_TABLE = 1 << 26
 """The most pairs (s, a) for which a dense table of accumulators fits an ordinary machine."""
@@ -214,6 +222,20 @@ def count(
     return gathered_evidence, Occurrences(role > 0, tuple(ranges), n)
 
 
+def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences, NDArray[np.int64]]:
+    """The rows of a gathered log that `count` counts, without their returns; first visits (S,)."""
+    S, A, state = log.n_states, log.n_actions, log.codes()
+    role, ranges = np.empty(log.n_steps, np.uint8), _whole_groups(log, None)
+    _windows(log, gamma, visits == "all", ranges, role)
+    counted, n = role > 0, []
+    for first, last in ranges:
+        rows = slice(log.starts[first], log.starts[last])
+        pair = state[rows][counted[rows]].astype(np.int64) * A + log.action[rows][counted[rows]]
+        n.append(np.bincount(pair, minlength=S * A).reshape(S, A))
+    visited = np.bincount(state[role == 1], minlength=S)
+    return Occurrences(counted, tuple(ranges), tuple(n)), visited
+
+
 def _windows(
     log: Log,
     gamma: float,
@@ -280,9 +302,20 @@ def availability(log: Log) -> NDArray[np.bool_] | None:
         >>> availability(log).tolist()
         [[True, True, False]]
     """
+    seen = menus_seen(log)
+    return None if seen is None or log.menus is None else always_available(seen, log.menus)
+
+
+def menus_seen(log: Log) -> NDArray[np.bool_] | None:
+    """bool (S, M): the menus that were seen in each state; None if the log does not say."""
     if log.available is None or log.menus is None:
         return None
     seen = np.zeros((log.n_states, len(log.menus)), bool)
     seen[log.codes(), log.available] = True
-    refused = seen.astype(np.float32) @ (~log.menus).astype(np.float32)
+    return seen
+
+
+def always_available(seen: NDArray[np.bool_], menus: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool (S, A): actions that every menu seen in a state has; seen (S, M), menus (M, A)."""
+    refused = seen.astype(np.float32) @ (~menus).astype(np.float32)
     return np.asarray(refused == 0)

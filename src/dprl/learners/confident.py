@@ -51,15 +51,16 @@ from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import check_claim, outside, settle
 from dprl.logs.log import Log, check_log, deal
+from dprl.logs.parts import LogInParts
 from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
 from dprl.planning.markov import markov_check
 from dprl.planning.policy_iteration import BETTER
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
-from dprl.planning.transitions import count_transitions
+from dprl.planning.transitions import Transitions, count_transitions
 from dprl.policies._base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
 
-__all__ = ["Confident"]
+__all__ = ["Confident", "Gathered"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -135,12 +136,14 @@ class Confident:
         put(self, "seed", check_seed(self.seed))
 
     def fit(
-        self, log: Log, *, progress: Callable[[str, float], None] | None = None
+        self, log: Log | LogInParts, *, progress: Callable[[str, float], None] | None = None
     ) -> ConfidentPolicy:
         """The policy that a log is sure of.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log; its states are labels. A log in parts (`dprl.scan`) gives the
+                same policy, byte for byte; it needs check=False, since the check of the state looks
+                at the whole log at once.
             progress: Called with the name of the stage and the share of it that is done. Default
                 None.
 
@@ -149,6 +152,7 @@ class Confident:
 
         Raises:
             LogError: If the log is empty or has features as states.
+            ParameterError: If the log is in parts and what is asked for needs all of it at once.
             PlanError: If without discount a policy never ends in the model.
 
         Example:
@@ -161,7 +165,7 @@ class Confident:
 
     def fit_each(
         self,
-        log: Log,
+        log: Log | LogInParts,
         settings: Sequence[Mapping[str, Any]],
         *,
         progress: Callable[[str, float], None] | None = None,
@@ -191,17 +195,22 @@ class Confident:
         """
         varied = check_grid(settings, ("risk", "n_min", "keep", "veto", "splits"))
         learners = [replace(self, **setting) for setting in varied]
+        if isinstance(log, LogInParts):
+            from dprl.learners._parts_confident import fit_parts
+
+            yield from fit_parts(learners, log, progress)
+            return
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         check_claim(self.cut, log, "the bound of a confident policy")
         settled = settle(log, self.gamma, self.cut).gathered()
-        gathered = _Gathered.of(self, log, settled)
+        gathered = Gathered.of(self, log, settled)
         checked = self._checked(log, settled)
         for learner in learners:
             with single_thread():
-                parts = learner._decide(gathered, progress)
+                parts = learner.decide(gathered, progress)
             yield ConfidentPolicy.of(
                 gathered.evidence,
                 steps=np.bincount(settled.codes(), minlength=log.n_states),
@@ -228,14 +237,30 @@ class Confident:
 
     # -- the parts of a policy ---------------------------------------------------------------
 
-    def _decide(
-        self, gathered: _Gathered, progress: Callable[[str, float], None] | None
+    def decide(
+        self, gathered: Gathered, progress: Callable[[str, float], None] | None
     ) -> dict[str, Any]:
-        """choice, allowed, planned, advantage, advantage_se and gain."""
+        """Choice, allowed, planned, advantage, advantage_se and gain.
+
+        Args:
+            gathered: What was gathered of the log.
+            progress: Called with the name of the stage and the share of it that is done; or None.
+
+        Returns:
+            The parts of a `ConfidentPolicy`, by name.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.learners.confident import Gathered
+            >>> learner = dprl.Confident(gamma=1.0)
+            >>> log = dprl.envs.risky_arms().sample(100, seed=0)
+            >>> learner.decide(Gathered.of(learner, log, log), None)["choice"][:2].tolist()
+            [0, -1]
+        """
         eligible = gathered.eligible(self)
         if self.evidence != "model":
             return self._one_by_one(gathered, eligible)
-        shop = gathered.shop(gathered.log, gathered.evidence.pair.n, eligible)
+        shop = gathered.whole(eligible)
         sure = shop.choose(self.risk, self.keep, progress)
         advantage, se = over_usual(sure.policy)
         choice = sure.policy.choice.astype(np.int32)
@@ -250,7 +275,7 @@ class Confident:
 
     def _gain(
         self,
-        gathered: _Gathered,
+        gathered: Gathered,
         sure: Sure,
         progress: Callable[[str, float], None] | None,
     ) -> dict[str, Any] | None:
@@ -269,7 +294,7 @@ class Confident:
         low = sure.gain.low(self.risk / len(DOUBTS), more)
         return {**facts, "optimism": too_high, "halves": halves, "low": low}
 
-    def _one_by_one(self, gathered: _Gathered, eligible: Bools) -> dict[str, Any]:
+    def _one_by_one(self, gathered: Gathered, eligible: Bools) -> dict[str, Any]:
         """Choices whose advantage over usual practice is surely above 0, each by itself."""
         K = np.maximum(eligible.sum(axis=1, keepdims=True) - 1, 1)
         evidence = gathered.evidence
@@ -317,7 +342,7 @@ class Confident:
 
 
 @dataclass(frozen=True, eq=False)
-class _Gathered:
+class Gathered:
     """What is gathered once for all settings."""
 
     log: Log
@@ -328,7 +353,7 @@ class _Gathered:
     seed: int
 
     @classmethod
-    def of(cls, learner: Confident, log: Log, settled: Log) -> _Gathered:
+    def of(cls, learner: Confident, log: Log, settled: Log) -> Gathered:
         """Gather what a learner needs of a log."""
         return cls(
             # Where an episode was cut, a model needs no value: it knows the step into the last
@@ -344,7 +369,7 @@ class _Gathered:
     @functools.cached_property
     def noise(self) -> Noise | None:
         """The draws that all models share, where there are too many states for an inverse."""
-        S, A = self.settled.n_states, self.settled.n_actions
+        S, A = len(self.evidence.states), len(self.evidence.actions)
         return None if S <= DENSE else Noise.draw(S, A, self.seed)
 
     def eligible(self, learner: Confident, evidence: Evidence | None = None) -> Bools:
@@ -355,9 +380,17 @@ class _Gathered:
             eligible &= self.offered
         return eligible & ~_contradicted(evidence) if learner.veto else eligible
 
-    def shop(self, log: Log, groups: Ints, eligible: Bools) -> Workshop:
-        """The model of a log."""
-        table = count_transitions(log)
+    @property
+    def n_groups(self) -> int:
+        """Number of groups that are left once cut episodes are treated."""
+        return len(self.settled.groups)
+
+    def whole(self, eligible: Bools) -> Workshop:
+        """The model of the whole log."""
+        return self.shop(count_transitions(self.log), self.evidence.pair.n, eligible)
+
+    def shop(self, table: Transitions, groups: Ints, eligible: Bools) -> Workshop:
+        """The model of a table of transitions."""
         return Workshop(
             table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed, noise=self.noise
         )
@@ -369,9 +402,9 @@ class _Gathered:
         for i in range(learner.splits):
             if progress is not None:
                 progress("choosing and judging on different halves", i / learner.splits)
-            if len(self.settled.groups) < 2:
+            if self.n_groups < 2:
                 return
-            first = deal(len(self.settled.groups), 0.5, learner.seed + i)
+            first = deal(self.n_groups, 0.5, learner.seed + i)
             try:
                 yield self._half(learner, first), self._half(learner, ~first)
             except (LogError, PlanError):  # episodes of a half were all cut, or never end
@@ -382,7 +415,8 @@ class _Gathered:
             return log.take(np.flatnonzero(np.isin(log.group, np.flatnonzero(groups))))
 
         evidence = count(part(self.settled), self.gamma)[0]
-        return self.shop(part(self.log), evidence.pair.n, self.eligible(learner, evidence))
+        table = count_transitions(part(self.log))
+        return self.shop(table, evidence.pair.n, self.eligible(learner, evidence))
 
 
 def _as_read(log: Log, settled: Log) -> Log:

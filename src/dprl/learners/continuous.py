@@ -60,6 +60,7 @@ from dprl.evidence._usual_values import usual_values
 from dprl.evidence.credit import credit
 from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
+from dprl.evidence.neighbors._device import open_device
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners._neighbor_luck import neighbor_luck
@@ -102,9 +103,13 @@ class DPRLContinuous:
             Default None: plain returns, as in the paper.
         folds: With `lam`, folds of groups of the model, at least 2. Default 4.
         seed: With `lam`, seed of the folds and of the model. Default 0.
+        device: The torch device that counts neighbours: "cuda", "cuda:N", or "cpu" (torch on the
+            processor). It pays for large logs; the policy is the same to the last bit. Needs
+            dprl[deep]. Default None: no torch.
 
     Raises:
-        ParameterError: If a setting is outside its range.
+        ParameterError: If a setting is outside its range, or there is no such device.
+        PackageError: If a device is asked for and torch is not installed.
 
     Example:
         >>> import dprl
@@ -126,6 +131,7 @@ class DPRLContinuous:
     lam: float | None = None
     folds: int = 4
     seed: int = 0
+    device: str | None = None
 
     def __post_init__(self) -> None:
         check_n_min(self.n_min)
@@ -142,6 +148,8 @@ class DPRLContinuous:
         check_weights(self.cut, self.plan, self.lam)
         check_whole("folds", self.folds, 2)
         check_seed(self.seed)
+        if self.device is not None:
+            open_device(self.device)
 
     def fit(self, log: Log, *, value_model: Any = None) -> NeighborPolicy:
         """The policy that a log supports.
@@ -248,7 +256,7 @@ class DPRLContinuous:
             menu=menu,
             menus=menus,
         )
-        own = Engines.of(base)
+        own = Engines.of(base, self.device)
         engines, remembering = own, []
         if len(learners) > 1:
             remembering = [Remembering.of(e) for e in (own.returns, own.menus) if e]
@@ -296,6 +304,7 @@ class DPRLContinuous:
             1.0
         """
         settings = asdict(self)
+        del settings["device"]  # it does not show in the policy
         settings["metric"] = self.metric.words()
         settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         settings |= {"radius": float(self.radius), "gamma": float(self.gamma)}

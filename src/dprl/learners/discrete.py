@@ -10,7 +10,7 @@ Departures from the paper: `contrast` (see `dprl.evidence.decision_points`), the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from dprl._core.checks import (
 )
 from dprl._core.limits import need_for_pairs
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.tabular import (
     LARGEST_TABLE,
@@ -37,8 +38,12 @@ from dprl.evidence.tabular import (
     availability,
     count,
 )
+from dprl.learners._sites import fit_sites
 from dprl.logs._censoring import settle
+from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log
+from dprl.logs.parts import LogInParts
+from dprl.planning._site_plan import SitePlan
 from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
 from dprl.planning.semi_mdp import elevate
@@ -94,17 +99,33 @@ class DPRLDiscrete:
         check_flag("plan", self.plan)
         check_weights(self.cut, self.plan, None)
 
-    def fit(self, log: Log) -> TablePolicy:
+    def fit(
+        self,
+        log: Log | LogInParts | SiteEvidence | SitePlan,
+        *,
+        cluster: Any = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> TablePolicy:
         """The policy that a log supports.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log; its states are labels. A log in parts (`dprl.scan`) gives the
+                same policy, byte for byte, as the same log in memory. Or what sites counted of
+                their logs (`dprl.site_evidence`): then gamma and cut are those of their schema.
+            cluster: Where to count and to find segments: a `distributed.Client`, the address of a
+                Dask scheduler ("tcp://10.0.0.1:8786"), "local" or "local:2" (processes on this
+                machine). The policy is the same, byte for byte. Default None: this process.
+            progress: Called with the name of the stage and the share of it that is done, for a log
+                in parts or on a cluster. Default None.
 
         Returns:
             The policy: it acts at decision points and defers everywhere else.
 
         Raises:
             LogError: If the log is empty or has features as states.
+            ParameterError: If the log is in parts or on a cluster, and has cut episodes whose
+                treatment needs all of it at once (cut="bootstrap" or "ipcw").
+            ClusterError: If the cluster cannot do the work.
 
         Example:
             >>> import dprl
@@ -114,14 +135,26 @@ class DPRLDiscrete:
             >>> learner.fit(log).act(["s0"])
             ['b1']
         """
-        return next(self.fit_each(log, [{}]))
+        if cluster is None or isinstance(log, SiteEvidence | SitePlan):  # counted already
+            return next(self.fit_each(log, [{}], progress=progress))
+        with on_cluster(log, cluster) as parts:
+            return next(self.fit_each(parts, [{}], progress=progress))
 
-    def fit_each(self, log: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[TablePolicy]:
+    def fit_each(
+        self,
+        log: Log | LogInParts | SiteEvidence | SitePlan,
+        settings: Sequence[Mapping[str, Any]],
+        *,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> Iterator[TablePolicy]:
         """The policy of each setting of n_min, from evidence that is gathered once.
 
         Args:
-            log: The training log; its states are labels.
+            log: The training log, in memory or in parts; its states are labels. Or what sites
+                counted of their logs.
             settings: Settings to try; each is a mapping that may only set "n_min".
+            progress: Called with the name of the stage and the share of it that is done, for a log
+                in parts. Default None.
 
         Yields:
             The policy of each setting, in their order.
@@ -139,6 +172,15 @@ class DPRLDiscrete:
             [['b1'], [DEFER]]
         """
         learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
+        if isinstance(log, SiteEvidence | SitePlan):
+            for learner in learners:
+                yield fit_sites(log, learner.settings(), n_min=learner.n_min)
+            return
+        if isinstance(log, LogInParts):
+            from dprl.learners._parts_discrete import fit_parts
+
+            yield from fit_parts(learners, log, progress)
+            return
         check_log(log)
         log.codes()
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
-    from dprl.logs.events._build import from_events as from_events
+    from dprl.logs._scan import scan as scan
     from dprl.logs.log import Log as Log
+    from dprl.logs.parts import LogInParts as LogInParts
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -36,7 +37,8 @@ __getattr__, __dir__, __all__ = attach(
             "read",
             "write",
         ),
-        "events._build": ("from_events",),
+        "_scan": ("scan",),
         "log": ("Log",),
+        "parts": ("LogInParts",),
     },
 )  # fmt: skip

@@ -18,6 +18,7 @@ from dprl.logs._ending_rules import check_events, ending, rows_after_end
 from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._follow_up import follow, window_of
 from dprl.logs._log_rules import LOG_RULES
+from dprl.logs._row_facts import blocks, is_large
 from dprl.logs._rules import (
     ROW_RULES,
     missing_rows,
@@ -167,15 +168,52 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     )
 
 
-def _order(c: Columns) -> NDArray[np.int64]:
-    """The order that sorts rows by episode and time (by row number where there is no time)."""
+def _order(c: Columns) -> NDArray[Any] | None:
+    """The order that sorts rows by episode and time (by row number where there is no time).
+
+    None where they are in that order.
+    """
+    if c.in_order:
+        return None
     e = c.episode.codes
-    rising = e[1:] >= e[:-1]
     if c.time is None:
-        return np.arange(c.n) if rising.all() else np.argsort(e, kind="stable")
-    if (rising & ((e[1:] > e[:-1]) | (c.time[1:] > c.time[:-1]))).all():
-        return np.arange(c.n)
-    return np.lexsort((c.time, e))
+        order = c.by_episode
+        return np.argsort(e, kind="stable") if order is None else order
+    return np.lexsort((c.time, e)) if c.by_time is None else c.by_time.order
+
+
+def _moved(column: Any, order: NDArray[Any] | None, fresh: bool) -> Any:
+    """A column with its rows in this order; the array itself only if nobody else holds it."""
+    if column is None:
+        return None
+    if order is None:
+        return column if fresh else column.copy()
+    if column.ndim > 1 or not is_large(len(order)) or column.dtype.kind not in "iufM":
+        moved = column[order]
+    else:
+        from dprl.logs._code_loops import gather
+
+        bits = np.int64 if column.dtype.kind == "M" else column.dtype
+        moved = np.empty(len(order), column.dtype)
+        gather(column.view(bits), order, moved.view(bits))
+    if fresh and column.flags.writeable and column.flags.c_contiguous:
+        column[...] = moved  # so that not all columns are held twice at a time
+        return column
+    return moved
+
+
+def _first_rows(e: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The first row of each episode, of rows that stand by episode."""
+    new = [np.zeros(1, np.int64)[: len(e)]]
+    for a, b in blocks(len(e) - 1):
+        new.append(np.flatnonzero(e[a + 1 : b + 1] != e[a:b]) + (a + 1))
+    return np.concatenate(new)
+
+
+def _plain_zeros(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The column, in which -0.0 and 0.0 are one number."""
+    column += 0.0
+    return column
 
 
 def _declared(column: Coded, declared: Sequence[Label] | None) -> Coded:
@@ -189,13 +227,14 @@ def _declared(column: Coded, declared: Sequence[Label] | None) -> Coded:
 
 def _log(
     c: Columns,
-    order: NDArray[np.int64],
+    order: NDArray[Any] | None,
     states: Sequence[Label] | None,
     actions: Sequence[Label] | None,
 ) -> Log:
-    """The log of these columns, with the rows in this order."""
-    e = c.episode.codes[order]
-    starts = np.flatnonzero(np.append(True, e[1:] != e[:-1]))
+    """The log of these columns, with the rows in this order (None: as they are)."""
+    own_codes = c.fresh or order is None  # codes are written to by none, and moved only if fresh
+    codes = c.episode.codes
+    starts = _first_rows(codes if order is None else _moved(codes, order, False))
     action, state = c.action, c.state
     if c.available is not None and actions is None:
         offered = {label for menu in c.available.labels for label in menu}
@@ -206,33 +245,35 @@ def _log(
     if c.available is not None:
         rows = [[a in menu for a in action.labels] for menu in c.available.labels]
         menus = np.array(rows, bool).reshape(len(rows), len(action.labels))
-    last = order[np.append(starts[1:], len(order)) - 1]
-    features = None if c.features is None else c.features[order] + 0.0  # -0.0 and 0.0 are one
-    if features is not None and np.isnan(features.sum()):
+    last = np.append(starts[1:], c.n) - 1
+    first, last = (starts, last) if order is None else (order[starts], order[last])
+    ended = ending(c)[last]
+    features = _moved(c.features, order, c.fresh)
+    if features is not None and np.isnan(_plain_zeros(features).sum()):
         features[np.isnan(features)] = np.nan  # one kind of NaN, so that equal logs are equal
-    propensity = None if c.propensity is None else c.propensity[order]
+    propensity = _moved(c.propensity, order, c.fresh)
     if propensity is not None:
         propensity[np.isnan(propensity)] = np.nan
     return Log(
-        starts=np.append(starts, len(order)),
-        action=action.codes[order],
-        reward=c.reward[order] + 0.0,  # -0.0 and 0.0 are one number
+        starts=np.append(starts, c.n),
+        action=_moved(action.codes, order, own_codes),
+        reward=_plain_zeros(_moved(c.reward, order, c.fresh)),
         actions=action.labels,
-        state=None if state is None else state.codes[order],
+        state=None if state is None else _moved(state.codes, order, own_codes),
         states=() if state is None else state.labels,
         features=features,
         feature_names=c.feature_names,
         levels=c.levels,
         episodes=c.episode.labels,
-        group=None if c.group is None else c.group.codes[order][starts],  # type: ignore[arg-type]
+        group=None if c.group is None else c.group.codes[first],  # type: ignore[arg-type]
         groups=() if c.group is None else c.group.labels,
-        time=None if c.time is None else c.time[order],
-        offset=None if c.offset is None else c.offset[order],
-        available=None if c.available is None else c.available.codes[order],
+        time=_moved(c.time, order, c.fresh),
+        offset=_moved(c.offset, order, c.fresh),
+        available=None if c.available is None else _moved(c.available.codes, order, own_codes),
         menus=menus,
-        ended=ending(c)[last],
+        ended=ended,
         columns=c.names,
         propensity=propensity,
-        also=None if c.also is None else c.also[order],
+        also=c.also if c.also is None or order is None else c.also[order],
         events=c.events,
     )

@@ -46,7 +46,9 @@ from dprl.logs._follow_up import keep_rows
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
 
-__all__ = ["Near", "check_claim", "outside", "settle"]
+__all__ = [
+    "Near", "check_claim", "from_cut_on", "none_is_left", "outside", "settle", "warn_as_terminal",
+]  # fmt: skip
 
 Reads: TypeAlias = Literal["transitions", "returns", "rewards"]
 """What is read of a settled log; weights are possible for returns and for rewards."""
@@ -106,7 +108,7 @@ def settle(
     if not len(episodes):
         return log
     if cut in DROPS:
-        return _without(log, episodes if reads == "rewards" else _from_cut_on(log))
+        return _without(log, episodes if reads == "rewards" else from_cut_on(log))
     if cut == "ipcw":
         from dprl.logs._uncensored import weighted
 
@@ -128,14 +130,19 @@ def settle(
         return _bootstrapped(log, gamma, near if log.features is not None else None)
     if cut is None:
         steps = int(log.lengths[episodes].sum())
-        warnings.warn(
-            f"{len(episodes):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps)"
-            " were cut, and are treated as if nothing came after: their returns are too small "
-            "in size. Choose cut= (--cut), or a time for which all are followed (--follow-up).",
-            CutWarning,
-            stacklevel=outside(),
-        )
+        warn_as_terminal(len(episodes), log.n_episodes, steps, log.n_steps)
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:
+    """Warn that cut episodes are read as ended because no treatment was chosen."""
+    warnings.warn(
+        f"{n_cut:,} of {n_episodes:,} episodes ({cut_steps:,} of {n_steps:,} steps)"
+        " were cut, and are treated as if nothing came after: their returns are too small "
+        "in size. Choose cut= (--cut), or a time for which all are followed (--follow-up).",
+        CutWarning,
+        stacklevel=outside(),
+    )
 
 
 def outside() -> int:
@@ -146,7 +153,7 @@ def outside() -> int:
     return level
 
 
-def _from_cut_on(log: Log) -> NDArray[np.int64]:
+def from_cut_on(log: Log) -> NDArray[np.int64]:
     """The cut episodes, and all that come after a cut one in their group."""
     order = in_group_order(log)
     group, is_cut = log.group[order], log.ended[order] == CUT
@@ -160,11 +167,16 @@ def _without(log: Log, episodes: NDArray[np.int64]) -> Log:
     """The log without these episodes; an error if none would be left."""
     keep = np.setdiff1d(np.arange(log.n_episodes), episodes)
     if not len(keep):
-        raise LogError(
-            f"all {log.n_episodes:,} episodes were cut, or came after a cut one: none is left.",
-            do="Choose another treatment of cut episodes, or read episodes to their end.",
-        )
+        raise none_is_left(log.n_episodes)
     return log.take(keep)
+
+
+def none_is_left(n_episodes: int) -> LogError:
+    """The error that no episode is left once cut ones are left out."""
+    return LogError(
+        f"all {n_episodes:,} episodes were cut, or came after a cut one: none is left.",
+        do="Choose another treatment of cut episodes, or read episodes to their end.",
+    )
 
 
 def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import charted
 from dprl.errors import LogError
+from dprl.logs._log_parts import rising
+from dprl.logs._row_facts import Coded, RowFacts
 from dprl.logs.log import Label
 
 if TYPE_CHECKING:
@@ -34,15 +36,7 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
-class Coded:
-    """A column of labels: codes (N,) into `labels`, -1 where missing."""
-
-    codes: NDArray[np.int32]
-    labels: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Columns:
+class Columns(RowFacts):
     """The rows of a source in their own order. Missing: code -1, NaN, or `time_missing`.
 
     Attributes:
@@ -64,6 +58,7 @@ class Columns:
             holds codes), None for numbers; () where all are numbers.
         also: Further columns; None where the source cannot have any.
         events: The words of `ended` that were declared to be competing events.
+        fresh: Whether nobody else holds these arrays, so that a log may take them as they are.
     """
 
     names: Mapping[str, Any]
@@ -83,11 +78,7 @@ class Columns:
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
     also: Also | None = None
     events: tuple[str, ...] = field(default=())
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return len(self.reward)
+    fresh: bool = False
 
     def place(self, row: int) -> str:
         """The place of a row, for messages: its number from 1, its episode and its time."""
@@ -102,7 +93,7 @@ class Columns:
 # -- labels ------------------------------------------------------------------------------------
 
 
-def _one_label(value: Any, name: str) -> Label:
+def one_label(value: Any, name: str) -> Label:
     """The label one Python object stands for; a LogError if it is not a label."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -175,6 +166,8 @@ def tidy_labels(labels: Iterable[str]) -> dict[str, Label]:
 
 def recode(codes: NDArray[Any], labels: list[Label], name: str) -> Coded:
     """Codes into sorted labels, from codes into labels in any order (possibly repeated)."""
+    if rising(labels):
+        return Coded(codes.astype(np.int32, copy=False), tuple(labels))
     order = _sorted(dict.fromkeys(labels), name)
     place = {label: i for i, label in enumerate(order)}
     table = np.array([*(place[label] for label in labels), -1], np.int32)
@@ -194,14 +187,14 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         present = array[~gone]
         odd = np.flatnonzero((present != np.rint(present)) | (np.abs(present) > WHOLE[1]))
         if len(odd):
-            _one_label(float(present[odd[0]]), name)
+            one_label(float(present[odd[0]]), name)
         whole = np.zeros(len(array), np.int64)
         whole[~gone] = present.astype(np.int64)
         return encode(whole, name, gone)
     if array.dtype == np.uint64 and len(array) and array.max() > WHOLE[0]:
         array = array.astype(object)
     if array.dtype.kind in "iu":
-        return _encode_integers(array.astype(np.int64), missing)
+        return _encode_integers(array.astype(np.int64, copy=False), missing)
     if array.dtype.kind == "b":
         return _encode_integers(array, missing)
     if array.dtype.kind in "mM":
@@ -217,8 +210,8 @@ def encode(values: Any, name: str, missing: NDArray[np.bool_] | None = None) -> 
         try:
             codes[i] = index.setdefault(value, len(index))
         except TypeError:
-            _one_label(value, name)
-    return recode(codes, [_one_label(value, name) for value in index], name)
+            one_label(value, name)
+    return recode(codes, [one_label(value, name) for value in index], name)
 
 
 def _encode_integers(array: NDArray[Any], missing: NDArray[np.bool_] | None) -> Coded:
@@ -265,7 +258,7 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
         sep = "|" if "|" in value else ";"
         return tuple(sorted({part.strip() for part in value.split(sep) if part.strip()}))
     if isinstance(value, list | tuple | set | frozenset | np.ndarray) or hasattr(value, "to_list"):
-        labels = {_one_label(v, name) for v in value}
+        labels = {one_label(v, name) for v in value}
         if len(labels) < len(value) or any(isinstance(v, bool) for v in labels):
             raise LogError(
                 f"{name!r} must list the labels of available actions, each once.",
@@ -280,9 +273,12 @@ def _menu(value: Any, name: str) -> tuple[Any, ...]:
 
 
 def numbers(
-    values: Any, name: str, missing: NDArray[np.bool_] | None = None
+    values: Any, name: str, missing: NDArray[np.bool_] | None = None, *, copy: bool = True
 ) -> NDArray[np.float64]:
-    """A numeric column as float64, NaN where missing; text is refused."""
+    """A numeric column as float64, NaN where missing; text is refused.
+
+    Without `copy` the array itself may be the result, and may be written to.
+    """
     if isinstance(values, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(values)
         values = values.data
@@ -306,7 +302,7 @@ def numbers(
                     "Convert it to numbers; a missing value is an empty cell.",
                 ) from None
         return result
-    result = array.astype(np.float64)
+    result = array.astype(np.float64, copy=copy)
     if missing is not None:
         result[missing] = np.nan
     return result

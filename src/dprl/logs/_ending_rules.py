@@ -8,6 +8,7 @@ such events as censored asks what would happen if nobody died.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dprl.logs._columns import Columns
 from dprl.logs._findings import Finding
 from dprl.logs.log import CUT, EVENT, TERMINAL, UNKNOWN
 
-__all__ = ["check_events", "ended_unknown", "ending", "rows_after_end"]
+__all__ = ["ENDINGS", "check_events", "ended_unknown", "ending", "meanings", "rows_after_end"]
 
 ENDINGS: dict[Any, int] = {
     1: TERMINAL, "1": TERMINAL, "true": TERMINAL, "terminal": TERMINAL,
@@ -50,13 +51,18 @@ def ending(c: Columns) -> NDArray[np.uint8]:
     """uint8 (N,): TERMINAL, CUT, an event, or UNKNOWN (missing, or a word that means none)."""
     if c.ended is None:
         return np.zeros(c.n, np.uint8)
-    events = {name.lower(): EVENT + i for i, name in enumerate(c.events)}
+    return np.array([*meanings(c.ended.labels, c.events), UNKNOWN], np.uint8)[c.ended.codes]
+
+
+def meanings(labels: Iterable[Any], events: Sequence[str]) -> list[int]:
+    """What labels of the column of endings mean: TERMINAL, CUT, an event, or UNKNOWN for none."""
+    codes = {name.lower(): EVENT + i for i, name in enumerate(events)}
 
     def meaning(label: Any) -> int:
         word = label.strip().lower() if isinstance(label, str) else label
-        return ENDINGS.get(word, events.get(str(word), UNKNOWN))
+        return ENDINGS.get(word, codes.get(str(word), UNKNOWN))
 
-    return np.array([*map(meaning, c.ended.labels), UNKNOWN], np.uint8)[c.ended.codes]
+    return [meaning(label) for label in labels]
 
 
 def ended_unknown(c: Columns) -> Finding | None:
@@ -81,14 +87,18 @@ def ended_unknown(c: Columns) -> Finding | None:
     )
 
 
-def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
+def rows_after_end(c: Columns, order: NDArray[Any] | None) -> Finding | None:
     """A terminal mark before the last row of an episode; `order` sorts rows by episode and time.
+
+    Without an order the rows are sorted already.
 
     A mark that is repeated on every row of an episode is a property of the episode, and accepted.
     """
     if c.ended is None:
         return None
-    mark, e = ending(c)[order], c.episode.codes[order]
+    mark, e = ending(c), c.episode.codes
+    if order is not None:
+        mark, e = mark[order], e[order]
     last = np.append(e[1:] != e[:-1], True)
     whole = np.ones(len(c.episode.labels), bool)
     is_end = (mark == TERMINAL) | (mark >= EVENT)
@@ -105,7 +115,7 @@ def rows_after_end(c: Columns, order: NDArray[np.int64]) -> Finding | None:
                 "error",
                 "rows_after_end",
                 f"{c.names['ended']!r}: {what} in {n:,} episode{'s' * (n != 1)}.",
-                c.place(int(order[rows].min())),
+                c.place(int((np.flatnonzero(rows) if order is None else order[rows]).min())),
                 do,
             )
     return None

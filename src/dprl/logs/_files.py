@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from dprl._core.limits import said_if_short
 from dprl._core.zones import TEXT, Zoned, zone_of
-from dprl.errors import LogError, interruptible
+from dprl.errors import LogError
 from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
 from dprl.logs._categories import (
     check_declared,
@@ -22,6 +21,7 @@ from dprl.logs._categories import (
 )
 from dprl.logs._columns import (
     MISSING_WORDS,
+    WHOLE,
     Coded,
     Columns,
     encode,
@@ -29,24 +29,25 @@ from dprl.logs._columns import (
     refuse_fractions,
     tidy_labels,
 )
+from dprl.logs._fetch import Fetch, Progress
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import Raw, choose, columns_of, quoted
 from dprl.logs._times import refuse_mixed
 
 __all__ = ["Files", "Progress", "read_columns"]
 
-Progress: TypeAlias = Callable[[str, float], None]
-"""A function that is called with the name of a stage and the share of it that is done, 0 to 1."""
-
-
 READABLE = r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN|VARCHAR|ENUM.*)$"
 """Types of columns that hold numbers or labels."""
+WHOLE_NUMBERS = (
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+)  # fmt: skip
+"""Types of columns that hold whole numbers of at most 64 bits."""
 SHORT_CELL = 4
 """Bytes of a short cell of a CSV file, with its comma."""
 
 
-class Files:
-    """A DuckDB connection over files, with the requested columns in one table, unchanged."""
+class Files(Fetch):
+    """A DuckDB connection over files: every column as its role needs it."""
 
     def __init__(
         self,
@@ -62,6 +63,8 @@ class Files:
         self.con = duckdb.connect()
         self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        self.con.execute("SET parquet_metadata_cache = true")  # files are asked for each column
+        self.as_opened = self.on_disk()
         self.progress = progress
         self.folders = folder_columns(self.files[0]) if partitions else {}
         if self.kind == "csv":
@@ -70,24 +73,6 @@ class Files:
             self.scan, self.values = scan_parquet(self.files, missing, partitions, self.run)
         rows = self.run(f"DESCRIBE {self.scan}", self.values).fetchall()
         self.types: dict[str, str] = {row[0]: str(row[1]) for row in rows}
-
-    @property
-    def name(self) -> str:
-        """The name messages use for the files."""
-        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
-        return f"{os.path.basename(self.files[0])!r}{more}"
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        try:
-            with interruptible(), said_if_short(f"reading {self.name}"):
-                return self.con.execute(sql, list(values))
-        except self.error as error:
-            reason = str(error).splitlines()[0]
-            raise LogError(
-                f"{self.name} could not be read as {self.kind.upper()}.",
-                reason[:200],
-                "Open the file and look at the place named; every row needs the same columns.",
-            ) from error
 
     def every_file_has(self, names: Iterable[str]) -> None:
         """Refuse a file that lacks a column others have: its rows would count as missing."""
@@ -105,77 +90,65 @@ class Files:
                         "Every file needs every column that is named.",
                     )
 
-    def load(self, names: Iterable[str]) -> None:
-        """Read the columns into the table `raw`, where they are called c0, c1 and so on."""
-        self.place = {name: f"c{i}" for i, name in enumerate(names)}
-        select = ", ".join(f"{quoted(name)} AS {c}" for name, c in self.place.items())
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(0.2):
-                if self.progress is not None:
-                    self.progress("reading", max(0.0, self.con.query_progress()) / 100)
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        if self.progress is not None:
-            watcher.start()
-        try:
-            self.run(f"CREATE TEMP TABLE raw AS SELECT {select} FROM ({self.scan})", self.values)
-        finally:
-            done.set()
-            if self.progress is not None:
-                watcher.join()
-        if self.progress is not None:
-            self.progress("reading", 1.0)
-
-    def fetch(self, expression: str) -> Any:
-        with interruptible(), said_if_short(f"reading {self.name}"):
-            return self.run(f"SELECT {expression} AS v FROM raw").fetchnumpy()["v"]
-
     def labels(self, name: str, fractions: bool = True) -> Coded:
-        """A column of labels, coded inside DuckDB so that no Python object is made per row.
+        """A column of labels, coded so that no Python object is made per row.
 
         If `fractions` is false, a column of numbers such as 0.5 is refused, also when they are
         text.
         """
         c, kind = self.place[name], self.types[name]
-        if kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
-                    "UBIGINT", "BOOLEAN", "FLOAT", "DOUBLE"):  # fmt: skip
+        if kind in WHOLE_NUMBERS:
+            return self.whole_numbers(c, name)
+        if kind in ("FLOAT", "DOUBLE") and not self._fractions(c):
+            return self.whole_numbers(f"CAST(nullif({c}, 'NaN'::{kind}) AS BIGINT)", name)
+        if kind in ("BOOLEAN", "FLOAT", "DOUBLE"):
             return encode(self.fetch(c), name)
         if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
             raise LogError(
                 f"{name!r} holds {kind.lower()} values, which are not labels.",
                 do="Labels are text, whole numbers, or true and false.",
             )
-        text = f"nullif(CAST({c} AS VARCHAR), '')"
-        self.run(
-            f"CREATE OR REPLACE TYPE label_{c} AS ENUM "
-            f"(SELECT DISTINCT {text} FROM raw WHERE {text} IS NOT NULL)"
-        )
-        rows = self.run(f"SELECT unnest(enum_range(NULL::label_{c}))").fetchall()
-        words = [row[0] for row in rows]
-        codes = self.fetch(f"coalesce(enum_code(CAST({text} AS label_{c}))::INTEGER, -1)")
+        text = c if kind == "VARCHAR" else f"CAST({c} AS VARCHAR)"
+        words, hashes = self.distinct(text)
+        present = [word for word in words if word]  # neither missing nor empty
         from_text = self.kind == "csv" or name in self.folders  # text that may stand for numbers
         number = kind in ("HUGEINT", "UHUGEINT") or kind.startswith("DECIMAL")
         if number or (from_text and not fractions):
-            refuse_fractions(words, name)
-        tidy = tidy_labels(words) if from_text or number else {}
-        return recode(np.asarray(codes), [tidy.get(w, w) for w in words], name)
+            refuse_fractions(present, name)
+        labels: list[Any] = present
+        if from_text or number:
+            tidy = tidy_labels(present)
+            labels = [tidy[word] for word in present]
+        coded = recode(np.arange(len(present)), labels, name)
+        code_of = np.full(len(words), -1, np.int32)
+        code_of[np.fromiter(map(bool, words), bool, len(words))] = coded.codes
+        return Coded(self.codes(text, hashes, code_of), coded.labels)
+
+    def _fractions(self, c: str) -> bool:
+        """Whether a column of floats holds one that is no label, or too large to be one."""
+        odd = f"NOT isnan({c}) AND (abs({c}) > {WHOLE[1]} OR {c} != round({c}))"
+        return bool(self.one_row(f"SELECT count(*) FILTER ({odd}) FROM raw")[0])
 
     def number(self, name: str) -> Any:
+        """A column of numbers, NaN where one is missing."""
         c = self.place[name]
-        if self.types[name] == "VARCHAR":
-            bad = self.run(
-                f"SELECT rowid, {c} FROM raw WHERE {c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) "
-                "IS NULL ORDER BY rowid LIMIT 1"
-            ).fetchone()
-            if bad is not None:
-                raise LogError(
-                    f"{name!r} must be numbers; it holds {bad[1][:40]!r}.",
-                    f"row {bad[0] + 1:,}",
-                    "Convert it to numbers (1.5, not 1,5); a missing value is an empty cell.",
-                )
-        return self.fetch(f"CAST({c} AS DOUBLE)")
+        if self.types[name] != "VARCHAR":
+            return self.number_or_nan(f"CAST({c} AS DOUBLE)")[0]
+        values, gone = self.number_or_nan(f"TRY_CAST({c} AS DOUBLE)")
+        if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
+            text, row = self._no_number(c)
+            raise LogError(
+                f"{name!r} must be numbers; it holds {text[:40]!r}.",
+                f"row {row + 1:,}",
+                "Convert it to numbers (1.5, not 1,5); a missing value is an empty cell.",
+            )
+        return values
+
+    def _no_number(self, c: str) -> tuple[str, int]:
+        """The first text of a column that is no number, and its row, counted from 0."""
+        row = self.first_row(f"{c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) IS NULL")
+        assert row is not None
+        return str(self.value_at(c, row)), row
 
     def feature(self, name: str, declared: bool) -> Any:
         """A column of numbers, or of labels (`Coded`) where it is declared or holds none."""
@@ -184,17 +157,14 @@ class Files:
             return self.labels(name)
         if kind != "VARCHAR":
             return self.number(name)
-        texts, numeric, empty = self.run(
+        texts, numeric, empty = self.one_row(
             f"SELECT count(nullif({c}, '')), count(TRY_CAST({c} AS DOUBLE)), "
             f"count(*) FILTER ({c} = '') FROM raw"
-        ).fetchone()
+        )
         if not texts or (numeric == texts and not empty):
-            return self.fetch(f"CAST(nullif({c}, '') AS DOUBLE)")
+            return self.number_or_nan(f"CAST(nullif({c}, '') AS DOUBLE)")[0]
         if numeric:
-            row, text = self.run(
-                f"SELECT rowid, {c} FROM raw WHERE {c} IS NOT NULL AND TRY_CAST({c} AS DOUBLE) "
-                "IS NULL ORDER BY rowid LIMIT 1"
-            ).fetchone()
+            text, row = self._no_number(c)
             raise not_numbers(name, text, f"row {row + 1:,}")
         column = self.labels(name)
         refuse_numbers(map(str, column.labels), name)
@@ -214,10 +184,10 @@ class Files:
                 do="Make it numbers or labels, or leave it out.",
             )
         if kind == "VARCHAR" and not (declared or asked):
-            texts, numeric, labels = self.run(
+            texts, numeric, labels = self.one_row(
                 f"SELECT count(v), count(TRY_CAST(v AS DOUBLE)), count(DISTINCT v) "
                 f"FROM (SELECT nullif({c}, '') AS v FROM raw LIMIT {PEEK})"
-            ).fetchone()
+            )
             if numeric < texts and labels > LABELS:
                 raise LogError("free text or an identifier.")
         return self.feature(name, declared)
@@ -227,7 +197,7 @@ class Files:
         if self.kind == "csv":
             columns = max(len(self.types), 1)
             return sum(map(os.path.getsize, self.files)) // (SHORT_CELL * columns)
-        return int(self.run(f"SELECT count(*) FROM ({self.scan})", self.values).fetchone()[0])
+        return int(self.one_row(f"SELECT count(*) FROM ({self.scan})")[0])
 
     def only_common(self, chosen: AlsoNames) -> AlsoNames:
         """Those of the columns that every file has."""
@@ -246,10 +216,10 @@ class Files:
         if kind != "VARCHAR":
             return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
         moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
-        row = self.run(
+        row = self.one_row(
             f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
             f"count(TRY_CAST({c} AS DOUBLE)), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
-        ).fetchone()
+        )
         casts = (f"CAST({c} AS BIGINT)", f"CAST({c} AS DOUBLE)", moment)
         for count, cast in zip(row[1:], casts, strict=True):
             if count == row[0]:
@@ -259,9 +229,9 @@ class Files:
     def _zoned(self, name: str, c: str, moment: str) -> Any:
         """Times written as text, each with the time zone it was written with."""
         form = quoted(TEXT, chr(39))
-        all_of_them, zoned = self.run(
+        all_of_them, zoned = self.one_row(
             f"SELECT count({c}), count(*) FILTER (regexp_matches({c}, {form})) FROM raw"
-        ).fetchone()
+        )
         if not zoned:
             return self.fetch(moment)
         if zoned < all_of_them:
@@ -315,6 +285,11 @@ def read_columns(
     files.load([*role, *further.names])
 
     def get(name: str) -> Raw:
+        values = column(name)
+        files.columns_read += 1
+        return values
+
+    def column(name: str) -> Raw:
         if name not in role:
             return files.further(name, name in declared, further.asked), None
         part = role[name]
@@ -329,4 +304,9 @@ def read_columns(
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        return columns_of(names, get, declared, further)
+        columns = columns_of(names, get, declared, further, fresh=True)
+    if files.kind == "parquet":
+        files.refuse_changed()
+        if progress is not None:
+            progress("reading", 1.0)
+    return columns

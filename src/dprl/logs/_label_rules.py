@@ -24,7 +24,7 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
 
     'é' can be one code point, or an 'e' and an accent (Unicode calls the two forms NFC and NFD).
     """
-    if all(not isinstance(label, str) or label.isascii() for label in labels):
+    if not labels or not isinstance(labels[0], str) or all(map(str.isascii, labels)):
         return None
     seen: dict[str, str] = {}
     twins = []

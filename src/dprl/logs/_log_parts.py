@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +15,17 @@ from dprl.errors import LogError
 if TYPE_CHECKING:
     from dprl.logs.log import Log
 
-__all__ = ["canonical", "canonical_ends", "canonical_features", "validate"]
+__all__ = ["canonical", "canonical_ends", "canonical_features", "rising", "validate"]
 
 CUT = 2
 """The code of a cut, as in `dprl.logs.log`; competing events have the codes above."""
+
+
+def rising(labels: Sequence[Any]) -> bool:
+    """Whether labels are of one kind, sorted, and none is there twice: without a set of them."""
+    if set(map(type, labels)) not in ({int}, {str}):
+        return False
+    return all(map(operator.lt, labels, itertools.islice(labels, 1, None)))
 
 
 def canonical(
@@ -110,9 +119,11 @@ def validate(log: Log) -> None:
             refuse(f"'{name}' has codes outside 0..{size - 1}")
     for name in ("states", "actions", "episodes", "groups", "feature_names"):
         labels = getattr(log, name)
-        if len(set(labels)) != len(labels):
+        if name == "groups" and labels is log.episodes:
+            continue
+        if not rising(labels) and len(set(labels)) != len(labels):
             refuse(f"'{name}' repeats a label")
-    if not np.isfinite(log.reward).all():
+    if n and not (np.isfinite(log.reward.min()) and np.isfinite(log.reward.max())):
         refuse("'reward' holds a value that is not finite")
     if log.features is not None and np.isinf(log.features).any():
         refuse("'features' hold a value that is infinite")

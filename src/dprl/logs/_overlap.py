@@ -50,8 +50,8 @@ from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
 
 __all__ = [
-    "TOO_MUCH", "WITHHELD", "cannot_tell", "refuse_seen", "seal", "sealed_origin", "seen", "shared",
-    "sketch",
+    "KEPT", "KEYED", "TOO_MUCH", "WITHHELD", "alike_of", "cannot_tell", "contents", "keyed_marks",
+    "refuse_seen", "seal", "sealed_origin", "seen", "shared", "sketch", "twins",
 ]  # fmt: skip
 
 Hashes = NDArray[np.uint64]
@@ -72,8 +72,8 @@ PLAIN, KEYED = 1, 2
 
 def sketch(log: Log) -> dict[str, Any]:
     """The sample of a log's groups: its marks, and how often two groups of the log begin alike."""
-    content = _contents(log, np.arange(len(log.groups)))
-    marks = sorted(_keyed_marks(log, content, log.digest()))[:KEPT]
+    content = contents(log, np.arange(len(log.groups)))
+    marks = sorted(keyed_marks(log, content, log.digest()))[:KEPT]
     return {"version": KEYED, "alike": _alike(content), "kept": marks}
 
 
@@ -119,10 +119,10 @@ def shared(sample: Any, key: str, log: Log) -> float:
     if sample["version"] not in (PLAIN, KEYED):
         raise ValueError("a sample of another version")
     sampled = set(sample["kept"])
-    content = _contents(log, np.arange(len(log.groups)))
+    content = contents(log, np.arange(len(log.groups)))
     # The sample holds all groups of its log up to its largest mark: so far, both can be compared.
     if sample["version"] == KEYED:
-        marks = _keyed_marks(log, content, key)
+        marks = keyed_marks(log, content, key)
         top = max(sampled)
         near = [mark for mark in marks if mark <= top]
     else:
@@ -182,9 +182,18 @@ def _damaged() -> PolicyError:
 
 def _alike(content: Hashes) -> float:
     """The chance that two groups, drawn without replacement, begin alike."""
-    n = len(content)
-    counts = np.unique(content, return_counts=True)[1].astype(np.float64)
-    return float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else 1.0
+    return alike_of(len(content), twins(content))
+
+
+def twins(content: Hashes) -> int:
+    """How many ordered pairs of different groups begin alike."""
+    counts = np.unique(content, return_counts=True)[1].astype(np.int64)
+    return int((counts * (counts - 1)).sum())
+
+
+def alike_of(n: int, pairs: int) -> float:
+    """The chance that two of n groups begin alike, if `pairs` ordered pairs of them do."""
+    return pairs / (n * (n - 1)) if n > 1 else 1.0
 
 
 def _kappa(matches: int, n: int, c: float) -> float:
@@ -224,7 +233,7 @@ def _mark(key: bytes, what: bytes) -> str:
     return hashlib.blake2b(what, key=key, digest_size=8).hexdigest()
 
 
-def _keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
+def keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
     """One mark per group, from its label (a number by its value) and its content."""
     key = _key(digest)
     words = (g if isinstance(g, str) else str(int(g)) for g in log.groups)
@@ -243,7 +252,7 @@ def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:
     ]
 
 
-def _contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
+def contents(log: Log, groups: NDArray[np.int64]) -> Hashes:
     """64 bits per group: how its first episode began, and how long it was."""
     code, first = np.unique(log.group, return_index=True)
     first = first[np.searchsorted(code, groups)]

@@ -17,6 +17,7 @@ from dprl.logs._ending_rules import ended_unknown
 from dprl.logs._findings import Finding
 from dprl.logs._label_rules import look_alikes, spellings
 from dprl.logs._probability_rules import propensity_alone, propensity_outside
+from dprl.logs._row_facts import blocks, is_large, some_missing
 from dprl.logs.columns import ROLES
 
 __all__ = ["ROW_RULES", "missing_rows", "outside", "unknown_labels"]
@@ -38,9 +39,11 @@ def missing_rows(c: Columns, features: bool = True) -> dict[str, NDArray[np.bool
     for role in ROLES:
         part = role.name
         column = getattr(c, part)
-        if role.holds in ("labels", "menus") and column is not None:
+        labelled = role.holds in ("labels", "menus") and column is not None
+        if labelled and some_missing(column):
             where_missing[str(c.names[part])] = column.codes < 0
-    where_missing[str(c.names["reward"])] = np.isnan(c.reward)
+    if np.isnan(c.reward_span).any():
+        where_missing[str(c.names["reward"])] = np.isnan(c.reward)
     if c.time_missing is not None:
         where_missing[str(c.names["time"])] = c.time_missing
     if features and c.features is not None:
@@ -58,9 +61,9 @@ def no_rows(c: Columns) -> Finding | None:
 
 def episode_missing(c: Columns) -> Finding | None:
     """A row without an episode belongs to nobody."""
-    rows = c.episode.codes < 0
-    if not rows.any():
+    if not some_missing(c.episode):
         return None
+    rows = c.episode.codes < 0
     return Finding(
         "error",
         "episode_missing",
@@ -94,7 +97,7 @@ def missing(c: Columns) -> Finding | None:
 
 def not_finite(c: Columns) -> Finding | None:
     """A reward or a feature is infinite."""
-    columns = [(str(c.names["reward"]), c.reward)]
+    columns = [] if np.isfinite(c.reward_span).all() else [(str(c.names["reward"]), c.reward)]
     if c.features is not None:
         columns += [(name, c.features[:, j]) for j, name in enumerate(c.feature_names)]
     for name, values in columns:
@@ -112,6 +115,8 @@ def not_finite(c: Columns) -> Finding | None:
 
 def reward_too_large(c: Columns) -> Finding | None:
     """A reward is larger than sums of squares can hold."""
+    if np.abs(c.reward_span).max() <= LARGEST_REWARD:  # false where one is missing
+        return None
     with np.errstate(invalid="ignore"):
         rows = (np.abs(c.reward) > LARGEST_REWARD) & np.isfinite(c.reward)
     if not rows.any():
@@ -128,9 +133,11 @@ def reward_too_large(c: Columns) -> Finding | None:
 
 def group_changes(c: Columns) -> Finding | None:
     """Rows of one episode name different groups."""
-    if c.group is None or not c.n:
+    if c.group is None or not c.n or not _may_change(c.episode, c.group):
         return None
     has_both = (c.episode.codes >= 0) & (c.group.codes >= 0)
+    if not has_both.any():
+        return None
     group_of_episode = np.full(len(c.episode.labels), -1, np.int64)
     group_of_episode[c.episode.codes[has_both]] = c.group.codes[has_both]
     rows = has_both & (group_of_episode[c.episode.codes] != c.group.codes)
@@ -144,6 +151,16 @@ def group_changes(c: Columns) -> Finding | None:
         c.place(_first(rows)),
         "A group is one or more whole episodes (a patient with several stays).",
     )
+
+
+def _may_change(episode: Coded, group: Coded) -> bool:
+    """Whether rows of one episode may name different groups; for few rows nobody looks."""
+    if not is_large(len(episode.codes)):
+        return True
+    from dprl.logs._code_loops import group_changes_within
+
+    of_episode = np.full(len(episode.labels), -1, np.int32)
+    return bool(group_changes_within(episode.codes, group.codes, of_episode))
 
 
 def action_unavailable(c: Columns) -> Finding | None:
@@ -172,6 +189,8 @@ def action_unavailable(c: Columns) -> Finding | None:
 
 def order_of_rows(c: Columns) -> Finding | None:
     """Rows are not sorted: harmless with a time column, an error without one."""
+    if c.in_order:
+        return None
     e = c.episode.codes
     if c.time is None:
         back = np.flatnonzero(np.diff(e) != 0) + 1
@@ -189,11 +208,9 @@ def order_of_rows(c: Columns) -> Finding | None:
             c.place(_first(again)),
             "Name a time column, sort the rows, or give episodes of different files different ids.",
         )
-    timed = np.flatnonzero(e >= 0 if c.time_missing is None else (e >= 0) & ~c.time_missing)
-    order = timed[np.argsort(e[timed], kind="stable")]  # each beside the row before of its episode
-    back = (np.diff(e[order]) == 0) & (c.time[order[1:]] < c.time[order[:-1]])
-    rows = np.zeros(c.n, bool)
-    rows[order[1:][back]] = True
+    if c.by_time is not None and not c.by_time.moved:
+        return None
+    rows = _out_of_order(c)
     if not rows.any():
         return None
     return Finding(
@@ -205,9 +222,25 @@ def order_of_rows(c: Columns) -> Finding | None:
     )
 
 
+def _out_of_order(c: Columns) -> NDArray[np.bool_]:
+    """bool (N,): the rows that come before the row of their episode that is written before them."""
+    assert c.time is not None
+    e, order = c.episode.codes, c.by_episode
+    if order is None:
+        timed = np.flatnonzero(e >= 0 if c.time_missing is None else (e >= 0) & ~c.time_missing)
+        order = timed[np.argsort(e[timed], kind="stable")]
+    rows = np.zeros(c.n, bool)
+    for a, b in blocks(len(order)):  # each beside the row before of its episode
+        here, before = order[max(a, 1) : b], order[max(a, 1) - 1 : b - 1]
+        rows[here] = (e[here] == e[before]) & (c.time[here] < c.time[before])
+    return rows
+
+
 def duplicate_times(c: Columns) -> Finding | None:
     """Two rows of one episode have the same time."""
-    if c.time is None or c.n < 2:
+    if c.time is None or c.n < 2 or c.in_order:
+        return None
+    if c.by_time is not None and not c.by_time.twins:
         return None
     timed = np.flatnonzero(~c.time_missing) if c.time_missing is not None else np.arange(c.n)
     order = timed[np.lexsort((c.time[timed], c.episode.codes[timed]))]
@@ -235,6 +268,8 @@ def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Fin
         return None
     declared_labels = set(declared)
     new = np.array([label not in declared_labels for label in column.labels] + [False], bool)
+    if not new.any():
+        return None
     rows = new[column.codes]
     if not rows.any():
         return None
@@ -251,7 +286,8 @@ def unknown_labels(c: Columns, part: str, declared: Sequence[Any] | None) -> Fin
 
 def outside(c: Columns, bounds: tuple[float, float] | None) -> Finding | None:
     """A reward outside the range the user declared."""
-    if bounds is None:
+    low, high = c.reward_span
+    if bounds is None or (bounds[0] <= low and high <= bounds[1]):
         return None
     rows = (c.reward < bounds[0]) | (c.reward > bounds[1])
     if not rows.any():

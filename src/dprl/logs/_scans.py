@@ -241,9 +241,10 @@ def scan_parquet(
     held = columns_of_files(files, "parquet", run)
 
     def scan(alike: Sequence[str]) -> str:
-        return "read_parquet(?, union_by_name=true, hive_partitioning=false)"
+        names = ", ".join(quoted(literal(file), "'") for file in alike)  # a view takes no values
+        return f"read_parquet([{names}], union_by_name=true, hive_partitioning=false)"
 
-    return _union(files, scan, lambda file: None, held, missing, partitions)
+    return _union(files, scan, lambda file: None, held, missing, partitions)[0], []
 
 
 def _union(

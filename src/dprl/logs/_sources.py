@@ -22,6 +22,7 @@ __all__ = [
     "choose",
     "columns_of",
     "frame_columns",
+    "in_words_of",
     "no_column",
     "one_column",
     "quoted",
@@ -110,11 +111,14 @@ def columns_of(
     get: Callable[[str], Raw],
     categorical: Collection[str] = (),
     also: AlsoNames | None = None,
+    *,
+    fresh: bool = False,
 ) -> Columns:
     """Columns from a function that gives (values, where missing) for a column name.
 
     `categorical` names the columns whose values are labels, whatever they look like; `also` says
-    which columns are kept beside those that have a role.
+    which columns are kept beside those that have a role; `fresh` says that nobody else holds the
+    arrays that `get` gives, so they need not be copied.
     """
     declared = check_declared(categorical, names["state"], also.names if also else ())
 
@@ -134,10 +138,10 @@ def columns_of(
         features, levels = feature_columns(((n, *get(n)) for n in feature_names), declared)
     else:
         state = coded("state")
-    reward = numbers(*_named(get, names["reward"]))
+    reward = numbers(*_named(get, names["reward"]), copy=not fresh)
     propensity = None
     if "propensity" in names:
-        propensity = numbers(*_named(get, names["propensity"]))
+        propensity = numbers(*_named(get, names["propensity"]), copy=not fresh)
     time, time_missing, offset = None, None, None
     if "time" in names:
         time, time_missing, offset = times(*_named(get, names["time"]))
@@ -147,7 +151,7 @@ def columns_of(
     available = None
     if "available" in names:
         values, gone = get(names["available"])
-        available = _in_words_of(action, encode_menus(values, str(names["available"]), gone))
+        available = in_words_of(action, encode_menus(values, str(names["available"]), gone))
     lengths = {len(reward), len(episode.codes), len(action.codes)}
     lengths |= {len(x) for x in (features, time, propensity) if x is not None}
     group, ended = coded("group"), coded("ended")
@@ -166,7 +170,7 @@ def columns_of(
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
         group=group, available=available, ended=ended, propensity=propensity,
-        feature_names=feature_names, levels=levels, also=further,
+        feature_names=feature_names, levels=levels, also=further, fresh=fresh,
     )  # fmt: skip
 
 
@@ -176,7 +180,7 @@ def _named(get: Callable[[str], Raw], name: str) -> tuple[Any, str, NDArray[np.b
     return values, name, gone
 
 
-def _in_words_of(action: Coded, menus: Coded) -> Coded:
+def in_words_of(action: Coded, menus: Coded) -> Coded:
     """Menus read as text, with whole numbers where the action labels are whole numbers."""
     if not action.labels or isinstance(action.labels[0], str):
         return Coded(menus.codes, tuple(tuple(map(str, menu)) for menu in menus.labels))

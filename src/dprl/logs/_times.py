@@ -31,9 +31,9 @@ def times(
         missing = np.ma.getmaskarray(values)
         values = values.data
     array = np.asarray(values)
-    gone = np.zeros(len(array), bool) if missing is None else missing.copy()
+    gone = np.broadcast_to(np.False_, (len(array),)) if missing is None else missing
     if array.dtype.kind == "O":
-        gone |= np.array([v is None or v != v for v in array.tolist()], bool)
+        gone = gone | np.array([v is None or v != v for v in array.tolist()], bool)
         present = [v for v, g in zip(array.tolist(), gone.tolist(), strict=True) if not g]
         if all(isinstance(v, datetime.date) for v in present):
             dates = np.full(len(array), np.datetime64(0, "us"))
@@ -50,10 +50,9 @@ def times(
             f"row 1: {str(array[0])[:40]!r}",
             "Text sorts '10' before '9': convert it to a number or a date.",
         )
-    if array.dtype.kind == "f":
-        gone |= np.isnan(array)
-    if array.dtype.kind in "mM":
-        gone |= np.isnat(array)
+    if array.dtype.kind in "fmM" and array.size:
+        absent = np.isnan(array) if array.dtype.kind == "f" else np.isnat(array)
+        gone = gone | absent if absent.any() else gone
     return array, gone, None
 
 

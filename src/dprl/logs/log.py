@@ -531,6 +531,13 @@ def deal(n: int, fraction: float, seed: int) -> NDArray[np.bool_]:
 
 def check_log(log: object) -> None:
     """Refuse an object that is not a log, and a log without episodes."""
+    if type(log).__name__ == "LogInParts":
+        raise ParameterError(
+            "what was asked for needs the log in memory; this one is in parts.",
+            repr(log),
+            "Read it with dprl.read, or take some of its parts. DPRLDiscrete and Confident fit a "
+            "log in parts.",
+        )
     if not isinstance(log, Log):
         raise ParameterError(
             f"a log is needed; got an object of type {type(log).__name__}.",

@@ -15,7 +15,7 @@ from dprl._core.compiled import compiled, in_parts, parts
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
-__all__ = ["fill_returns", "powers", "refuse_overflow", "returns", "span"]
+__all__ = ["fill_returns", "powers", "refuse_outside", "refuse_overflow", "returns", "span"]
 
 
 @compiled
@@ -87,6 +87,21 @@ def refuse_overflow(log: Log, row: int) -> None:
         f"episode {log.episodes[episode]!r}, from its row {row - int(log.starts[episode]) + 1} on",
         "Give rewards in a larger unit (divide them all by one number).",
     )
+
+
+def refuse_outside(log: Log, G: NDArray[np.float64], value_range: tuple[float, float]) -> None:
+    """Refuse a log with a return outside the range; G (N,) are the returns from every row on."""
+    low, high = value_range
+    slack = 1e-9 * (high - low)
+    outside = np.flatnonzero((low - slack > G) | (high + slack < G))
+    if len(outside):
+        row = int(outside[0])
+        e = int(np.searchsorted(log.starts, row, "right")) - 1
+        raise LogError(
+            f"{len(outside):,} of {len(G):,} returns lie outside value_range ({low:g}, {high:g}).",
+            f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
+            "The range must hold for every return there can be, or nothing is proved; widen it.",
+        )
 
 
 def span(log: Log, gamma: float) -> tuple[float, float]:

@@ -128,14 +128,16 @@ def changes_by_luck(
 
 @compiled
 def deal_actions(
-    begin: Ints, label: Codes, start: np.uint64, draw: int
+    begin: Ints, label: Codes, start: np.uint64, offset: int, draw: int
 ) -> None:  # pragma: no cover - compiled
     """Shuffle the actions of each state in place: those of first visits, and those of later rows.
 
-    begin (2·k + 1,), label (rows,), start: as in `changes_by_luck`. draw: number of the shuffle.
+    begin (2·k + 1,), label (rows,), start, offset: as in `changes_by_luck`. draw: number of the
+        shuffle.
     """
     for part in range(len(begin) - 1):
-        word = _mixed(_mixed(start + STEP * np.uint64(part + 1)) ^ (STEP * np.uint64(draw + 1)))
+        seed = _mixed(start + STEP * np.uint64(2 * offset + part + 1))
+        word = _mixed(seed ^ (STEP * np.uint64(draw + 1)))
         for i in range(begin[part + 1] - 1, begin[part], -1):
             word = word + STEP
             j = begin[part] + int(float(_mixed(word) >> S11) * UNIT * (i - begin[part] + 1))

@@ -35,8 +35,8 @@ states may depend on each other otherwise; what happens on pure noise was measur
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,13 +54,13 @@ from dprl.planning._luck_loops import (
     list_returns,
 )
 from dprl.planning.policy_iteration import policy_iteration
-from dprl.planning.semi_mdp import elevate
+from dprl.planning.semi_mdp import SemiMDP, elevate
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
     from dprl.logs.log import Log
 
-__all__ = ["luck_of", "survivors"]
+__all__ = ["count_luck", "luck_of", "returns_of", "survivors"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -116,6 +116,43 @@ def luck_of(
         >>> facts["changes"], facts["survive"]
         (1, 1)
     """
+    return count_luck(
+        _InMemory(log, evidence, occurrences), evidence, eligible, choice, plan=plan, seed=seed
+    )
+
+
+class Supply(Protocol):
+    """Where the returns of a log come from: memory, or its parts.
+
+    Attributes:
+        room: The most returns that may be held at once, of more than one state; None for any.
+    """
+
+    @property
+    def room(self) -> int | None: ...
+
+    def returns(self, states: Ints, begin: Ints) -> tuple[Floats, Codes]:
+        """The returns and actions of the counted rows of some states, as `_Returns` keeps them."""
+        ...
+
+    def semi_mdp(self, states: Ints, begin: Ints, dealt: NDArray[Any], pairs: Bools) -> SemiMDP:
+        """The semi-MDP over the pairs (S, A) if the counted rows of these states took `dealt`.
+
+        dealt: codes of actions, in the order of the returns of all these states.
+        """
+        ...
+
+
+def count_luck(
+    supply: Supply,
+    evidence: Evidence,
+    eligible: Bools,
+    choice: Codes,
+    *,
+    plan: bool,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """`luck_of` a log whose returns are supplied some states at a time."""
     if evidence.visits != "first":
         return {"skipped": "visits of one episode depend on each other"}
     unusual = _unusual(evidence.words[FIRST, ..., COUNT])
@@ -130,23 +167,38 @@ def luck_of(
         return {**facts, "expected": 0.0, "draws": 0, "survive": 0}
 
     # A state where only the usual action has enough episodes cannot change, but plans pass there.
-    sorted_returns = _Returns.of(
-        log, evidence, occurrences, np.flatnonzero(eligible.any(axis=1)), eligible, unusual
-    )
-    asked = np.full(log.n_states, -1, np.int32)
+    wanted = np.flatnonzero(eligible.any(axis=1))
+    k, A = len(wanted), len(evidence.actions)
+    asked = np.full(len(choice), -1, np.int32)
     asked[states[changed]] = chosen[changed]
-    candidates = (eligible & unusual)[states].sum(axis=1)
     start, other = np.random.SeedSequence(seed).generate_state(2, np.uint64)
-    chance = np.minimum(sorted_returns.chances(asked, other)[states] * candidates, 1.0)
-
     draws = int(np.clip(SHUFFLED // n_returns, *DRAWS))
-    expected = float(sorted_returns.by_best_value(start, draws).mean())
+    plans = int(np.clip(PLANNED // k, *PLANS)) if plan else 0
+    divisions = _divisions(evidence, wanted, asked)
+    begin = _places(evidence, wanted)
+    dealt = [np.empty(n_returns, np.min_scalar_type(-A)) for _ in range(plans)]
+    Q, V, slack = np.empty((plans, k, A)), np.empty(k), np.empty(k)
+    chance, changes = np.ones(len(choice)), np.zeros(draws, np.int64)
+    for a, b in _ranges(begin, supply.room):
+        some = _Returns.of(supply, evidence, wanted[a:b], eligible, unusual, a)
+        V[a:b], slack[a:b] = some.V, some.slack
+        chance[wanted[a:b]] = some.chances(asked[wanted[a:b]], other, divisions)
+        changes += some.by_best_value(start, draws)
+        for draw in range(plans):
+            label = some.dealt(start, draw)
+            Q[draw, a:b] = some.values(label)
+            dealt[draw][begin[2 * a] : begin[2 * b]] = label
+
+    candidates = (eligible & unusual)[states].sum(axis=1)
+    survive = int(survivors(np.minimum(chance[states] * candidates, 1.0), RATE).sum())
+    expected = float(changes.mean())
     if plan:
-        plans = int(np.clip(PLANNED // len(sorted_returns.states), *PLANS))
-        more = [sorted_returns.more_by_plan(log, evidence, occurrences, start, draw)
-                for draw in range(plans)]  # fmt: skip
+        limit = (V - slack)[:, None]
+        more = [
+            _more_by_plan(supply, wanted, begin, label, Q[draw], limit, eligible, unusual)
+            for draw, label in enumerate(dealt)
+        ]
         expected = max(expected + float(np.mean(more)), 0.0)
-    survive = int(survivors(chance, RATE).sum())
     return {**facts, "expected": expected, "draws": draws, "survive": survive}
 
 
@@ -180,31 +232,134 @@ def _unusual(m: Ints) -> Bools:
     return np.asarray((m < most) | ((m == most).sum(axis=1) > 1)[:, None])
 
 
+def _places(evidence: Evidence, states: Ints) -> Ints:
+    """int64 (2·k + 1,): where the first visits of each of k states begin, and its later rows."""
+    first = evidence.words[FIRST, ..., COUNT][states].sum(axis=1)
+    both = evidence.n_pair[states].sum(axis=1)
+    return np.concatenate(([0], np.cumsum(np.stack([first, both - first], axis=1).ravel())))
+
+
+def _ranges(begin: Ints, room: int | None) -> list[tuple[int, int]]:
+    """Ranges of states with at most `room` returns, but at least one state each."""
+    first = begin[::2]
+    k = len(first) - 1
+    if room is None:
+        return [(0, k)]
+    ranges, a = [], 0
+    while a < k:
+        b = max(int(np.searchsorted(first, first[a] + room, "right")) - 1, a + 1)
+        ranges.append((a, min(b, k)))
+        a = min(b, k)
+    return ranges
+
+
+def _divisions(evidence: Evidence, states: Ints, asked: Codes) -> int:
+    """How many random divisions each state gets; 0 if they would be too few."""
+    codes, m = asked[states], evidence.words[FIRST, ..., COUNT][states]
+    some = np.flatnonzero(codes >= 0)
+    took = m[some, codes[some]]
+    smaller = int(np.minimum(took, m[some].sum(axis=1) - took).sum())
+    draws = min(DIVIDED // max(smaller, 1), DIVISIONS)
+    return draws if draws >= 99 else 0
+
+
+def _more_by_plan(
+    supply: Supply,
+    states: Ints,
+    begin: Ints,
+    dealt: NDArray[Any],
+    Q: Floats,
+    limit: Floats,
+    eligible: Bools,
+    unusual: Bools,
+) -> int:
+    """How many changes more a plan makes than best Q̂, in a log with shuffled actions.
+
+    dealt: the shuffled actions; Q (k, A): the values of the k states after it; limit (k, 1): the
+    least value of a pair that is allowed.
+    """
+    own, changes = eligible[states] & (limit <= Q), unusual[states]
+    if (own.sum(axis=1) <= 1).all():  # there is nothing to choose from
+        return 0
+    choice = best_choice(Q, own)
+    speaks = np.flatnonzero(choice >= 0)
+    by_value = int(changes[speaks, choice[speaks]].sum())
+    pairs = np.zeros(eligible.shape, np.bool_)
+    pairs[states] = own
+    semi = supply.semi_mdp(states, begin, dealt, pairs)
+    try:
+        rows = policy_iteration(semi, Q[own]).rows
+    except PlanError:  # no plan ends in the shuffled log; the true one did
+        return 0
+    planned = semi.action[rows]
+    return int(changes[speaks, planned].sum()) - by_value
+
+
+@dataclass(eq=False)
+class _InMemory:
+    """The returns of a gathered log that is in memory."""
+
+    log: Log
+    evidence: Evidence
+    occurrences: Occurrences
+    room: int | None = None
+    row: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def returns(self, states: Ints, begin: Ints) -> tuple[Floats, Codes]:
+        x, label, self.row = returns_of(
+            self.log, self.evidence.gamma, self.occurrences, states, begin
+        )
+        return x, label
+
+    def semi_mdp(self, states: Ints, begin: Ints, dealt: NDArray[Any], pairs: Bools) -> SemiMDP:
+        action = self.log.action.copy()
+        action[self.row] = dealt
+        moved = replace(self.log, action=action, available=None, menus=None, propensity=None)
+        # Each part of a state keeps its actions, so every pair is counted as often as before.
+        whole, n = ((0, self.log.n_episodes),), (self.evidence.n_pair,)
+        occurrences = Occurrences(self.occurrences.counted, whole, n)
+        return elevate(moved, self.evidence, occurrences, pairs)
+
+
+def returns_of(
+    log: Log, gamma: float, occurrences: Occurrences, states: Ints, begin: Ints
+) -> tuple[Floats, Codes, Ints]:
+    """The returns, the actions and the rows of all counted rows of some states, state by state.
+
+    begin (2·k + 1,): where the first visits of each state begin in the result, and its later rows.
+    """
+    place = np.full((log.n_states, 2), -1, np.int64)
+    place[states] = begin[:-1].reshape(-1, 2)
+    n_rows = int(begin[-1])
+    x, label, row = np.empty(n_rows), np.empty(n_rows, np.int32), np.empty(n_rows, np.int64)
+    list_returns(
+        log.starts, log.group, log.codes(), log.action, log.reward, occurrences.counted,
+        gamma, np.full(log.n_states, -1, np.int32), place.ravel(), x, label, row,
+    )  # fmt: skip
+    return x, label, row
+
+
 @dataclass(frozen=True, eq=False)
 class _Returns:
     """The returns of k states, of each its first visits and then its later rows that count.
 
     Attributes:
-        states: int64 (k,), the codes of the states.
+        offset: The number of the first of these states among all.
         begin: int64 (2·k + 1,), where the first visits of each state begin, and its later rows.
         x: float64 (rows,), the returns, divided by the largest of their state: sums stay finite.
         label: int32 (rows,), the codes of their actions.
-        row: int64 (rows,), their rows in the log.
         n: int64 (k, A), n(s,a).
-        m: int64 (k, A), first visits that took a.
         eligible: bool (k, A), pairs that may be allowed.
         unusual: bool (k, A), pairs that are a change if they are chosen.
         V: float64 (k,), the mean of the first visits, in the scale of x.
         slack: float64 (k,), the difference to V that counts as a rounding error.
     """
 
-    states: Ints
+    offset: int
     begin: Ints
     x: Floats
     label: Codes
-    row: Ints
     n: Ints
-    m: Ints
     eligible: Bools
     unusual: Bools
     V: Floats
@@ -213,34 +368,26 @@ class _Returns:
     @classmethod
     def of(
         cls,
-        log: Log,
+        supply: Supply,
         evidence: Evidence,
-        occurrences: Occurrences,
         states: Ints,
         eligible: Bools,
         unusual: Bools,
+        offset: int,
     ) -> _Returns:
-        m = evidence.words[FIRST, ..., COUNT][states]
-        first = m.sum(axis=1)
-        both = evidence.n_pair[states].sum(axis=1)
-        begin = np.concatenate(([0], np.cumsum(np.stack([first, both - first], axis=1).ravel())))
-        place = np.full((log.n_states, 2), -1, np.int64)
-        place[states] = begin[:-1].reshape(-1, 2)
-        n_rows = int(begin[-1])
-        x, label, row = np.empty(n_rows), np.empty(n_rows, np.int32), np.empty(n_rows, np.int64)
-        list_returns(
-            log.starts, log.group, log.codes(), log.action, log.reward, occurrences.counted,
-            evidence.gamma, np.full(log.n_states, -1, np.int32), place.ravel(), x, label, row,
-        )  # fmt: skip
+        begin = _places(evidence, states)
+        x, label = supply.returns(states, begin)
         size = np.maximum.reduceat(np.abs(x), begin[:-1:2])
-        x /= np.repeat(np.where(size == 0, 1.0, size), both)
+        x /= np.repeat(np.where(size == 0, 1.0, size), np.diff(begin[::2]))
+        first = np.diff(begin)[::2]
         # A state without later rows leaves an empty part; what reduceat writes for it is not read.
         ended = np.append(x, 0.0)
         V = np.add.reduceat(ended, begin[:-1])[::2] / first
-        square = np.add.reduceat(ended**2, begin[:-1])[::2] / first
+        ended **= 2
+        square = np.add.reduceat(ended, begin[:-1])[::2] / first
         return cls(
-            states, begin, x, label, row, evidence.n_pair[states], m, eligible[states],
-            unusual[states], V, TOLERANCE * np.sqrt(square),
+            offset, begin, x, label, evidence.n_pair[states], eligible[states], unusual[states],
+            V, TOLERANCE * np.sqrt(square),
         )  # fmt: skip
 
     @property
@@ -248,26 +395,18 @@ class _Returns:
         """Ranges of states with about equal numbers of returns, one per thread."""
         return parts(self.begin[::2].copy())
 
-    def chances(self, asked: Codes, start: np.uint64) -> Floats:
-        """For each state of the log (S,) the chance above; asked (S,): the action, -1 for none."""
-        codes, divided = asked[self.states], self.x.copy()
-        chance = np.ones(len(self.states))
-        some = np.flatnonzero(codes >= 0)
-        first = (self.begin[1::2] - self.begin[:-1:2])[some]
-        took = self.m[some, codes[some]]
-        smaller = int(np.minimum(took, first - took).sum())
-        draws = min(DIVIDED // max(smaller, 1), DIVISIONS)
+    def chances(self, asked: Codes, start: np.uint64, divisions: int) -> Floats:
+        """For each state (k,) the chance above; asked (k,): the action, -1 for none."""
+        divided, chance = self.x.copy(), np.ones(len(asked))
 
         def ask(a: int, b: int) -> None:
             chance_at_most(
-                self.begin[2 * a : 2 * b + 1], divided, self.label, codes[a:b], start, a,
-                draws if draws >= 99 else 0, chance[a:b],
+                self.begin[2 * a : 2 * b + 1], divided, self.label, asked[a:b], start,
+                self.offset + a, divisions, chance[a:b],
             )  # fmt: skip
 
         in_parts(ask, self.ranges)
-        chances = np.ones(len(asked))
-        chances[self.states] = chance
-        return chances
+        return chance
 
     def by_best_value(self, start: np.uint64, draws: int) -> Ints:
         """The number of changes by best Q̂ after each of some shuffles, (draws,)."""
@@ -277,43 +416,25 @@ class _Returns:
             changes = np.zeros(draws, np.int64)
             changes_by_luck(
                 self.begin[2 * a : 2 * b + 1], shuffled, self.label, self.n[a:b],
-                self.eligible[a:b], self.unusual[a:b], self.V[a:b], self.slack[a:b], start, a,
-                changes,
+                self.eligible[a:b], self.unusual[a:b], self.V[a:b], self.slack[a:b], start,
+                self.offset + a, changes,
             )  # fmt: skip
             return changes
 
         return np.asarray(np.sum(in_parts(shuffle, self.ranges), axis=0))
 
-    def more_by_plan(
-        self, log: Log, evidence: Evidence, occurrences: Occurrences, start: np.uint64, draw: int
-    ) -> int:
-        """How many changes more a plan makes than best Q̂, in a log with shuffled actions."""
-        k, A = self.n.shape
+    def dealt(self, start: np.uint64, draw: int) -> Codes:
+        """The actions, shuffled within each state: those of first visits, and those of later rows.
+
+        int32 (rows,); `draw` is the number of the shuffle.
+        """
         label = self.label.copy()
-        deal_actions(self.begin, label, start, draw)
+        deal_actions(self.begin, label, start, self.offset, draw)
+        return label
+
+    def values(self, label: Codes) -> Floats:
+        """float64 (k, A): the mean return of each pair if the rows had taken these actions."""
+        k, A = self.n.shape
         pair = np.repeat(np.arange(k) * A, np.diff(self.begin[::2])) + label
         with np.errstate(divide="ignore", invalid="ignore"):
-            Q = np.bincount(pair, self.x, k * A).reshape(k, A) / self.n
-            own = self.eligible & (self.V[:, None] - self.slack[:, None] <= Q)
-        if (own.sum(axis=1) <= 1).all():  # there is nothing to choose from
-            return 0
-        choice = best_choice(Q, own)
-        speaks = np.flatnonzero(choice >= 0)
-        by_value = int(self.unusual[speaks, choice[speaks]].sum())
-
-        action = log.action.copy()
-        action[self.row] = label
-        moved = replace(log, action=action, available=None, menus=None, propensity=None)
-        pairs = np.zeros(evidence.n_pair.shape, np.bool_)
-        pairs[self.states] = own
-        # Each part of a state keeps its actions, so every pair is counted as often as before.
-        whole = ((0, log.n_episodes),)
-        semi = elevate(
-            moved, evidence, Occurrences(occurrences.counted, whole, (evidence.n_pair,)), pairs
-        )
-        try:
-            rows = policy_iteration(semi, Q[own]).rows
-        except PlanError:  # no plan ends in the shuffled log; the true one did
-            return 0
-        planned = semi.action[rows]
-        return int(self.unusual[speaks, planned].sum()) - by_value
+            return np.asarray(np.bincount(pair, self.x, k * A).reshape(k, A) / self.n)

@@ -12,6 +12,10 @@ A pair with n(s,a) >= n_min has exactly n(s,a) segments, so no row is ever 0/0, 
 row is known before the pass: each segment is written directly into its row (a counting sort), and
 each row is added up once, exactly (see `dprl._core.exact`). No hash table is needed.
 
+**Segments are a monoid**, as evidence is: rewards are exact sums and discounts whole numbers, so
+the segments of the parts of a log can be merged in any order, and give the same semi-MDP to the
+last bit (`dprl.planning._parts_plan`).
+
 Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
 reward at t' twice and drops the reward after the last decision point: see the docs' table.
 """
@@ -25,14 +29,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.compiled import compiled, in_parts, parts
-from dprl._core.exact import SUMS
-from dprl._core.exact_moments import mean_of_row
+from dprl._core.exact import COUNT, NOTHING, SUMS, add_float, add_window, top_of
+from dprl._core.exact_moments import means_of_sums
 from dprl.evidence._evidence import Evidence
 from dprl.evidence.tabular import Occurrences
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
 
-__all__ = ["SemiMDP", "elevate"]
+__all__ = ["Segments", "SemiMDP", "count_segments", "discounts", "elevate", "segments_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +126,36 @@ def _scatter(
 
 
 @compiled
-def _average(
-    begin: NDArray[np.int64], rewards: NDArray[np.float64], R: NDArray[np.float64]
+def _add_rewards(
+    begin: NDArray[np.int64],
+    bits: NDArray[np.int64],
+    top: NDArray[np.int16],
+    words: NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
-    """R̃ of every row: the exact mean of the rewards of its segments, rounded once."""
-    bits = rewards.view(np.int64)
-    words, digits = np.zeros((1, 1 + SUMS), np.int64), np.zeros(SUMS + 4, np.int64)
+    """Add up the rewards (given by their bits) of the segments of every row, exactly.
+
+    words (rows, 1 + SUMS): the sums, all 0 before. top (rows,): their windows, found here.
+    """
     for r in range(len(begin) - 1):
-        R[r] = mean_of_row(rewards, bits, begin[r], begin[r + 1], words, digits)
+        highest = NOTHING
+        for i in range(begin[r], begin[r + 1]):
+            highest = max(highest, top_of(bits[i]))
+        top[r] = highest
+        words[r, COUNT] = begin[r + 1] - begin[r]
+        for i in range(begin[r], begin[r + 1]):
+            add_float(words, r, highest, SUMS, 0, bits[i])
+
+
+@compiled
+def _add_sums(
+    words: NDArray[np.int64],
+    top: NDArray[np.int16],
+    source: NDArray[np.int64],
+    origin: NDArray[np.int16],
+) -> None:  # pragma: no cover - compiled
+    """Add sums source (rows, 1 + SUMS) with windows `origin` to words, whose windows are `top`."""
+    for r in range(len(words)):
+        add_window(words, r, top[r], SUMS, source, r, origin[r], 1)
 
 
 @compiled
@@ -173,6 +199,125 @@ def _gather(
             total[place[p]] += fixed[segments[i, 1]]
 
 
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The segments of a log, or of a part of it, added up by row and by where they end.
+
+    Attributes:
+        words: int64 (rows, 1 + SUMS), the number of segments of each row, and the digits of the
+            sum of their rewards.
+        top: int16 (rows,), where the window of these digits begins.
+        ends: int64 (entries,), row·P + p for every decision point p in which segments of a row end,
+            ascending.
+        total: int64 (entries,), the sum of their discounts, as `discounts` gives them.
+    """
+
+    words: NDArray[np.int64]
+    top: NDArray[np.int16]
+    ends: NDArray[np.int64]
+    total: NDArray[np.int64]
+
+    def merge(self, other: Segments) -> Segments:
+        """The segments of two parts of a log together; the same bits in any order."""
+        top, words = np.maximum(self.top, other.top), np.zeros_like(self.words)
+        for part in (self, other):
+            _add_sums(words, top, part.words, part.top)
+        ends, place = np.unique(np.concatenate([self.ends, other.ends]), return_inverse=True)
+        total = np.zeros(len(ends), np.int64)
+        total[place[: len(self.ends)]] = self.total
+        total[place[len(self.ends) :]] += other.total
+        return Segments(words, top, ends, total)
+
+    def semi_mdp(self, states: tuple[Label, ...], allowed: NDArray[np.bool_], bits: int) -> SemiMDP:
+        """The semi-MDP of these segments, over the allowed pairs (S, A) they were counted for."""
+        points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
+        n = self.words[:, COUNT].copy()
+        R = np.empty(len(pairs))
+        means_of_sums(self.words, self.top, R)
+        row, column = np.divmod(self.ends, max(len(points), 1))
+        share = np.ldexp(self.total.astype(np.float64), -bits) / n[row]
+        indptr = np.searchsorted(row, np.arange(len(pairs) + 1))
+        return SemiMDP(
+            points=points,
+            labels=tuple(states[p] for p in points),
+            first=np.concatenate(([0], np.cumsum(allowed[points].sum(axis=1)))),
+            action=pairs % allowed.shape[1] if allowed.size else pairs,
+            R=R,
+            D=sparse.csr_array((share, column, indptr), shape=(len(pairs), len(points))),
+            n=n,
+        )
+
+
+def discounts(gamma: float, longest: int, n: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """γ^0 … γ^longest as whole numbers int64 (longest + 1,), and by how many bits they are moved.
+
+    n (rows,): the number of segments of each row. The largest row decides how fine the numbers can
+    be without overflow.
+    """
+    bits = min(52, 62 - int(n.max(initial=1)).bit_length())
+    return np.rint(np.ldexp(powers(gamma, longest), bits)).astype(np.int64), bits
+
+
+def count_segments(
+    log: Log,
+    gamma: float,
+    occurrences: Occurrences,
+    allowed: NDArray[np.bool_],
+    fixed: NDArray[np.int64],
+) -> Segments:
+    """The segments of a gathered log, or of a part of one, between its decision points.
+
+    Args:
+        log: A gathered log (see `Log.gathered`) with S states and A actions.
+        gamma: Discount in (0, 1].
+        occurrences: The rows that were counted, from `dprl.evidence.tabular.count`.
+        allowed: bool (S, A), the pairs that may be chosen.
+        fixed: Discounts as whole numbers, from `discounts`.
+    """
+    points = np.flatnonzero(allowed.any(axis=1))
+    pairs = np.flatnonzero(allowed)
+    point = np.full(log.n_states, -1, np.int32)
+    point[points] = np.arange(len(points))
+    row = np.full(allowed.shape, len(pairs), np.int32)
+    row.ravel()[pairs] = np.arange(len(pairs))
+
+    # Each range of episodes has its own places within the rows, so that ranges run side by side.
+    counts = [n.ravel()[pairs] for n in occurrences.n]
+    begin = np.concatenate(([0], np.cumsum(np.asarray(sum(counts)))))
+    segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
+    places = np.cumsum([begin[:-1], *counts[:-1]], axis=0)
+    place_of = dict(zip(occurrences.ranges, places, strict=True))
+
+    def scatter(first: int, last: int) -> None:
+        _scatter(
+            log.starts[first : last + 1], log.codes(), log.action, log.reward, occurrences.counted,
+            gamma, point, row, place_of[first, last].copy(), segments, rewards,
+        )  # fmt: skip
+
+    in_parts(scatter, list(occurrences.ranges))
+    ranges, bits = parts(begin, len(occurrences.ranges)), rewards.view(np.int64)
+    words, top = np.zeros((len(pairs), 1 + SUMS), np.int64), np.empty(len(pairs), np.int16)
+    in_parts(
+        lambda lo, hi: _add_rewards(begin[lo : hi + 1], bits, top[lo:hi], words[lo:hi]), ranges
+    )
+    different = np.empty(len(pairs), np.int64)
+    in_parts(
+        lambda lo, hi: _count_ends(begin[lo : hi + 1], segments, len(points), different[lo:hi]),
+        ranges,
+    )
+    indptr = np.concatenate(([0], np.cumsum(different)))
+    indices, total = np.empty(indptr[-1], np.int32), np.zeros(indptr[-1], np.int64)
+    in_parts(
+        lambda lo, hi: _gather(
+            begin[lo : hi + 1], segments, len(points), fixed, indptr[lo : hi + 1], indices, total
+        ),
+        ranges,
+    )
+    ends = np.repeat(np.arange(len(pairs)), different) * len(points) + indices
+    order = np.argsort(ends)
+    return Segments(words, top, ends[order], total[order])
+
+
 def elevate(
     log: Log, evidence: Evidence, occurrences: Occurrences, allowed: NDArray[np.bool_]
 ) -> SemiMDP:
@@ -197,55 +342,45 @@ def elevate(
         >>> semi.n.tolist(), semi.R.round(2).tolist()
         ([94], [0.69])
     """
-    gamma, state = evidence.gamma, log.codes()
-    points = np.flatnonzero(allowed.any(axis=1))
+    n = np.asarray(sum(counted[allowed] for counted in occurrences.n))
+    fixed, bits = discounts(evidence.gamma, int(log.lengths.max(initial=0)), n)
+    segments = count_segments(log, evidence.gamma, occurrences, allowed, fixed)
+    return segments.semi_mdp(log.states, allowed, bits)
+
+
+def segments_of(
+    log: Log,
+    gamma: float,
+    counted: NDArray[np.bool_],
+    allowed: NDArray[np.bool_],
+    points: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
+    """The segments that begin in counted rows of a gathered log, pair by pair.
+
+    Args:
+        log: The log, with S states and A actions.
+        gamma: Discount per step.
+        counted: bool (N,), rows that are the source of a segment if their pair is allowed.
+        allowed: bool (S, A), the pairs that may be chosen.
+        points: bool (S, A), true in states where segments end. Default None: the allowed pairs.
+
+    Returns:
+        Of each segment the number of the decision point where it ends (-1 for END) and its steps,
+        (n, 2); its reward (n,); and begin (rows + 1,), where the segments of each allowed pair are.
+    """
+    ends = np.flatnonzero((allowed if points is None else points).any(axis=1))
     pairs = np.flatnonzero(allowed)
     point = np.full(log.n_states, -1, np.int32)
-    point[points] = np.arange(len(points))
+    point[ends] = np.arange(len(ends))
     row = np.full(allowed.shape, len(pairs), np.int32)
     row.ravel()[pairs] = np.arange(len(pairs))
-
-    # Each part of the log has its own places within the rows, so the episodes' order is kept.
-    counts = [n.ravel()[pairs] for n in occurrences.n]
-    n = np.asarray(sum(counts))
-    begin = np.concatenate(([0], np.cumsum(n)))
+    source = np.flatnonzero(counted)
+    of_row = row[log.codes()[source], log.action[source]]
+    n = np.bincount(of_row, minlength=len(pairs) + 1)[: len(pairs)]
+    begin = np.concatenate(([0], np.cumsum(n))).astype(np.int64)
     segments, rewards = np.empty((begin[-1], 2), np.int32), np.empty(begin[-1])
-    places = np.cumsum([begin[:-1], *counts[:-1]], axis=0)
-    place_of = dict(zip(occurrences.ranges, places, strict=True))
-
-    def scatter(first: int, last: int) -> None:
-        _scatter(
-            log.starts[first : last + 1], state, log.action, log.reward, occurrences.counted,
-            gamma, point, row, place_of[first, last].copy(), segments, rewards,
-        )  # fmt: skip
-
-    in_parts(scatter, list(occurrences.ranges))
-    R, ranges = np.empty(len(pairs)), parts(begin, len(occurrences.ranges))
-    in_parts(lambda lo, hi: _average(begin[lo : hi + 1], rewards, R[lo:hi]), ranges)
-
-    # γ^k as integers too; the largest row decides how fine they can be without overflow.
-    bits = min(52, 62 - int(n.max(initial=1)).bit_length())
-    power = powers(gamma, int(log.lengths.max(initial=0)))
-    fixed = np.rint(np.ldexp(power, bits)).astype(np.int64)
-    ends = np.empty(len(pairs), np.int64)
-    in_parts(
-        lambda lo, hi: _count_ends(begin[lo : hi + 1], segments, len(points), ends[lo:hi]), ranges
-    )
-    indptr = np.concatenate(([0], np.cumsum(ends)))
-    indices, total = np.empty(indptr[-1], np.int32), np.zeros(indptr[-1], np.int64)
-    in_parts(
-        lambda lo, hi: _gather(
-            begin[lo : hi + 1], segments, len(points), fixed, indptr[lo : hi + 1], indices, total
-        ),
-        ranges,
-    )
-    share = np.ldexp(total.astype(np.float64), -bits) / np.repeat(n, ends)
-    return SemiMDP(
-        points=points,
-        labels=tuple(log.states[p] for p in points),
-        first=np.concatenate(([0], np.cumsum(allowed[points].sum(axis=1)))),
-        action=pairs % allowed.shape[1] if allowed.size else pairs,
-        R=R,
-        D=sparse.csr_array((share, indices, indptr), shape=(len(pairs), len(points))),
-        n=n,
-    )
+    _scatter(
+        log.starts, log.codes(), log.action, log.reward, counted, gamma, point, row,
+        begin[:-1].copy(), segments, rewards,
+    )  # fmt: skip
+    return segments, rewards, begin

@@ -23,14 +23,23 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.compiled import compiled, in_parts, parts
-from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, add_float, lowest_bit, top_of
+from dprl._core.exact import (
+    COUNT,
+    NOTHING,
+    SQUARES,
+    SUMS,
+    add_float,
+    add_window,
+    lowest_bit,
+    top_of,
+)  # fmt: skip
 from dprl._core.exact_moments import moments
 from dprl.errors import LogError
 from dprl.evidence._evidence import check_summands
 from dprl.evidence.tabular import LARGEST_TABLE
 from dprl.logs.log import CUT, Log
 
-__all__ = ["Transitions", "count_transitions"]
+__all__ = ["Cells", "Transitions", "cells_of", "count_transitions"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -209,6 +218,88 @@ def count_transitions(log: Log) -> Transitions:
         >>> count_transitions(dense_chain().sample(10, seed=0)).n.sum(axis=1).tolist()
         [10, 10, 10, 10, 10, 10, 10, 10]
     """
+    return cells_of(log).table(log.n_states, log.n_actions)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells with exact sums of their rewards, of a log or of a part of it; they can be merged.
+
+    Attributes:
+        key: int64 (C,), rising: pair·(S + 1) + next state, S for END.
+        words: int64 (C, 1 + SUMS + SQUARES), exact sums of rewards.
+        top: int16 (C,), the highest bit of the rewards of a cell.
+        bottom: int16 (C,), the lowest bit of them.
+        span: float64 (C, 2), smallest and largest reward.
+        start: int64 (S,), episodes that begin in each state.
+    """
+
+    key: Ints
+    words: Ints
+    top: NDArray[np.int16]
+    bottom: NDArray[np.int16]
+    span: Floats
+    start: Ints
+
+    def merge(self, other: Cells) -> Cells:
+        """The cells of two parts of a log together; the same bits in any order."""
+        key, place = np.unique(np.concatenate([self.key, other.key]), return_inverse=True)
+        C = len(key)
+        top, bottom = np.full(C, NOTHING, np.int16), np.full(C, 30_000, np.int16)
+        span = np.full((C, 2), np.nan)
+        sides = (self, place[: len(self.key)]), (other, place[len(self.key) :])
+        for cells, at in sides:
+            top[at], bottom[at] = (
+                np.maximum(top[at], cells.top),
+                np.minimum(bottom[at], cells.bottom),
+            )
+            span[at, 0] = np.fmin(span[at, 0], cells.span[:, 0])
+            span[at, 1] = np.fmax(span[at, 1], cells.span[:, 1])
+        words = np.zeros((C, self.words.shape[1]), np.int64)
+        for cells, at in sides:
+            _add_cells(words, top, cells.words, cells.top, at)
+        return Cells(key, words, top, bottom, span, self.start + other.start)
+
+    def table(self, S: int, A: int) -> Transitions:
+        """Counts and rewards, from the exact sums."""
+        C = len(self.key)
+        check_summands(int(self.words[:, COUNT].sum()))
+        read, lost = np.empty((C, 2)), np.empty(C, bool)
+        moments(self.words, self.top, self.bottom, SUMS, read, lost)
+        if lost.any():
+            raise LogError(
+                f"rewards of {int(lost.sum()):,} transitions differ too much in size to be "
+                "averaged.",
+                do="Rewards that differ by 1e30 and more cannot be read as one scale: mend them.",
+            )
+        count = self.words[:, COUNT].copy()
+        pair, following = np.divmod(self.key, S + 1)
+        n = np.zeros(S * A, np.int64)
+        np.add.at(n, pair, count)
+        return Transitions(
+            first=np.searchsorted(pair, np.arange(S * A + 1)),
+            next=following,
+            count=count,
+            mean=read[:, 0].copy(),
+            spread=np.nan_to_num(read[:, 1]) ** 2 * (count - 1),
+            lowest=self.span[:, 0].copy(),
+            highest=self.span[:, 1].copy(),
+            n=n.reshape(S, A),
+            start=self.start,
+        )
+
+
+@compiled
+def _add_cells(
+    words: Ints, top: NDArray[np.int16], source: Ints, origin: NDArray[np.int16], at: Ints
+) -> None:  # pragma: no cover - compiled
+    """Add sums source (c, W), with windows `origin`, to words[at], whose windows are top[at]."""
+    for i in range(len(at)):
+        add_window(words, at[i], top[at[i]], SUMS, source, i, origin[i], 1)
+
+
+def cells_of(log: Log) -> Cells:
+    """The cells of a log, or of a part of one; see `count_transitions`."""
     state, S, A = log.codes(), log.n_states, log.n_actions
     check_summands(log.n_steps)
     if S * A > LARGEST_TABLE:
@@ -241,25 +332,7 @@ def count_transitions(log: Log) -> Transitions:
         _add_rewards(first, last, order, begin, bits, reward, top, bottom, words, span)
 
     in_parts(add, parts(begin))
-    read, lost = np.empty((C, 2)), np.empty(C, bool)
-    moments(words, top, bottom, SUMS, read, lost)
-    if lost.any():
-        raise LogError(
-            f"rewards of {int(lost.sum()):,} transitions differ too much in size to be averaged.",
-            do="Rewards that differ by 1e30 and more cannot be read as one scale: mend them.",
-        )
-    count = words[:, COUNT].copy()
     of_cell = order[begin[:-1]]
-    pair_of_cell = pair[of_cell].astype(np.int64)
+    key = pair[of_cell].astype(np.int64) * (S + 1) + following[of_cell]
     begins = state[log.starts[:-1]][np.diff(log.starts) > 0]
-    return Transitions(
-        first=np.searchsorted(pair_of_cell, np.arange(S * A + 1)),
-        next=following[of_cell].astype(np.int64),
-        count=count,
-        mean=read[:, 0].copy(),
-        spread=np.nan_to_num(read[:, 1]) ** 2 * (count - 1),
-        lowest=span[:, 0].copy(),
-        highest=span[:, 1].copy(),
-        n=np.bincount(pair[order], minlength=S * A).reshape(S, A),
-        start=np.bincount(begins, minlength=S),
-    )
+    return Cells(key, words, top, bottom, span, np.bincount(begins, minlength=S))

@@ -23,23 +23,37 @@ from dprl.policies.certificate import Certificate
 
 if TYPE_CHECKING:
     from dprl.logs._censoring import Near
+    from dprl.logs.parts import LogInParts
 
-__all__ = ["Parts", "Stored", "provenance_of"]
+__all__ = ["Parts", "Stored", "provenance_of", "provenance_of_parts"]
 
 
 def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, Any]:
     """Where a policy comes from: the log it was fitted to, what was left of it, and by whom."""
+    n_used = (used or log).n_episodes
+    return _origin(log, len(log.groups), len(log.cut_episodes), n_used, sketch(log)) | more
+
+
+def provenance_of_parts(
+    parts: LogInParts, episodes_used: int, sample: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    """`provenance_of` a log in parts; `sample` as `sketch_of_parts` makes it."""
+    return _origin(parts, parts.n_groups, parts.n_cut, episodes_used, sample) | more
+
+
+def _origin(
+    log: Log | LogInParts, groups: int, cut: int, episodes_used: int, sample: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "made_by": f"dprl {__version__}",
         "log": log.digest(),
         "episodes": log.n_episodes,
-        "groups": len(log.groups),
+        "groups": groups,
         "steps": log.n_steps,
-        "cut_episodes": len(log.cut_episodes),
-        "episodes_used": (used or log).n_episodes,
+        "cut_episodes": cut,
+        "episodes_used": episodes_used,
         "columns": dict(log.columns),
-        "sample": sketch(log),
-        **more,
+        "sample": dict(sample),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the values of a policy are of: the time that counts, and the treatment of cut episodes."""
+"""What the values of a policy are of: the time that counts, cut episodes, sites without rows."""
 
 from __future__ import annotations
 
@@ -32,4 +32,6 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
         "ipcw": f"{n:,} episodes were cut: {WEIGHED}",
     }
     words.append(cut.get(str(parameters.get("cut")), "") if n else "")
+    if "sites" in provenance:
+        words += [note for note in provenance.get("notes", ()) if isinstance(note, str)]
     return tuple(sentence for sentence in words if sentence)

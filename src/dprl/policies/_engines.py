@@ -31,13 +31,13 @@ class Engines:
     menus: Engine | None
 
     @classmethod
-    def of(cls, policy: NeighborPolicy) -> Self:
-        """Engines over the points of a policy."""
+    def of(cls, policy: NeighborPolicy, device: str | None = None) -> Self:
+        """Engines over the points of a policy; `device` as in `Engine.build`."""
         p, gamma = policy, float(policy.parameters["gamma"])
         points = Points(p.z, p.action, p.G, p.episode, gamma, p.actions)
         offered = Points(p.z, p.menu, p.G, p.episode)
-        menus = None if p.menus.all() else Engine.build(offered, len(p.menus))
-        return cls(Engine.build(points, len(p.actions)), menus)
+        menus = None if p.menus.all() else Engine.build(offered, len(p.menus), device=device)
+        return cls(Engine.build(points, len(p.actions), device=device), menus)
 
     def over(self, z: NDArray[np.float64]) -> bool:
         """Whether these are engines over the points z (N, d')."""

@@ -1,7 +1,8 @@
 """Run an experiment: many tasks in several processes, which can be interrupted and continued.
 
 An experiment is a list of settings (one per task), a function that turns a setting into rows, a
-summary of all rows and a figure. The rows are the same for any number of processes.
+summary of all rows and a figure. The rows are the same for any number of processes, on this machine
+or on a cluster.
 
 When a task is finished, its rows are written to a file of their own, whose name is a digest of the
 task and of the code. So an interrupted run continues with the tasks that are missing; after a
@@ -17,7 +18,6 @@ of the settings. Files in the folder OUT of an experiment:
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import multiprocessing
@@ -35,9 +35,12 @@ import numpy as np
 
 from dprl._core import plot
 from dprl._core.checks import check_seed, check_whole
+from dprl._core.cluster_start import connect
 from dprl._core.disk import check_target, replacing
+from dprl._core.source import source_digest
 from dprl._core.table import Table
 from dprl._core.version import __version__
+from dprl.errors import ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._parquet import Row, Rows, read_rows, write_rows
 
@@ -125,20 +128,9 @@ RESULTS = (
 """The files that an experiment writes into its folder."""
 
 
-@functools.cache
-def _code() -> str:
-    """SHA-256 of the source of dprl, so that a run is not continued with other code."""
-    home = Path(__file__).parent.parent
-    total = hashlib.sha256()
-    for path in sorted(home.rglob("*.py")):
-        total.update(path.relative_to(home).as_posix().encode())
-        total.update(path.read_bytes())
-    return total.hexdigest()
-
-
 def _task_name(experiment: Experiment, setting: Setting) -> str:
     """A digest of all that could change the rows of a task: setting, code, version of numpy."""
-    text = json.dumps([experiment.name, _code(), np.__version__, setting], sort_keys=True)
+    text = json.dumps([experiment.name, source_digest(), np.__version__, setting], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -167,6 +159,7 @@ def reproduce(
     quick: bool = False,
     seed: int = 0,
     workers: int | None = None,
+    cluster: Any = None,
     progress: Progress | None = None,
 ) -> Result:
     """Run the missing tasks of an experiment, then write its rows, table and figure.
@@ -178,6 +171,9 @@ def reproduce(
         seed: Seed of everything random, a whole number from 0. Default 0.
         workers: Number of processes, at least 1; the rows do not depend on it. Default None: the
             number of cores.
+        cluster: Where to run the tasks instead: a `distributed.Client`, the address of a Dask
+            scheduler, "local" or "local:2"; the rows do not depend on it. Default None: processes
+            of this machine.
         progress: Called with the name of the experiment and the share of its tasks that is done.
             Default None.
 
@@ -186,7 +182,9 @@ def reproduce(
 
     Raises:
         ParameterError: `workers` or `seed` is outside its range.
-        PackageError: matplotlib, which draws the figure, is not installed.
+        PackageError: matplotlib, which draws the figure, is not installed; or `cluster` is given
+            and Dask is not.
+        ClusterError: The cluster cannot do the work.
 
     Example:
         >>> import matplotlib.figure
@@ -203,6 +201,12 @@ def reproduce(
     """
     if workers is not None:
         check_whole("workers", workers, 1)
+    if workers is not None and cluster is not None:
+        raise ParameterError(
+            "workers are processes of this machine, and cluster names other ones.",
+            f"workers={workers}, cluster={cluster!r}",
+            "Say one of them; local:2 is a cluster of two processes here.",
+        )
     check_seed(seed)
     check_target(*(folder / name for name in RESULTS))
     plot.ready()  # checked before hours of work, not after
@@ -213,7 +217,10 @@ def reproduce(
     todo = [(s, f) for s, f in zip(settings, files, strict=True) if not _readable(f)]
     report = progress or (lambda stage, share: None)
     report(experiment.name, 1 - len(todo) / len(settings))
-    _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), report)
+    if cluster is None:
+        _run_all(experiment, todo, workers or os.cpu_count() or 1, len(settings), report)
+    elif todo:
+        _run_there(experiment, todo, cluster, len(settings), report)
 
     rows = read_rows(files)
     table = experiment.summary(rows)
@@ -276,6 +283,29 @@ def _run_all(
             raise
 
 
+def _rows(setting: Setting, run: Callable[[Setting], list[Row]]) -> list[Row]:
+    """The rows of one task; called on a worker of a cluster."""
+    return run(setting)
+
+
+def _run_there(
+    experiment: Experiment,
+    todo: list[tuple[Setting, Path]],
+    cluster: Any,
+    total: int,
+    report: Progress,
+) -> None:
+    """Run the tasks that are missing on a cluster; their rows come back and are written here."""
+    done = total - len(todo)
+    names = [f"{experiment.name} with {setting}" for setting, _ in todo]
+    tasks = [setting for setting, _ in todo]
+    with connect(cluster) as there:
+        for i, rows in there.map(_rows, tasks, (experiment.run,), names):
+            write_rows(rows, todo[i][1])
+            done += 1
+            report(experiment.name, done / total)
+
+
 def _write(
     experiment: Experiment,
     folder: Path,
@@ -293,7 +323,7 @@ def _write(
     _write_text(paths[1], _csv(table))
     _write_text(paths[2], table.to_markdown())
     facts = {"experiment": experiment.name, "question": experiment.question, **asked,
-             "dprl": __version__, "code": _code(), "numpy": np.__version__,
+             "dprl": __version__, "code": source_digest(), "numpy": np.__version__,
              "tasks": settings}  # fmt: skip
     _write_text(paths[3], json.dumps(facts, indent=1) + "\n")
     with plot.look():

@@ -12,8 +12,8 @@ __all__ = ["ORDER", "app", "command"]
 
 ORDER = (
     "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
-    "sensitivity", "sweep", "split", "report", "review", "serve", "export", "icu", "reproduce",
-    "demo",
+    "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "serve", "export",
+    "icu", "reproduce", "demo",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
 

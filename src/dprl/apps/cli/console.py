@@ -64,8 +64,12 @@ def progress() -> Iterator[Progress]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
 
-    look = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    look = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+        TextColumn("left:"), TimeLeft(),
+    )  # fmt: skip
     with Progress(*look, console=Console(stderr=True), transient=True) as bar:
         tasks: dict[str, Any] = {}
 

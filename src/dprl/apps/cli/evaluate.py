@@ -13,6 +13,7 @@ from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import (
     TREATMENTS,
     By,
+    Cluster,
     Draws,
     Json,
     Level,
@@ -56,6 +57,7 @@ def evaluate(
     allow_seen: Annotated[
         bool, Parameter(help="Evaluate even on a log the policy was made from.", negative="")
     ] = False,
+    cluster: Cluster = None,
     json: Json = False,
 ) -> int:
     """Estimate from held-out episodes what a policy is worth, beside usual practice.
@@ -80,7 +82,7 @@ def evaluate(
         evaluation = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             by=columns_by(by, data),
-            allow_seen=allow_seen, progress=tell,
+            allow_seen=allow_seen, cluster=cluster, progress=tell,
             value_range=None if lowest is None or highest is None else (lowest, highest),
         )  # fmt: skip
     if json:

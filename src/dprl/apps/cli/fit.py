@@ -9,10 +9,12 @@ from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
+from dprl.apps.cli._cluster import check_cluster, working_on
 from dprl.apps.cli.console import caution, head, progress, show, warned
 from dprl.apps.cli.learned import facts_of_rules, words_of_rules
 from dprl.apps.cli.learning import FitOptions
-from dprl.apps.cli.options import Json, LogOptions, MaybeWhole
+from dprl.apps.cli.options import Cluster, Json, LogOptions, MaybeWhole
+from dprl.apps.cli.out_of_core import ScanOptions
 
 __all__ = ["fit"]
 
@@ -23,6 +25,7 @@ def fit(
     /,
     log: LogOptions,
     learning: FitOptions,
+    memory: ScanOptions | None = None,
     *,
     n_min: Annotated[
         MaybeWhole,
@@ -43,6 +46,7 @@ def fit(
         ),
     ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
+    cluster: Cluster = None,
     json: Json = False,
 ) -> int:
     """Learn a policy from a log and save it.
@@ -59,22 +63,38 @@ def fit(
     Rules that people can read, over features that may be categories or missing:
     `dprl fit stays.csv --state age --state ward --learner rules --gamma 0.99 ...`
 
+    A log larger than memory, in Parquet files:
+    `dprl fit 'visits/*.parquet' --out-of-core --memory-limit 2GB ...`
+
+    On a Dask cluster, whose workers see the folder of temporary files:
+    `dprl fit 'visits/*.parquet' --cluster tcp://10.0.0.1:8786 --out-of-core --temp-folder DIR ...`
+
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
     import dprl
 
     refuse_overwrite(out, *files)
+    check_cluster(cluster, learning.learner)
     learner = learning.make(n_min, radius, seed=seed, own_seed=True)
     slow, rules = learning.learner != "dprl", learning.learner == "rules"
-    with progress() as tell, warned() as cautions:
-        features = learning.reads_features(radius)
-        data = dprl.read(files, **log.options(features), progress=tell)
-        learning.check_states(data, radius)
-        tell("fitting (the first run compiles for some seconds)", 0.0)
-        policy = learner.fit(data, progress=tell) if slow else learner.fit(data)
-        policy.save(out)
-    if data.propensity is not None and not rules:
+    features = learning.reads_features(radius)
+    memory = memory or ScanOptions()
+    parts = memory.in_parts(files, able=not features and len(log.state) == 1)
+    with progress() as tell, warned() as cautions, working_on(cluster) as there:
+        if parts:
+            with memory.scanned(files, log.options(features), tell) as data:
+                policy = learner.fit(data, **there, progress=tell)
+                policy.save(out)
+        else:
+            data = dprl.read(files, **log.options(features), progress=tell)
+            learning.check_states(data, radius)
+            tell("fitting (the first run compiles for some seconds)", 0.0)
+            more = {"progress": tell} if slow else there
+            policy = learner.fit(data, **more)
+            policy.save(out)
+    has_chances = data.has_propensity if parts else data.propensity is not None
+    if has_chances and not rules:
         cautions.append(
             f"the learner {learning.learner} does not use the probabilities in "
             f"{log.propensity!r}; rules do."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
+from dprl.apps.cli.fit_sites import is_evidence
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import Json, MaybeWhole, OtherColumns, Whole
 from dprl.errors import ParameterError
@@ -86,13 +87,17 @@ def gate(
 
     Args:
         policy: A policy file; usually with the log it was fitted to.
-        files: CSV or Parquet files, or patterns in quotes.
+        files: CSV or Parquet files, or patterns in quotes. Or one file of what sites counted: then
+            say --mode in-sample --no-markov; states and range are those of the sites' schema.
         columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
     from dprl.policies._load import deferring, read_like
 
-    if (lowest is None) != (highest is None) or (lowest is None and grade == "proved"):
+    of_sites = len(files) == 1 and is_evidence(files[0])
+    if (lowest is None) != (highest is None) or (
+        lowest is None and grade == "proved" and not of_sites
+    ):
         gone = "--lowest" if lowest is None else "--highest"
         raise ParameterError(
             f"{gone} is missing: a certificate needs the range of returns.",
@@ -103,12 +108,16 @@ def gate(
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
     with progress() as tell, warned() as cautions:
-        data = read_like(fitted, files, tell, **named)
+        data: Any = (
+            dprl.SiteEvidence.load(files[0]) if of_sites
+            else read_like(fitted, files, tell, **named)
+        )  # fmt: skip
+        labels = data.schema.states if of_sites else data.states
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,
             value_range=None if lowest is None or highest is None else (lowest, highest),
-            states=None if states is None else _declared(states, data.states), markov=markov,
+            states=None if states is None else _declared(states, labels), markov=markov,
             horizon=horizon, seed=seed, confounding=confounding,
         )  # fmt: skip
         gated.save(out)

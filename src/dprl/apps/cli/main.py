@@ -21,11 +21,13 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     check,
     demo,
     evaluate,
+    evidence,
     explain,
     export,
     fit,
     gate,
     icu,
+    merge,
     monitor,
     report,
     reproduce,
@@ -37,6 +39,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
 )
 from dprl.apps.cli._app import app
 from dprl.apps.cli.console import complain, refuse
+from dprl.apps.cli.fit_sites import for_sites
 from dprl.apps.cli.options import settings
 from dprl.errors import DprlError, interruptible
 
@@ -68,7 +71,8 @@ def _run(tokens: list[str]) -> int:
         as_json = as_json or (defaults is not None and _json_by_default(defaults.data, tokens))
         app.config = () if defaults is None else (defaults,)
         with interruptible():
-            result = app(tokens, exit_on_error=False, result_action="return_value")
+            asked, line = for_sites(tokens) or (app, tokens)
+            result = asked(line, exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CycloptsError as error:  # already shown to people

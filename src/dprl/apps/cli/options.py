@@ -19,10 +19,12 @@ __all__ = [
     "TREATMENTS",
     "By",
     "Cases",
+    "Cluster",
     "Draws",
     "Json",
     "Level",
     "LogOptions",
+    "MaybeLogOptions",
     "MaybeWhole",
     "OtherColumns",
     "Partitions",
@@ -75,6 +77,14 @@ TREATMENTS = (
 """The treatments of cut episodes, for the help of --cut."""
 
 Json = Annotated[bool, Parameter(name="--json", help="Print JSON for machines.", negative="")]
+
+Cluster = Annotated[
+    str | None,
+    Parameter(
+        help="Work on a Dask cluster: the address of its scheduler (tcp://HOST:PORT), or local:2 "
+        "for two processes on this machine. The results are the same. Needs the extra cluster."
+    ),
+]
 
 Categorical = Annotated[
     list[str] | None,
@@ -130,12 +140,13 @@ Values = Annotated[
 ]
 
 
-def _column_options(name: str, *, of_policy: bool) -> Any:
+def _column_options(name: str, *, of_policy: bool, optional: bool = False) -> Any:
     """A dataclass with one option a role of `dprl.logs.columns`, those that are required first.
 
     Args:
         name: The dataclass's name.
         of_policy: Whether a policy knows its columns, so that all of them may be left out.
+        optional: Whether a command can do without a log, so that columns may be left out.
     """
     options: list[tuple[str, Any, Any]] = []
     for role in sorted(ROLES, key=lambda role: not role.required):
@@ -146,7 +157,7 @@ def _column_options(name: str, *, of_policy: bool) -> Any:
         words = (
             Parameter(help=help_text, negative="") if role.several else Parameter(help=help_text)
         )
-        if role.required and not of_policy:
+        if role.required and not of_policy and not optional:
             options.append((role.name, Annotated[hint, words], field()))
         else:
             options.append((role.name, Annotated[hint | None, words], field(default=None)))
@@ -155,6 +166,7 @@ def _column_options(name: str, *, of_policy: bool) -> Any:
 
 _NamedColumns = _column_options("_NamedColumns", of_policy=False)
 _OwnColumns = _column_options("_OwnColumns", of_policy=True)
+_MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
 
 
 @Parameter(name="*")
@@ -183,6 +195,30 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
             "state": self.state[0] if one else list(self.state),
             "also": self.also if compare or self.also is not None else (),
         }
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
+    """Which column is what, for a command that can also work without a log."""
+
+    missing: Annotated[
+        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
+    ] = "error"
+    partitions: Partitions = False
+    events: Events = None
+    follow_up: FollowUp = None
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `dprl.read`, with labelled states."""
+        for role in ROLES:
+            if role.required and not getattr(self, role.name):
+                raise ParameterError(
+                    f"--{role.name} is missing: {role.help[0].lower()}{role.help[1:]}",
+                    do=f"Name the columns of the log (or keep them in {SETTINGS}).",
+                )
+        one = len(self.state) == 1
+        return {**vars(self), "state": self.state[0] if one else list(self.state), "also": ()}
 
 
 @Parameter(name="*")
@@ -243,7 +279,7 @@ def settings(app: App) -> Dict | None:
     shared = tables.pop("log", {})
     for name in _commands(app):
         command = app[name].default_command
-        if _takes(command, LogOptions):
+        if _takes(command, LogOptions) or _takes(command, MaybeLogOptions):
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}

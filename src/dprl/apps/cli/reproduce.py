@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, progress, show
-from dprl.apps.cli.options import Json, MaybeWhole, Whole
+from dprl.apps.cli.options import Cluster, Json, MaybeWhole, Whole
 from dprl.errors import PackageError
 from dprl.studies import paper
 
@@ -65,6 +65,7 @@ def reproduce(
     workers: Annotated[
         MaybeWhole, Parameter(help="Number of processes; by default one per core.")
     ] = None,
+    cluster: Cluster = None,
     json: Json = False,
 ) -> int:
     """Run the paper's experiments: rows, a table and a figure each.
@@ -102,7 +103,7 @@ def reproduce(
     results: list[Result] = []
     for name, one in chosen.items():
         with unless_missing(name):
-            result = _run(one, out, quick, seed, workers)
+            result = _run(one, out, quick, seed, workers, cluster)
             results.append(result)
             if not json:
                 lines = [f"{one.name}: {one.question}", "", str(one.brief(result.summary)), ""]
@@ -130,7 +131,14 @@ def _folder(out: Path, name: str, quick: bool) -> Path:
     return out / (name + ("-quick" if quick else ""))
 
 
-def _run(experiment: Experiment, out: Path, quick: bool, seed: int, workers: int | None) -> Result:
+def _run(
+    experiment: Experiment,
+    out: Path,
+    quick: bool,
+    seed: int,
+    workers: int | None,
+    cluster: str | None,
+) -> Result:
     """One experiment, and the review report if one goes with it."""
     from dprl.studies.harness import reproduce as run
 
@@ -138,7 +146,7 @@ def _run(experiment: Experiment, out: Path, quick: bool, seed: int, workers: int
     with progress() as tell:
         result = run(
             experiment, _folder(out, name, quick),
-            quick=quick, seed=seed, workers=workers, progress=tell,
+            quick=quick, seed=seed, workers=workers, cluster=cluster, progress=tell,
         )  # fmt: skip
         title = paper.entry(name).review
         if title:

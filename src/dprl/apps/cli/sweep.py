@@ -11,7 +11,7 @@ from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.learning import LearnerOptions
-from dprl.apps.cli.options import Draws, Json, Level, LogOptions, Seed, Values, Wholes
+from dprl.apps.cli.options import Cluster, Draws, Json, Level, LogOptions, Seed, Values, Wholes
 from dprl.errors import ParameterError
 
 __all__ = ["sweep"]
@@ -64,6 +64,7 @@ def sweep(
     draws: Draws = 2_000,
     seed: Seed = 0,
     values: Values = True,
+    cluster: Cluster = None,
     json: Json = False,
 ) -> int:
     """Try several n_min (and radius), and judge each policy on held-out episodes.
@@ -118,7 +119,7 @@ def sweep(
             learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
             draws=draws, seed=seed, values=values, delta=delta,
             value_range=None if lowest is None or highest is None else (lowest, highest),
-            progress=tell,
+            cluster=cluster, progress=tell,
         )  # fmt: skip
         if figure is not None:
             swept.plot(figure)

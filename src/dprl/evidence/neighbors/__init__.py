@@ -1,7 +1,18 @@
 """What happened within a radius of a place: exact answers, for many places at once."""
 
-from dprl.evidence.neighbors.engine import Engine
-from dprl.evidence.neighbors.metric import FittedMetric, Metric
-from dprl.evidence.neighbors.samples import Points
+from __future__ import annotations
 
-__all__ = ["Engine", "FittedMetric", "Metric", "Points"]
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.evidence.neighbors.engine import Engine as Engine
+    from dprl.evidence.neighbors.metric import FittedMetric as FittedMetric
+    from dprl.evidence.neighbors.metric import Metric as Metric
+    from dprl.evidence.neighbors.samples import Points as Points
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {"engine": ("Engine",), "metric": ("FittedMetric", "Metric"), "samples": ("Points",)},
+)

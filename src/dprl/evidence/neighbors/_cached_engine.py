@@ -32,8 +32,9 @@ class Remembering(Engine):
     def of(cls, engine: Engine) -> Self:
         """The same engine, with a memory of answers."""
         return cls(
-            engine.points, engine.actions, engine.method, engine.sketch, engine.blocks, engine.boxes
-        )
+            engine.points, engine.actions, engine.method, engine.sketch, engine.blocks,
+            engine.boxes, engine.device, engine.shared,
+        )  # fmt: skip
 
     def forget(self) -> None:
         """Drop all answers, and keep none from now on."""

@@ -27,6 +27,8 @@ from dprl._core.exact import Window, digits_of, window_of
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import COUNT, FIRST, Evidence
 from dprl.evidence.neighbors._brute import brute_blocks
+from dprl.evidence.neighbors._device import Index, enough_memory, open_device
+from dprl.evidence.neighbors._device_sums import DeviceCargo
 from dprl.evidence.neighbors._queries import Cargo, add_all, add_first, list_rows
 from dprl.evidence.neighbors._rotation import Asked, Sketch, ask
 from dprl.evidence.neighbors._scan_blocks import QUERIES, Blocks
@@ -43,6 +45,9 @@ Ints: TypeAlias = NDArray[np.int64]
 
 WORTH_A_PILOT = 1024
 """With fewer queries than this, a pilot that finds the faster method costs more than it saves."""
+
+WORTH_A_DEVICE = 1024
+"""With fewer queries than this, the tree answers before a device has begun."""
 
 PILOT, RUN = 64, 8
 """Number of queries in the pilot, and how many of them are neighbours in the order."""
@@ -65,6 +70,8 @@ class Engine:
         sketch: The rotated coordinates in which is searched.
         blocks: The points, in the memory layout the scan needs.
         boxes: The tree over the points; empty for brute force.
+        device: The torch device that answers many queries at once; None for the processor alone.
+        shared: What lies on the device; engines over the same points share it.
 
     Example:
         >>> from dprl.evidence.neighbors import Engine, Points
@@ -81,9 +88,17 @@ class Engine:
     sketch: Sketch = field(repr=False)
     blocks: Blocks = field(repr=False)
     boxes: Boxes = field(repr=False)
+    device: str | None = None
+    shared: dict[str, Index] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def build(cls, points: Points, n_actions: int | None = None, method: Method = "auto") -> Engine:
+    def build(
+        cls,
+        points: Points,
+        n_actions: int | None = None,
+        method: Method = "auto",
+        device: str | None = None,
+    ) -> Engine:
         """Prepare to answer questions about `points`.
 
         Args:
@@ -92,12 +107,18 @@ class Engine:
                 taken.
             method: "tree", "brute" (compare with every point), or "auto" (the default): a short
                 pilot with the first large batch of queries decides. The answers are the same.
+            device: The torch device that answers `evidence` and `count` for 1,024 queries or more:
+                "cuda", "cuda:N", or "cpu" (torch on the processor, for tests). Lists of neighbours
+                and few queries stay with the tree. The answers are the same. Default None: no
+                torch.
 
         Returns:
             The engine.
 
         Raises:
-            ParameterError: If `method` is not one of the three, or `n_actions` is too small.
+            ParameterError: If `method` is not one of the three, `n_actions` is too small, or there
+                is no such device.
+            PackageError: If a device is asked for and torch is not installed.
 
         Example:
             >>> from dprl.evidence.neighbors import Engine, Points
@@ -112,13 +133,16 @@ class Engine:
         n_actions = n_actions or len(points.actions) or seen
         if n_actions < seen:
             raise ParameterError(f"n_actions is {n_actions}, and action {seen - 1} was taken.")
+        if device is not None:
+            open_device(device)
         named = len(points.actions) == n_actions
         actions = points.actions if named else tuple(range(n_actions))
         sketch = Sketch.of(points.z)
         w = sketch.transform(points.z)
         if method == "brute":
-            return cls(points, actions, method, sketch, brute_blocks(points.z, w), no_boxes())
-        return cls(points, actions, method, sketch, *grow(points.z, w))
+            blocks = brute_blocks(points.z, w)
+            return cls(points, actions, method, sketch, blocks, no_boxes(), device)
+        return cls(points, actions, method, sketch, *grow(points.z, w), device)
 
     def with_values(self, G: Floats) -> Engine:
         """The same points with other returns; the search structure is reused.
@@ -138,8 +162,10 @@ class Engine:
             >>> engine.evidence([[0.5]], radius=1.0, visits="all").state.mean
             array([5.])
         """
-        method, points = self.method, replace(self.points, G=G)
-        return Engine(points, self.actions, method, self.sketch, self.blocks, self.boxes)
+        return Engine(
+            replace(self.points, G=G), self.actions, self.method, self.sketch, self.blocks,
+            self.boxes, self.device, self.shared,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -196,10 +222,16 @@ class Engine:
         window = self._window
         words = np.zeros((2, Q, len(self.actions), window.width), np.int64)
         span = np.full((Q, 2), np.nan)
-        boxes, order = self._choose(asked, visits)
-        _spread(
-            lambda part: self._add(asked, part, boxes, own, visits, words, span), order, threads
-        )
+        if self.device is not None and Q >= WORTH_A_DEVICE:
+            check_threads(threads)
+            none = np.full(Q, -1) if leave_out is None else leave_out
+            with enough_memory(self.device):
+                self._on_device.add(asked, visits == "first", none, words, span)
+        else:
+            boxes, order = self._choose(asked, visits)
+            _spread(
+                lambda part: self._add(asked, part, boxes, own, visits, words, span), order, threads
+            )
         words.setflags(write=False)
         shape = (2, Q, len(self.actions))
         return Evidence(
@@ -325,6 +357,17 @@ class Engine:
         total, slot = np.zeros((0, 0, 0, 0), np.int64), np.zeros(0, np.int32)
         none = np.zeros((0, 0, 0))
         return Cargo(self.points.action, amount, G, self.points.episode, slot, total, none)
+
+    @functools.cached_property
+    def _on_device(self) -> DeviceCargo:
+        """The points on the device, with their actions, returns and trajectories."""
+        cargo, points = self._cargo_first, self.points
+        if "index" not in self.shared:
+            self.shared["index"] = Index.of(points.z, self.sketch, self.device)
+        return DeviceCargo.of(
+            self.shared["index"], points.action, cargo.amount, cargo.value, points.episode,
+            len(self.actions),
+        )  # fmt: skip
 
     def _check(self, queries: NDArray[Any]) -> Floats:
         """The queries as float64 (Q, d)."""

@@ -1,0 +1,20 @@
+"""One digest of all the code of dprl: so two processes can tell whether they run the same."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+__all__ = ["source_digest"]
+
+
+@functools.cache
+def source_digest() -> str:
+    """SHA-256 of the source of dprl: names and contents of all its modules."""
+    home = Path(__file__).parent.parent
+    total = hashlib.sha256()
+    for path in sorted(home.rglob("*.py")):
+        total.update(path.relative_to(home).as_posix().encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()

@@ -1,0 +1,77 @@
+"""How a sweep judges the policy of one setting, here or on a worker of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, TypeAlias
+
+from dprl.certificate._gate import gate
+from dprl.errors import ParameterError
+from dprl.evaluation._behavior import Behavior
+from dprl.evaluation._evaluate import evaluate
+from dprl.evaluation._result import Evaluation
+from dprl.evaluation._sweep_rules import row_of
+from dprl.learners._variants import fitted
+from dprl.logs._parquet import Row
+from dprl.logs.log import Log
+
+__all__ = ["Judge", "Judged", "fit_and_judge"]
+
+Judged: TypeAlias = tuple[Row, Any, Evaluation]
+"""The row of a setting, its policy and its evaluation."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How the policy of a setting is judged: the arguments of `sweep`; `delta` of one setting."""
+
+    estimator: str
+    behavior: Behavior
+    level: float
+    draws: int
+    seed: int
+    clip: float
+    values: bool
+    delta: float | None
+    value_range: tuple[float, float] | None
+
+    def __call__(
+        self, learner: Any, setting: Mapping[str, float], policy: Any, train: Log, valid: Log
+    ) -> Judged:
+        """The row of a setting, its policy and its evaluation."""
+        evaluation = evaluate(
+            policy, valid, gamma=_gamma(learner, policy), behavior=self.behavior, level=self.level,
+            draws=self.draws, seed=self.seed, clip=self.clip, values=self.values,
+        )  # fmt: skip
+        row = {**setting, **row_of(policy, evaluation, self.estimator)}
+        if self.delta is not None:
+            bare = replace(train, also=None)  # who differs in what is for the one that is picked
+            proved = gate(
+                policy, bare, delta=self.delta, value_range=self.value_range, seed=self.seed
+            ).certificate
+            row["certified"] = 0 if proved is None else len(proved.rows)
+            row["certified_gain"] = 0.0 if proved is None else proved.gain or 0.0
+        return row, policy, evaluation
+
+
+def fit_and_judge(
+    setting: Mapping[str, float], judge: Judge, learner: Any, train: Log, valid: Log
+) -> Judged:
+    """A setting fitted and judged; called on a worker of a cluster."""
+    row, policy, evaluation = judge(
+        learner, setting, next(iter(fitted(learner, train, [setting]))), train, valid
+    )
+    bare = replace(policy) if is_dataclass(policy) and not isinstance(policy, type) else policy
+    return row, bare, evaluation  # bare: without engines, which are large and soon built again
+
+
+def _gamma(learner: Any, policy: Any) -> float | None:
+    """The learner's discount; None where the policy has its own."""
+    own: float | None = getattr(learner, "gamma", None)
+    if own is None and "gamma" not in getattr(policy, "parameters", {}):
+        raise ParameterError(
+            f"neither {type(learner).__name__} nor its policy says how to discount.",
+            do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
+        )
+    return own

@@ -1,0 +1,243 @@
+"""The rows of Parquet files as SQL sees them: labels in one form, so that rows can be sorted.
+
+A column of labels becomes whole numbers (kind "int" or "bool") or text, exactly the labels that
+`dprl.read` makes of it; a missing one becomes NULL. Nothing here holds more than a few rows or the
+distinct labels of a small column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import LogError, ParameterError
+from dprl.logs._columns import Coded, Columns, one_label
+from dprl.logs._files import Files
+from dprl.logs._scans import literal
+from dprl.logs._sources import choose, quoted
+from dprl.logs._times import times
+from dprl.logs.log import Label
+
+__all__ = ["Column", "Table"]
+
+WHOLE = (
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+)  # fmt: skip
+"""Types of whole numbers."""
+SHORT = {"episode": "ep", "group": "gr", "time": "ti", "state": "st", "action": "ac",
+         "reward": "rw", "available": "av", "ended": "en", "propensity": "pr"}  # fmt: skip
+"""Role → the name its column has here."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table.
+
+    Attributes:
+        name: Its name in the files.
+        kind: "int", "bool" or "text" of labels; "number"; "int", "number" or "date" of times;
+            "menu".
+        sql: The expression that gives its value, NULL where it is missing.
+    """
+
+    name: str
+    kind: str
+    sql: str
+
+    def label(self, value: Any) -> Label:
+        """The label a value stands for."""
+        return bool(value) if self.kind == "bool" else value
+
+
+class Table:
+    """The rows of Parquet files, with the columns that have a role.
+
+    Args:
+        paths: The files, as `dprl.read` takes them.
+        roles: Role → name of its column, or None.
+        settings: SQL settings of the connection (memory limit, folder for temporary files).
+    """
+
+    def __init__(self, paths: Any, roles: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        self.files = Files(paths, None)
+        if self.files.kind != "parquet":
+            raise ParameterError(
+                "only Parquet files can be read in parts.",
+                self.files.files[0],
+                "Convert them once: duckdb -c \"COPY (FROM 'log.csv') TO 'log.parquet'\".",
+            )
+        for name, value in settings.items():
+            self.files.con.execute(f"SET {name} = {quoted(str(value), chr(39))}")
+        self.names = choose(roles, list(self.files.types))
+        if isinstance(self.names["state"], list):
+            raise ParameterError(
+                f"the state is {len(self.names['state'])} columns, and a log in parts needs one "
+                "column of labels.",
+                ", ".join(self.names["state"][:4]),
+                "Name one column of state labels, or read the log with dprl.read.",
+            )
+        self.files.every_file_has(list(self.names.values()))
+        self.columns = {role: self._column(role, name) for role, name in self.names.items()}
+
+    def close(self) -> None:
+        """Give back what the connection holds."""
+        self.files.con.close()
+
+    # -- columns ------------------------------------------------------------------------------
+
+    def _column(self, role: str, name: str) -> Column:
+        kind, cell = self.files.types[name], f"CAST({quoted(name)} AS {self.files.types[name]})"
+        if role in ("reward", "propensity"):
+            return Column(name, "number", self._number(name, kind, cell))
+        if role == "time":
+            return self._time(name, kind, cell)
+        if role == "available":
+            text = f"CAST(to_json({cell}) AS VARCHAR)" if kind.endswith("]") else cell
+            return Column(name, "menu", text)
+        if kind in WHOLE:
+            return Column(name, "int", f"CAST({cell} AS BIGINT)")
+        if kind == "BOOLEAN":
+            return Column(name, "bool", f"CAST({cell} AS BIGINT)")
+        if kind in ("FLOAT", "DOUBLE"):
+            odd = self.one(
+                f"SELECT {cell} FROM ({self.scan}) WHERE NOT isnan({cell}) AND "
+                f"({cell} <> round({cell}) OR abs({cell}) > {2.0**53}) LIMIT 1"
+            )
+            if odd is not None:
+                one_label(float(odd[0]), name)
+            return Column(
+                name, "int", f"CASE WHEN NOT isnan({cell}) THEN CAST({cell} AS BIGINT) END"
+            )
+        if kind.startswith(("DECIMAL", "HUGEINT", "UHUGEINT")):
+            raise LogError(
+                f"{name!r} holds {kind.lower()} values, and labels of a log in parts are text, "
+                "whole numbers of up to 64 bits, or true and false.",
+                do="Write it as BIGINT or as text.",
+            )
+        if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "BLOB")):
+            raise LogError(
+                f"{name!r} holds {kind.lower()} values, which are not labels.",
+                do="Labels are text, whole numbers, or true and false.",
+            )
+        return Column(name, "text", f"nullif(CAST({cell} AS VARCHAR), '')")
+
+    def _number(self, name: str, kind: str, cell: str) -> str:
+        if kind == "VARCHAR":
+            bad = self.one(
+                f"SELECT rn, v FROM (SELECT row_number() OVER () AS rn, {cell} AS v FROM "
+                f"({self.scan})) WHERE v IS NOT NULL AND TRY_CAST(v AS DOUBLE) IS NULL LIMIT 1"
+            )
+            if bad is not None:
+                raise LogError(
+                    f"{name!r} must be numbers; it holds {bad[1][:40]!r}.",
+                    f"row {bad[0]:,}",
+                    "Convert it to numbers (1.5, not 1,5); a missing value is an empty cell.",
+                )
+        number = f"CAST({cell} AS DOUBLE)"
+        return f"CASE WHEN NOT isnan({number}) THEN {number} END"
+
+    def _time(self, name: str, kind: str, cell: str) -> Column:
+        if kind in WHOLE and kind != "UBIGINT":
+            return Column(name, "int", f"CAST({cell} AS BIGINT)")
+        if kind in ("FLOAT", "DOUBLE"):
+            return Column(name, "number", f"CASE WHEN NOT isnan({cell}) THEN {cell}::DOUBLE END")
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):
+            return Column(name, "date", f"epoch_us(CAST({cell} AS TIMESTAMP))")
+        raise LogError(
+            f"{name!r} holds {kind.lower()} values, and times of a log in parts are numbers or "
+            "dates.",
+            do="Write it as whole numbers, DOUBLE, DATE or TIMESTAMP.",
+        )
+
+    # -- SQL ----------------------------------------------------------------------------------
+
+    @property
+    def scan(self) -> str:
+        """SQL that reads all rows, in their order; its values are `self.files.values`."""
+        return self.files.scan
+
+    def one(self, sql: str) -> Any:
+        """The first row of a query over `scan`; None if there is none."""
+        return self.files.run(sql, self.files.values).fetchone()
+
+    def all(self, sql: str) -> list[Any]:
+        """All rows of a query over `scan`."""
+        return list(self.files.run(sql, self.files.values).fetchall())
+
+    def select(self, more: str = "") -> str:
+        """SQL that gives every column its name of `SHORT`; `more` is further expressions."""
+        listed = ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
+        return f"SELECT {listed}{more} FROM ({self.scan})"
+
+    @property
+    def numbered(self) -> str:
+        """SQL of all rows with `rn`, their number from 1 in the order of the files."""
+        return self.select(", row_number() OVER () AS rn")
+
+    def has(self, role: str) -> bool:
+        """Whether there is a column of a role."""
+        return role in self.columns
+
+    def labels(self, role: str) -> list[Any]:
+        """The distinct values of a column, ascending, none missing."""
+        c = self.columns[role]
+        rows = self.all(
+            f"SELECT DISTINCT {c.sql} AS v FROM ({self.scan}) WHERE {c.sql} IS NOT NULL"
+        )
+        return sorted(row[0] for row in rows)
+
+    def place(self, row: int) -> str:
+        """The place of a row (its number from 1), in the words of messages."""
+        wanted = [self.names[part] for part in ("episode", "time") if part in self.names]
+        files = self.files
+        files.place = {name: f"c{i}" for i, name in enumerate(wanted)}
+        cells = ", ".join(f"{quoted(name)} AS {c}" for name, c in files.place.items())
+        files.run(
+            f"CREATE OR REPLACE TEMP TABLE raw AS SELECT * EXCLUDE (rn) FROM (SELECT {cells}, "
+            f"row_number() OVER () AS rn FROM ({self.scan})) WHERE rn = {row}",
+            files.values,
+        )
+        nothing = Coded(np.zeros(1, np.int32), ("",))
+        time, gone, offset = None, None, None
+        if "time" in self.names:
+            time, gone, offset = times(files.time(self.names["time"]), self.names["time"])
+        one = Columns(
+            self.names, files.labels(self.names["episode"]), nothing, np.zeros(1), time=time,
+            time_missing=gone, offset=offset,
+        )  # fmt: skip
+        return one.place(0).replace("row 1 (", f"row {row:,} (", 1)
+
+    def chunks(self, rows: int) -> list[tuple[str, list[Any]]]:
+        """Queries, with their values, that together give all rows in the order of the files.
+
+        Args:
+            rows: The most rows of one of them.
+        """
+        listed = ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
+        queries: list[tuple[str, list[Any]]] = []
+        for file in self.files.files:
+            counted = self.files.run(
+                "SELECT sum(num_rows) FROM parquet_file_metadata(?)", [literal(file)]
+            ).fetchone()
+            sql = (
+                f"SELECT {listed} FROM read_parquet(?, hive_partitioning=false, "
+                "file_row_number=true) WHERE file_row_number BETWEEN ? AND ?"
+            )
+            queries += [
+                (sql, [literal(file), first, first + rows - 1])
+                for first in range(0, int(counted[0] or 0), rows)
+            ]
+        return queries
+
+    def fetch(self, sql: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        """The columns of a query as arrays, NaN where a number is missing."""
+        rows = self.files.run(sql, values).fetchnumpy()
+        return {
+            name: np.ma.filled(column, np.nan) if np.ma.isMaskedArray(column) and
+            column.dtype.kind == "f" else np.ma.getdata(column)
+            for name, column in rows.items()
+        }  # fmt: skip

@@ -1,0 +1,164 @@
+"""The way of several sites through the command line: schema, evidence, merge, fit and gate."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl.apps.cli.main import main
+
+NAMES = {"episode": "episode", "time": "time", "state": "state", "action": "action",
+         "reward": "reward"}  # fmt: skip
+COLUMNS = [word for name in NAMES for word in (f"--{name}", name)]
+
+
+@pytest.fixture
+def sites(tmp_path, monkeypatch):
+    """Three hospitals' tables, and one of all their rows."""
+    monkeypatch.chdir(tmp_path)
+    log = dprl.envs.care_pathway().sample(900, seed=0)
+    home = np.random.default_rng(0).integers(0, 3, 900)
+    logs = {f"site{i}": log.take(np.flatnonzero(home == i)) for i in range(3)} | {"all": log}
+    for name, part in logs.items():
+        dprl.write(part, tmp_path / f"{name}.csv")
+    return dprl.read("all.csv", **NAMES)
+
+
+@pytest.fixture
+def run(capsysbinary):
+    def call(*tokens):
+        with pytest.raises(SystemExit) as end:
+            main([str(token) for token in tokens])
+        out, err = capsysbinary.readouterr()
+        return end.value.code, out, err.decode()
+
+    return call
+
+
+def count_all(run, *more):
+    assert run("evidence", "all.csv", *COLUMNS, "--make-schema", "schema.json", "--gamma", 1,
+               "--lowest", 0, "--highest", 1)[0] == 0  # fmt: skip
+    for i in range(3):
+        code, _, err = run("evidence", f"site{i}.csv", *COLUMNS, "--schema", "schema.json",
+                             "--site", f"ward {i}", "--out", f"site{i}.evidence", *more)  # fmt: skip
+        assert (code, err) == (0, "")
+
+
+def test_three_hospitals_learn_what_the_pooled_table_teaches(run, sites):
+    count_all(run, "--k", 1)
+    files = [f"site{i}.evidence" for i in range(3)]
+    assert run("merge", *files, "--out", "all.evidence")[0] == 0
+    code, out, err = run("fit", "all.evidence", "--n-min", 20, "--no-plan", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    pooled = dprl.DPRLDiscrete(n_min=20, gamma=1.0, plan=False).fit(sites)
+    ours = dprl.load("policy.dprl")
+    assert facts["changes"] == pooled.summary()["changes"] > 0
+    for name in ("choice", "n", "Q", "V", "took_sd", "lowest"):
+        assert getattr(ours, name).tobytes() == getattr(pooled, name).tobytes()
+    code, out, err = run("gate", "policy.dprl", "all.evidence", "--mode", "in-sample",
+                         "--no-markov", "--json")  # fmt: skip
+    assert (code, err) == (0, "")
+    gated = dprl.gate(pooled, sites, mode="in-sample", markov=False, states=sites.states,
+                      value_range=(0, 1))  # fmt: skip
+    assert json.loads(out)["certificate"]["tested"] == gated.certificate.to_dict()["tested"]
+    assert json.loads(out)["certificate"]["rows"] == gated.certificate.to_dict()["rows"]
+    text = run("fit", "all.evidence", "--n-min", 20, "--no-plan")[1].decode()
+    assert "Learned from counts of 3 sites ('ward 0', 'ward 1', 'ward 2')" in text
+
+
+def test_through_a_pipe(run, sites):
+    count_all(run, "--k", 1)
+    files = [f"site{i}.evidence" for i in range(3)]
+    code, data, _ = run("merge", *files)
+    assert code == 0
+    line = [sys.executable, "-m", "dprl", "fit", "-", "--n-min", "20", "--no-plan", "--json"]
+    out = subprocess.run(line, input=data, capture_output=True, check=True)
+    assert json.loads(out.stdout)["policy"] == "policy.dprl"
+    assert dprl.load("policy.dprl").provenance["groups"] == 900
+    cut = subprocess.run(line, input=data[:-40], capture_output=True, check=False)
+    assert (cut.returncode, b"not a usable evidence file" in cut.stderr) == (1, True)
+
+
+def test_what_leaves_the_hospital_is_said(run, sites):
+    count_all(run)
+    code, out, _ = run("evidence", "site0.evidence", "--explain")
+    text = out.decode()
+    assert code == 0
+    assert "ward 0: k = 10" in text
+    for word in ("first visits", "later", "several", "steps", "span", "bins", "not protected"):
+        assert word in text
+    facts = json.loads(run("evidence", "site0.evidence", "--explain", "--json")[1])
+    assert facts[0]["sites"][0]["k"] == 10
+
+
+def test_a_schema_from_lists(run, sites, tmp_path):
+    (tmp_path / "s.txt").write_text("fever\nstable\n\n")
+    (tmp_path / "a.txt").write_text("1\n2\n-3\n")
+    assert run("evidence", "--make-schema", "x.json", "--states", "s.txt", "--actions", "a.txt",
+               "--gamma", 0.9)[0] == 0  # fmt: skip
+    schema = dprl.SiteSchema.load("x.json")
+    assert (schema.states, schema.actions) == (("fever", "stable"), (1, 2, -3))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (["evidence"], "--schema is missing"),
+        (["evidence", "all.csv", "--schema", "none.json", "--out", "x"], "no schema file"),
+        (["evidence", "all.csv", "--make-schema", "y.json", *COLUMNS], "needs --gamma"),
+        (
+            ["evidence", "all.csv", "--make-schema", "y.json", "--gamma", "1"],
+            "--episode is missing",
+        ),
+        (["evidence", "all.csv", "--schema", "s.json", "--gamma", "1"], "--gamma is part of a"),
+        (["evidence", "--make-schema", "y.json", "--gamma", "1"], "made of a log, or of"),
+        (["evidence", "--explain"], "needs an evidence file"),
+        (["evidence", "all.csv", "--explain"], "not a usable evidence file"),
+        (["merge", "all.csv", "--out", "x"], "not a usable evidence file"),
+        (["merge", "a", "--json"], "--out is missing"),
+        (["merge", "all.csv", "--out", "all.csv"], "would be overwritten"),
+    ],
+)
+def test_refusals(run, sites, tokens, words, tmp_path):
+    before = sorted(p.name for p in tmp_path.iterdir())
+    code, _, err = run(*tokens)
+    assert (code, words in err) == (1, True), err
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_a_plan_needs_a_second_round(run, sites):
+    count_all(run)
+    code, _, err = run("fit", "site0.evidence", "--n-min", 20)
+    assert (code, "second time" in err) == (1, True)
+    code, _, err = run("fit", "site0.evidence")
+    assert (code, "--n-min is missing" in err) == (1, True)
+    code, _, err = run("merge", "site0.evidence", "site0.evidence", "--out", "x.evidence")
+    assert (code, "would count twice" in err) == (1, True)
+
+
+def test_the_second_round_gives_the_plan_of_the_pooled_table(run, sites):
+    count_all(run, "--k", 1)
+    files = [f"site{i}.evidence" for i in range(3)]
+    assert run("merge", *files, "--out", "all.evidence")[0] == 0
+    for i in range(3):
+        code, out, err = run(
+            "evidence", f"site{i}.csv", *COLUMNS, "--points", "all.evidence", "--n-min", 20,
+            "--k", 1, "--site", f"ward {i}", "--out", f"site{i}.plan",
+        )  # fmt: skip
+        assert (code, err, b"Second count" in out) == (0, "", True)
+    plans = [f"site{i}.plan" for i in range(3)]
+    assert run("merge", *plans, "--out", "all.plan")[0] == 0
+    assert run("fit", "all.plan", "--n-min", 20)[0] == 0
+    pooled = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(sites)
+    assert dprl.load("policy.dprl").planned.tobytes() == pooled.planned.tobytes()
+    assert b"Second count, of 3 of 3 sites" in run("evidence", "all.plan", "--explain")[1]
+    code, _, err = run("fit", "site0.plan", "--n-min", 20)
+    assert (code, "2 of 3 sites have not counted" in err) == (1, True)
+    code, _, err = run("evidence", "site0.csv", *COLUMNS, "--points", "all.evidence", "--out", "x")
+    assert (code, "--n-min is missing" in err) == (1, True)

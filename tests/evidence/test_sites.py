@@ -1,0 +1,424 @@
+"""Sites that share no rows: what they count adds up to the pooled log, and small cells stay home."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import zipfile
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dprl
+from conftest import random_episodes, to_log
+from dprl._core.exact import COUNT
+from dprl.evidence import _site_bins
+from dprl.evidence._evidence import FIRST, LATER
+from dprl.evidence._site_cells import rest_of
+from dprl.evidence._site_evidence import ARCHIVE
+from dprl.evidence.tabular import evidence
+
+ROW = st.tuples(st.integers(0, 4), st.integers(0, 2), st.floats(-100, 100, width=32))
+EPISODES = st.lists(st.lists(ROW, min_size=1, max_size=8), min_size=2, max_size=30)
+RANGE = (-1000.0, 1000.0)
+
+
+def split(log, n, seed):
+    """The log in up to n parts by group; a part without a group is left out."""
+    home = np.random.default_rng(seed).integers(0, n, len(log.groups))[log.group]
+    return [log.take(np.flatnonzero(home == i)) for i in range(n) if (home == i).any()]
+
+
+def counted(log, n=3, seed=0, k=1, **schema):
+    schema = dprl.SiteSchema.of(log, **{"gamma": 0.9, "value_range": RANGE, **schema})
+    return [
+        dprl.site_evidence(part, schema, k=k, site=f"site {i}")
+        for i, part in enumerate(split(log, n, seed))
+    ]
+
+
+def assert_same_policy(ours, pooled, besides=("provenance",)):
+    for field in fields(pooled):
+        a, b = getattr(ours, field.name), getattr(pooled, field.name)
+        if field.name in besides:
+            continue
+        if isinstance(b, np.ndarray):
+            assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), field.name
+        else:
+            assert dict(a) == dict(b) if hasattr(b, "keys") else a == b, field.name
+
+
+@given(EPISODES, st.integers(1, 5), st.integers(0, 9), st.sampled_from([0.3, 0.9, 1.0]))
+def test_the_policy_of_the_sites_is_that_of_the_pooled_log(episodes, n, seed, gamma):
+    log = to_log(episodes)
+    learner = dprl.DPRLDiscrete(n_min=2, gamma=gamma, plan=False)
+    merged = dprl.merge_evidence(*counted(log, n, seed, gamma=gamma))
+    assert_same_policy(learner.fit(merged), learner.fit(log))
+    whole = evidence(log, gamma)
+    assert merged.evidence.words[:, :, :-1].tobytes() == whole.words.tobytes()
+    assert merged.evidence.n_episodes == log.n_episodes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_menus_and_cut_episodes_are_treated_as_in_the_pooled_log(seed):
+    episodes = random_episodes(seed)
+    rng = np.random.default_rng(seed)
+    cut = (rng.random(len(episodes)) < 0.3).tolist()
+    log = to_log(
+        episodes,
+        cut=cut,
+        group=np.repeat(rng.integers(0, 12, len(episodes)), list(map(len, episodes))),
+    )
+    menus = np.ones((2, log.n_actions), bool)
+    menus[1, -1] = False
+    log = replace(log, available=rng.integers(0, 2, log.n_steps) * (log.action < log.n_actions - 1),
+                  menus=menus)  # fmt: skip
+    for treatment in ("terminal", "drop-unrelated"):
+        learner = dprl.DPRLDiscrete(n_min=2, gamma=0.9, plan=False, cut=treatment)
+        merged = dprl.merge_evidence(*counted(log, 3, seed, cut=treatment))
+        pooled = learner.fit(log)
+        assert_same_policy(learner.fit(merged), pooled)
+        for name in ("episodes", "groups", "steps", "cut_episodes", "episodes_used"):
+            if (name, treatment) != ("steps", "drop-unrelated"):  # rows of dropped episodes
+                assert learner.fit(merged).provenance[name] == pooled.provenance[name]
+
+
+def test_the_order_and_the_tree_of_merges_do_not_show():
+    parts = counted(to_log(random_episodes(3)), 4, 1)
+    whole = dprl.merge_evidence(*parts).to_bytes()
+    for order in itertools.permutations(parts):
+        assert dprl.merge_evidence(*order).to_bytes() == whole
+    a, b, c, d = parts
+    left = dprl.merge_evidence(dprl.merge_evidence(dprl.merge_evidence(a, b), c), d)
+    right = dprl.merge_evidence(a, dprl.merge_evidence(b, dprl.merge_evidence(c, d)))
+    assert left.to_bytes() == right.to_bytes() == whole
+
+
+def test_the_certificate_of_the_sites_is_that_of_the_pooled_log():
+    log = dprl.envs.care_pathway().sample(4000, seed=0)
+    learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0, plan=False)
+    merged = dprl.merge_evidence(*counted(log, 3, 0, gamma=1.0, value_range=(0, 1)))
+    pooled = dprl.gate(
+        learner, log, mode="in-sample", markov=False, states=log.states, value_range=(0, 1)
+    )
+    for proposal in (learner, learner.fit(merged)):
+        ours = dprl.gate(proposal, merged, mode="in-sample", markov=False)
+        assert pooled.certificate.rows
+        for field in fields(pooled.certificate):
+            if field.name not in ("log", "notes"):
+                a, b = (getattr(p.certificate, field.name) for p in (ours, pooled))
+                assert a == b, field.name
+        assert_same_policy(ours, pooled, ("provenance", "certificate"))
+        assert any("3 sites" in note for note in ours.certificate.notes)
+
+
+# -- small cells stay home -----------------------------------------------------------------------
+
+
+@given(EPISODES, st.integers(2, 6), st.booleans())
+def test_nothing_rests_on_fewer_than_k_groups_and_no_difference_does(episodes, k, grouped):
+    group = np.repeat(np.arange(len(episodes)) // (2 if grouped else 1), list(map(len, episodes)))
+    log = to_log(episodes, group=group)
+    schema = dprl.SiteSchema.of(log, gamma=0.9, value_range=RANGE)
+    if len(log.groups) < k:
+        with pytest.raises(dprl.LogError, match="nothing of fewer than k"):
+            dprl.site_evidence(log, schema, k=k)
+        return
+    ours = dprl.site_evidence(log, schema, k=k)
+    n = ours.evidence.words[..., COUNT]
+    true = evidence(log, 0.9).words[..., COUNT]
+    assert ((n == 0) | (n >= k)).all()
+    assert (ours.bins[:, 3] >= k).all()
+    total = n[FIRST].sum(axis=1)
+    assert ((total == true[FIRST].sum(axis=1)) | (total == 0)).all()
+    for s in range(len(total)):
+        if n[FIRST, s, -1]:  # the whole state less what is given away is the rest
+            put_together = (true[FIRST, s] > 0) & (n[FIRST, s, :-1] == 0)
+            assert put_together.sum() >= 2
+            assert true[FIRST, s][put_together].sum() == n[FIRST, s, -1] >= k
+        else:
+            assert (n[FIRST, s, :-1] == true[FIRST, s]).all() or not total[s]
+    given_away = n[:, :, :-1]
+    assert ((given_away == true) | (given_away == 0)).all()
+    assert not n[LATER, :, -1].any()
+    assert (n[LATER, :, :-1][n[FIRST, :, :-1] == 0] == 0)[
+        (true[FIRST] > 0)[n[FIRST, :, :-1] == 0]
+    ].all()
+
+
+@given(st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=6),
+       st.integers(1, 12))  # fmt: skip
+def test_the_rest_is_of_two_actions_and_k_groups(m, k):
+    m = np.array(m)
+    rest, gone = rest_of(m, k)
+    assert ((m.sum(axis=1) < k) & (m.sum(axis=1) > 0) == gone).all()
+    assert not rest[gone].any()
+    shown = ~rest & ~gone[:, None]
+    assert ((m[shown] == 0) | (m[shown] >= k)).all()
+    for s in np.flatnonzero(rest.any(axis=1)):
+        assert rest[s].sum() >= 2
+        assert m[s][rest[s]].sum() >= k
+        assert (m[s][rest[s]] > 0).all()
+    assert k > 1 or not (rest.any() or gone.any())
+
+
+@given(st.lists(st.integers(0, _site_bins.LAST), min_size=8, max_size=60), st.integers(1, 8),
+       st.booleans())  # fmt: skip
+def test_bins_of_k_groups_hold_every_return(bins, k, few):
+    bins = np.array(bins) * (0 if few else 1) + (np.array(bins) % 3 * 4000 if few else 0)
+    one = np.ones_like(bins)
+    rows = _site_bins.coarse(np.column_stack([0 * one, bins, bins, one]), k)
+    assert (rows[:, 3] >= k).all()
+    assert rows[:, 3].sum() == len(bins)
+    for low in np.unique(rows[:, 1]):  # no bin says that more lie below, or above, than do
+        assert rows[rows[:, 1] >= low][:, 3].sum() <= (bins >= low).sum()
+    for high in np.unique(rows[:, 2]):
+        assert rows[rows[:, 2] <= high][:, 3].sum() <= (bins <= high).sum()
+    if k == 1:
+        assert (rows[:, 1] == rows[:, 2]).all()
+
+
+def test_what_a_rare_patient_does_changes_the_rest_alone():
+    episodes = [[("s", "abc"[i % 2 if i < 40 else 2], float(i % 3))] for i in range(43)]
+    other = [*episodes[:-1], [("s", "c", 77.0)]]
+    logs = [to_log(e) for e in (episodes, other)]
+    schema = dprl.SiteSchema.of(logs[0], gamma=1.0, value_range=(0, 100))
+    one, two = (dprl.site_evidence(log, schema, k=5) for log in logs)
+    assert one.suppressed == two.suppressed == 2  # 'c' with three groups, and 'a' or 'b' beside it
+    changed = (one.evidence.words != two.evidence.words).any(axis=-1)
+    assert np.argwhere(changed).tolist() == [[FIRST, 0, 3]]
+
+
+def test_a_certificate_from_coarse_bins_claims_no_more_than_the_pooled_one():
+    log = dprl.envs.care_pathway().sample(3000, seed=1)
+    learner = dprl.DPRLDiscrete(n_min=20, gamma=0.97, plan=False)
+    pooled = dprl.gate(
+        learner, log, mode="in-sample", markov=False, states=log.states, value_range=(0, 1)
+    )
+    merged = dprl.merge_evidence(*counted(log, 2, 0, k=5, gamma=0.97, value_range=(0, 1)))
+    assert (merged.bins[:, 1] < merged.bins[:, 2]).any()
+    ours = dprl.gate(learner, merged, mode="in-sample", markov=False)
+    whole = {row["state"]: row for row in pooled.certificate.rows}
+    assert ours.certificate.rows
+    for row in ours.certificate.rows:
+        assert row["log10_e"] <= whole[row["state"]]["log10_e"] + 1e-9
+        assert row["gamma_star"] <= whole[row["state"]]["gamma_star"]
+    assert any("less power" in note for note in ours.certificate.notes)
+
+
+def test_the_policy_says_what_was_suppressed():
+    merged = dprl.merge_evidence(*counted(to_log(random_episodes(2)), 2, 0, k=3))
+    assert merged.suppressed
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9, plan=False).fit(merged)
+    assert "Cells of fewer than k groups were suppressed (k = 3)" in str(policy)
+    assert [site["site"] for site in policy.provenance["sites"]] == ["site 0", "site 1"]
+    assert "A group that was at two sites counts twice" in str(policy)
+    assert "not differential privacy" in merged.explain()
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+def lines(error):
+    return str(error.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"gamma": 0.8}, {"value_range": (-999, 1000)}, {"cut": "terminal"}, {"value_range": None}],
+)
+def test_evidence_with_another_schema_is_not_merged(other):
+    log = to_log(random_episodes(0))
+    one, two = counted(log, 2)[0], counted(log, 2, **other)[1]
+    with pytest.raises(dprl.EvidenceError, match=f"different {next(iter(other))}") as error:
+        dprl.merge_evidence(one, two)
+    assert len(lines(error)) == 3
+
+
+def test_a_site_counts_once():
+    one, two = counted(to_log(random_episodes(0)), 2)
+    both = dprl.merge_evidence(one, two)
+    for parts in ((one, one), (both, two), (both, both)):
+        with pytest.raises(dprl.EvidenceError, match="would count twice") as error:
+            dprl.merge_evidence(*parts)
+        assert len(lines(error)) == 3
+    with pytest.raises(dprl.ParameterError, match="at least one"):
+        dprl.merge_evidence()
+
+
+def test_labels_outside_the_schema_are_refused():
+    log = to_log([[("s", "a", 0.0)], [("t", "b", 1.0)]])
+    for name, labels in (("states", ["s", "u"]), ("actions", ["a"])):
+        schema = dprl.SiteSchema(
+            **{"states": ["s", "t"], "actions": ["a", "b"], "gamma": 1.0, name: labels}
+        )
+        with pytest.raises(dprl.LogError, match=f"1 of 2 {name} of the log are not in") as error:
+            dprl.site_evidence(log, schema, k=1)
+        assert len(lines(error)) == 3
+    schema = dprl.SiteSchema.of(log, gamma=1.0, value_range=(0, 0.5))
+    with pytest.raises(dprl.LogError, match="outside value_range"):
+        dprl.site_evidence(log, schema, k=1)
+    with pytest.raises(dprl.ParameterError, match="a schema is needed"):
+        dprl.site_evidence(log, {"gamma": 1.0})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"gamma": 0.8}, {"cut": "terminal"}, {"visits": "all"}, {"plan": True}]
+)
+def test_a_learner_must_fit_what_was_counted(settings):
+    merged = dprl.merge_evidence(*counted(to_log(random_episodes(0)), 2))
+    learner = dprl.DPRLDiscrete(**{"n_min": 2, "gamma": 0.9, "plan": False, **settings})
+    with pytest.raises(dprl.ParameterError) as error:
+        learner.fit(merged)
+    assert len(lines(error)) == 3
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"mode": "swap-split"}, {"markov": True}, {"grade": "large-sample"}, {"horizon": 3},
+     {"value_range": (0, 1)}, {"states": [1]}, {"split": [True]}],
+)  # fmt: skip
+def test_a_gate_that_needs_rows_is_refused(asked):
+    merged = dprl.merge_evidence(*counted(to_log(random_episodes(0)), 2))
+    learner = dprl.DPRLDiscrete(n_min=2, gamma=0.9, plan=False)
+    with pytest.raises(dprl.ParameterError) as error:
+        dprl.gate(learner, merged, **{"mode": "in-sample", "markov": False, **asked})
+    assert len(lines(error)) == 3
+
+
+def test_a_follow_up_is_that_of_the_schema():
+    log = to_log([[("s", "a", 1.0)] * 3, [("s", "b", 2.0)] * 4])
+    schema = dprl.SiteSchema.of(log.followed(2), gamma=1.0)
+    ours = dprl.site_evidence(log, schema, k=1)
+    assert ours.digest() == dprl.site_evidence(log.followed(2), schema, k=1).digest()
+    policy = dprl.DPRLDiscrete(n_min=1, gamma=1.0, plan=False).fit(ours)
+    assert "first 2 steps" in str(policy)
+    with pytest.raises(dprl.LogError, match="different times"):
+        dprl.site_evidence(log.followed(1), schema, k=1)
+    with pytest.raises(dprl.LogError, match="different times"):
+        dprl.site_evidence(log.followed(2), dprl.SiteSchema.of(log, gamma=1.0), k=1)
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "site.evidence"
+    counted(to_log(random_episodes(0)), 1)[0].save(path)
+    return path
+
+
+def test_a_file_gives_back_what_was_saved(file, tmp_path):
+    ours = dprl.SiteEvidence.load(file)
+    assert ours.to_bytes() == file.read_bytes()
+    ours.save(tmp_path / "again.evidence")
+    assert (tmp_path / "again.evidence").read_bytes() == file.read_bytes()
+    with zipfile.ZipFile(file) as z:
+        assert set(z.namelist()) >= {"evidence.json", "words.npy", "steps.npy", "bins.npy"}
+
+
+def test_every_shorter_file_and_every_flipped_byte_is_refused(file):
+    data = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in rng.integers(0, len(data), 60):
+        with pytest.raises(dprl.EvidenceError):
+            dprl.SiteEvidence.load(io.BytesIO(data[:at]))
+        broken = bytearray(data)
+        broken[at] ^= 0x55
+        try:
+            loaded = dprl.SiteEvidence.load(io.BytesIO(bytes(broken)))
+        except dprl.EvidenceError as error:
+            assert len(str(error).splitlines()) == 3
+        else:  # a byte that nobody reads, such as a date
+            assert loaded.to_bytes() == data
+
+
+def put(**at):
+    def change(words, arrays):
+        for name, (place, value) in at.items():
+            arrays[name] = arrays[name].copy()
+            arrays[name][place] = value
+
+    return change
+
+
+HOSTILE = {
+    "a count below 0": put(words=((0, 0, 0, 0), -1)),
+    "a count too large": put(words=((0, 0, 0, 0), 1 << 31)),
+    "a digit too large": put(words=((0, 0, 0, 2), 1 << 61)),
+    "an exponent of no float": put(top=((0, 0, 0), 5000)),
+    "an exponent below": put(top=((0, 0, 0), -3000)),
+    "a bottom above the top": put(bottom=((0, 0, 0), 900)),
+    "a bin that is not there": put(bins=((0, 1), -4)),
+    "a pair that is not there": put(bins=((0, 0), 10**6)),
+    "bins that do not add up": put(bins=((0, 3), 99)),
+    "infinite ends": put(span=((0, 0), -np.inf)),
+    "negative steps": put(steps=((0,), -1)),
+    "a negative number of episodes": lambda w, a: w.update(episodes=-1),
+    "text for episodes": lambda w, a: w.update(episodes="many"),
+    "no sites": lambda w, a: w.update(sites=[]),
+    "one site twice": lambda w, a: w.update(sites=w["sites"] * 2),
+    "odd facts": lambda w, a: w["sites"][0].update(k="ten"),
+    "facts that are no facts": lambda w, a: w.update(sites=[7]),
+    "another gamma": lambda w, a: w["schema"].update(gamma=7),
+    "no states": lambda w, a: w["schema"].update(states=[]),
+    "states that are lists": lambda w, a: w["schema"].update(states=[[1]]),
+    "one state more": lambda w, a: w["schema"]["states"].append(99_999),
+    "a range of text": lambda w, a: w["schema"].update(value_range="wide"),
+    "no range": lambda w, a: w["schema"].update(value_range=None),
+    "no schema": lambda w, a: w.pop("schema"),
+    "no words": lambda w, a: a.pop("words"),
+    "an array more": lambda w, a: a.update(more=np.zeros(3)),
+    "words of another width": lambda w, a: a.update(words=a["words"][..., :-1]),
+    "bins of another shape": lambda w, a: a.update(bins=a["bins"][:, :3]),
+    "steps of floats": lambda w, a: a.update(steps=a["steps"].astype(float)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files(name, tmp_path):
+    words, arrays = counted(to_log(random_episodes(0)), 1)[0].parts
+    words, arrays = json.loads(json.dumps(words)), dict(arrays)
+    HOSTILE[name](words, arrays)
+    ARCHIVE.pack(tmp_path / "bad.evidence", "round-1", words, arrays)
+    with pytest.raises(dprl.EvidenceError) as error:
+        dprl.SiteEvidence.load(tmp_path / "bad.evidence")
+    assert len(lines(error)) == 3
+
+
+def test_a_policy_file_is_no_evidence_and_a_missing_file_is_named(tmp_path):
+    log = to_log(random_episodes(0))
+    dprl.DPRLDiscrete(n_min=2, gamma=0.9).fit(log).save(tmp_path / "p.dprl")
+    with pytest.raises(dprl.EvidenceError, match="not a usable evidence file"):
+        dprl.SiteEvidence.load(tmp_path / "p.dprl")
+    with pytest.raises(dprl.EvidenceError, match="no evidence file"):
+        dprl.SiteEvidence.load(tmp_path / "none.evidence")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"format": "dprl-schema"}', '{"format": "dprl-schema", "version": 1}',
+     '{"format": "dprl-schema", "version": 1, "states": [1, "a"], "actions": [1], "gamma": 1, '
+     '"value_range": null, "cut": null, "follow_up": null}',
+     '{"format": "dprl-schema", "version": 1, "states": [1, 1], "actions": [1], "gamma": 1, '
+     '"value_range": [0, 1], "cut": "ipcw", "follow_up": null}'],
+)  # fmt: skip
+def test_files_that_are_no_schema(text, tmp_path):
+    (tmp_path / "schema.json").write_text(text)
+    with pytest.raises(dprl.EvidenceError, match="no schema of evidence") as error:
+        dprl.SiteSchema.load(tmp_path / "schema.json")
+    assert len(lines(error)) == 3
+
+
+def test_a_schema_is_read_as_it_was_written(tmp_path):
+    for labels in (["é", "b"], [3, 1]):
+        schema = dprl.SiteSchema(states=labels, actions=labels, gamma=0.5, value_range=(0, 2),
+                                 cut="drop-unrelated", follow_up="3 steps")  # fmt: skip
+        schema.save(tmp_path / "schema.json")
+        again = dprl.SiteSchema.load(tmp_path / "schema.json")
+        assert (again, again.digest()) == (schema, schema.digest())

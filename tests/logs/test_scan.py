@@ -1,0 +1,214 @@
+"""Files that are read in parts give the log, and the errors, that `dprl.read` gives."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+
+import duckdb
+import numpy as np
+import pytest
+
+import dprl
+
+ROLES = {"episode": "id", "time": "t", "state": "s", "action": "a", "reward": "r"}
+
+
+def made(n=200, seed=0, **more):
+    """The columns of a log of n rows with episodes of four rows, in the order of a log."""
+    rng = np.random.default_rng(seed)
+    return {
+        "id": np.arange(n) // 4,
+        "t": np.arange(n) % 4,
+        "s": [f"ward {x}" for x in rng.integers(0, 6, n)],
+        "a": rng.integers(0, 3, n),
+        "r": rng.normal(size=n),
+        **more,
+    }
+
+
+def write(folder, data, files=3, shuffle=None):
+    """Write columns as some files; rows in another order if a seed is given."""
+    n = len(data["id"])
+    order = np.arange(n) if shuffle is None else np.random.default_rng(shuffle).permutation(n)
+    for i, rows in enumerate(np.array_split(order, files)):
+        part = {}
+        for name, values in data.items():
+            column = np.empty(len(values), object) if isinstance(values, list) else values
+            if isinstance(values, list):
+                column[:] = values
+            part[name] = column[rows]
+        with duckdb.connect() as con:
+            con.register("rows", part)
+            con.execute(f"COPY (FROM rows) TO '{folder / f'{i:03d}.parquet'}' (FORMAT parquet)")
+    return str(folder / "*.parquet")
+
+
+def equal(files, tmp_path, rows=40, **options):
+    """Whether files read in parts and in memory are one log, and give one policy file."""
+    roles = {**ROLES, **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log = dprl.read(files, **roles)
+        learner = dprl.DPRLDiscrete(n_min=3, gamma=0.9, cut="terminal")
+        learner.fit(log).save(tmp_path / "memory.dprl")
+        with dprl.scan(files, **roles, rows=rows, folder=tmp_path) as parts:
+            assert parts.digest() == log.digest()
+            assert repr(parts).removeprefix("Log in parts") == repr(log).removeprefix("Log")
+            assert dict(parts.columns) == dict(log.columns)
+            assert sum(parts.part(i).n_steps for i in range(len(parts))) == log.n_steps
+            groups = [g for i in range(len(parts)) for g in parts.part(i).groups]
+            assert tuple(groups) == log.groups
+            learner.fit(parts).save(tmp_path / "parts.dprl")
+    assert (tmp_path / "memory.dprl").read_bytes() == (tmp_path / "parts.dprl").read_bytes()
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+def test_sorted_files_whose_episodes_span_files(tmp_path):
+    equal(write(tmp_path, made(), files=7), tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, 60, 10_000])
+def test_unsorted_files(tmp_path, rows):
+    equal(write(tmp_path, made(80), shuffle=1), tmp_path, rows=rows)
+
+
+def test_rows_without_times_keep_their_order(tmp_path):
+    data = made()
+    order = np.argsort(np.random.default_rng(0).permutation(50)[data["id"]], kind="stable")
+    data = {k: np.asarray(v, object if k == "s" else None)[order] for k, v in data.items()}
+    equal(write(tmp_path, data), tmp_path, time=None)
+
+
+@pytest.mark.parametrize("sort", ["together", "apart"])
+def test_groups(tmp_path, sort):
+    group = np.arange(200) // 12 if sort == "together" else np.arange(200) // 4 % 17
+    data = made(g=[f"p{x:03d}" for x in group])
+    data["t"] = data["t"] + 10 * np.random.default_rng(3).integers(0, 4, 50)[data["id"]]
+    equal(write(tmp_path, data, shuffle=2), tmp_path, group="g")
+
+
+def test_labels_of_every_kind(tmp_path):
+    data = made()
+    data["id"] = [f"é{x:02d}" for x in data["id"]]
+    data["s"] = np.arange(200) % 5 > 2
+    data["a"] = (np.arange(200) % 3).astype(np.float64)
+    data["t"] = [datetime.datetime(2024, 1, 1 + int(t)) for t in data["t"]]
+    equal(write(tmp_path, data, shuffle=0), tmp_path)
+    equal(str(tmp_path / "*.parquet"), tmp_path, follow_up="3 days")
+
+
+def test_endings_menus_and_chances(tmp_path):
+    rng = np.random.default_rng(0)
+    data = made()
+    how = np.array(["terminal", "cut", "died"])[rng.integers(0, 3, 50)]
+    data["how"] = [how[i] if t == 3 else None for i, t in zip(data["id"], data["t"], strict=True)]
+    data["on"] = [
+        "|".join(str(x) for x in sorted({int(a), int(b)}))
+        for a, b in zip(data["a"], rng.integers(0, 4, 200), strict=True)
+    ]
+    data["p"] = np.where(rng.random(200) < 0.3, np.nan, 1.0)
+    files = write(tmp_path, data, shuffle=5)
+    roles = {"ended": "how", "available": "on", "propensity": "p", "events": ["died"]}
+    equal(files, tmp_path, **roles)
+    equal(files, tmp_path, **roles, follow_up=2)
+    equal(files, tmp_path, **roles, states=[f"ward {x}" for x in (5, 3, 1, 0, 2, 4, 9)])
+
+
+def broken(kind):
+    """Columns that break a rule, and what is asked of them."""
+    data, options = made(), {}
+    if kind == "missing":
+        data["a"] = data["a"].astype(np.float64)
+        data["a"][[7, 90]] = np.nan
+        data["s"][8] = None
+    elif kind == "episode":
+        data["id"] = data["id"].astype(np.float64)
+        data["id"][11] = np.nan
+    elif kind in ("infinite", "large"):
+        data["r"][[30, 40]] = np.inf if kind == "infinite" else -1e200
+    elif kind == "twins":
+        data["t"][[41, 43, 82]] = 2
+    elif kind == "group":
+        data["g"] = data["id"] // 3
+        data["g"][[17, 18]] = 40
+        options["group"] = "g"
+    elif kind == "menu":
+        data["on"] = ["0|1|2"] * 200
+        data["on"][5:7] = ["9", "1|9"]
+        options["available"] = "on"
+    elif kind == "chance":
+        data["p"] = np.where(np.arange(200) % 50 == 3, 1.5, 0.5)
+        options["propensity"] = "p"
+    elif kind == "alone":
+        data["p"] = np.full(200, 0.5)
+        data["on"] = [str(a) for a in data["a"]]
+        options |= {"propensity": "p", "available": "on"}
+    elif kind == "ended":
+        data["how"] = ["terminal" if t == 3 else None for t in data["t"]]
+        data["how"][103] = "perhaps"
+        options["ended"] = "how"
+    elif kind == "early":
+        data["how"] = ["terminal" if t in (1, 3) and i > 3 else "cut" if t == 3 else None
+                       for i, t in zip(data["id"], data["t"], strict=True)]  # fmt: skip
+        options["ended"] = "how"
+    elif kind == "unsaid":
+        data["how"] = ["terminal" if t == 3 and i % 9 else None
+                       for i, t in zip(data["id"], data["t"], strict=True)]  # fmt: skip
+        options["ended"] = "how"
+    elif kind == "runs":
+        data["id"] = data["id"] % 30
+        options["time"] = None
+    elif kind == "states":
+        options["states"] = ["ward 1", "ward 2", "ward 3"]
+    elif kind == "actions":
+        options["actions"] = [0, 2]
+    elif kind == "range":
+        options["reward_range"] = (-1.0, 1)
+    elif kind == "dose":
+        data["s"] = np.arange(200) / 4
+    elif kind == "two":
+        data["t"][[41, 43]] = 2
+        options["reward_range"] = (-1, 1)
+    return data, options
+
+
+@pytest.mark.parametrize("kind", [
+    "missing", "episode", "infinite", "large", "twins", "group", "menu", "chance", "alone", "ended",
+    "early", "unsaid", "runs", "states", "actions", "range", "dose", "two",
+])  # fmt: skip
+@pytest.mark.parametrize("shuffle", [None, 3])
+def test_what_is_wrong_is_said_in_the_same_words(kind, shuffle, tmp_path):
+    data, options = broken(kind)
+    files = write(tmp_path, data, shuffle=shuffle)
+    if kind != "runs" and options.get("time", "t") is None:
+        return
+    with pytest.raises(dprl.LogError) as in_memory:
+        dprl.read(files, **{**ROLES, **options})
+    with pytest.raises(dprl.LogError) as in_parts:
+        dprl.scan(files, **{**ROLES, **options}, rows=50, folder=tmp_path)
+    assert str(in_parts.value) == str(in_memory.value)
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+@pytest.mark.parametrize("how", ["a bit", "shorter", "gone"])
+def test_a_part_that_changed_on_disk_is_refused_and_named(tmp_path, how):
+    log = dprl.envs.care_pathway().sample(100, seed=0)
+    dprl.write(log, tmp_path / "log.parquet")
+    columns = {name: name for name in ("episode", "time", "state", "action", "reward")}
+    with dprl.scan(tmp_path / "log.parquet", **columns, rows=100, folder=tmp_path) as parts:
+        assert len(parts) > 2
+        (file,) = tmp_path.glob("dprl-parts-*/*/reward.bin")
+        raw, place = bytearray(file.read_bytes()), 8 * parts.sources[1].rows[0] + 3
+        raw[place] ^= 1
+        if how == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(raw if how == "a bit" else raw[:place])
+        if how == "a bit":
+            parts.part(0)
+        with pytest.raises((dprl.LogError, FileNotFoundError)) as caught:
+            parts.part(1)
+        if how != "gone":
+            assert str(caught.value).startswith("a part of the log is not as it was written.\n")
+            assert str(file.parent) in str(caught.value)

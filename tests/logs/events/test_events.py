@@ -166,6 +166,22 @@ def test_a_gap_makes_a_new_episode(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_table_says_what_an_episode_is_and_its_group(tmp_path):
+    (tmp_path / "stays.csv").write_text(
+        "stay,who,from,to,ward\n7,p,2024-03-01 08:00,2024-03-01 09:30,north\n8,p,2024-03-01 10:00,,south\n"
+        "9,nobody,2024-03-01 10:00,2024-03-01 11:00,south\n"
+    )
+    table = 'by = "table"\ntable = "stays.csv"\nid = "stay"\nsubject = "who"\nbegins = "from"\nfinishes = "to"\ngroup = "ward"'
+    spec = SPEC.replace('by = "code"\nstart = "IN"', table)
+    rows = built(tmp_path, "p,08:30,A,5\np,10:40,A,6\np,11:30,DRUG,\np,11:30,R,1\n", spec)
+    assert [(row["episode"], row["step"], row["group"], row["ended"]) for row in rows] == [
+        ("9", 0, "south", "terminal"), ("7", 0, "north", "terminal"), ("7", 1, "north", "terminal"),
+        ("8", 0, "south", "cut"), ("8", 1, "south", "cut"),
+    ]  # fmt: skip
+    assert column(rows, "a") == [None, None, 5.0, 5.0, 6.0]
+    assert column(rows, "action") == ["none", "none", "none", "none", "drug"]
+
+
 def test_decisions_on_an_event(tmp_path):
     spec = SPEC.replace('every = "1 h"', 'on = "VISIT"').replace(
         'within = "2 h"', 'within = "2 h"\nuntil = "at"'

@@ -21,6 +21,7 @@ from dprl.errors import LogError
 from dprl.logs._columns import MISSING_WORDS
 from dprl.logs._scans import literal, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import no_column, quoted
+from dprl.logs._text import Text
 from dprl.logs.events._database import text, unsigned_zero
 from dprl.logs.events._fields import HOUR, UNITS, place
 
@@ -120,7 +121,7 @@ def scan(files: Any, run: Any) -> tuple[str, list[str]]:
     """SQL that reads CSV (as text) or Parquet files, and the files."""
     names, kind = open_files(files)
     if kind == "csv":
-        sql, values = scan_csv(names, MISSING_WORDS, False)
+        sql, values = scan_csv(names, MISSING_WORDS, False, Text())
     else:
         sql, values = scan_parquet(names, MISSING_WORDS, False, run)
     for value in values:

@@ -57,6 +57,7 @@ atari: $(STAMP)-dev
 	@$(BIN)/python -m pytest -m 'slow or not slow' tests/studies/test_atari*.py
 
 bench: $(STAMP)-bench
+	@$(BIN)/python benchmarks/end_to_end.py --rows 1e6 1e7 4e7 1e8 --out docs/benchmarks/end_to_end.md
 	@$(BIN)/python benchmarks/tabular/run.py --steps 1e6 1e7 5e7 --repeats 3 --out docs/benchmarks/tabular.md
 	@$(BIN)/python benchmarks/continuous.py --out docs/benchmarks/continuous.md
 	@$(BIN)/python benchmarks/confident.py --out docs/benchmarks/confident.md
@@ -65,6 +66,7 @@ bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
 	@$(BIN)/python benchmarks/serve.py --out docs/benchmarks/serve.md
 	@$(BIN)/python benchmarks/out_of_core.py --steps 5e6
+	@$(BIN)/python benchmarks/cluster.py --steps 1e7 --out docs/benchmarks/cluster.md
 
 docs: $(STAMP)-docs
 	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -71,6 +71,16 @@ def random_episodes(seed: int, dyadic: bool = False) -> list[list[Row]]:
     return episodes
 
 
+@pytest.fixture(scope="session")
+def two():
+    """A Dask cluster of two worker processes on this machine, for all tests of this process."""
+    pytest.importorskip("distributed")
+    from dprl._core.cluster_start import connect
+
+    with connect(2) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def visits(tmp_path):
     """A small CSV file of visits with a decision worth changing, and its columns."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import sys
 import time
 import warnings
 
+import numpy as np
 import pytest
 from dask_processes import Dies
 
@@ -15,13 +17,6 @@ from dprl._core.cluster_start import connect
 from dprl.logs.parts import parts_of
 
 pytest.importorskip("distributed")
-
-
-@pytest.fixture(scope="module")
-def two():
-    """Two worker processes on this machine."""
-    with connect(2) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +93,7 @@ def test_a_part_that_cannot_be_read_is_named(two, log):
     assert third.startswith("  Is the file whole")
 
 
-@pytest.mark.parametrize("stage", ["job", "merge"])
+@pytest.mark.parametrize("stage", ["job", pytest.param("merge", marks=pytest.mark.slow)])
 def test_a_worker_killed_in_the_middle_costs_time_alone(two, log, tmp_path, stage):
     parts = parts_of(log, rows=50)
     job, merge = rows, operator.add
@@ -141,3 +136,24 @@ def test_no_scheduler_at_the_address():
         "no Dask scheduler answers at tcp://127.0.0.1:9.\n  first: "
     )
     assert time.monotonic() - begin < 5
+
+
+def test_dask_is_told_how_large_a_result_is():
+    large = cluster_tasks.join(operator.add, cluster_tasks.Answer(np.zeros(1000)))
+    assert 8_000 < sys.getsizeof(large) < 9_000
+    assert sys.getsizeof(cluster_tasks.join(operator.add, cluster_tasks.Answer(None))) < 300
+
+
+def test_without_dask_it_is_said_how_to_install_it(monkeypatch, log):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(dprl.PackageError) as caught:
+        dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(log, cluster="local:2")
+    first, _, third = str(caught.value).splitlines()
+    assert first == "work on a cluster needs distributed, which is not installed."
+    assert third == "  pip install 'dprl[cluster]'"
+
+
+def test_two_clusters_at_once_do_not_disturb_each_other(two):
+    with connect(1) as other:  # warnings about a port in use would be errors here
+        assert other.workers() == 1
+        assert other.address.startswith("tcp://127.0.0.1:")

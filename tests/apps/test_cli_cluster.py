@@ -8,18 +8,16 @@ import pytest
 
 import dprl
 from conftest import options
-from dprl._core.cluster_start import connect
 
 pytest.importorskip("distributed")
 
 
-@pytest.fixture(scope="module")
-def address():
-    """The address of a scheduler with one worker."""
-    with connect(1) as cluster:
-        yield cluster.client.scheduler.address
+@pytest.fixture
+def address(two):
+    return two.client.scheduler.address
 
 
+@pytest.mark.slow
 def test_the_same_file(run, visits, address, tmp_path):
     path, columns = visits
     asked = ["--n-min", 20, "--gamma", 0.9]
@@ -56,5 +54,5 @@ def test_what_is_refused(run, visits):
     assert code == 1
     assert err == (
         "ParameterError: the learner rules works in one process, not on a cluster.\n"
-        "  first: --cluster local:2\n  Leave --cluster out, or say --learner dprl.\n"
+        "  first: --cluster local:2\n  Leave --cluster out, or say --learner dprl or confident.\n"
     )

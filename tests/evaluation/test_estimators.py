@@ -9,7 +9,6 @@ import pytest
 from small_world import DEFERRING, MIXED, columns, small_world, target, trajectories
 
 from dprl.evaluation._estimators import ESTIMATORS, _weigh, importance_weights
-from dprl.evaluation._resampling import resample
 
 
 def expected(mdp, pi, speaks, *, wrong_behavior=False, Q=None):
@@ -128,11 +127,6 @@ def test_kernels_are_their_python_source():
     _weigh.py_func(starts, reward, gamma, ratio, speaks, Q, V, w, single)
     assert np.allclose(w, fast.w)
     assert np.allclose(single, fast.single)
-    out = np.empty((1, 8))
-    counts = np.ones((1, fast.n_groups))
-    sums = fast._sums
-    resample.py_func(sums.offset, sums.by_step, sums.alone, counts, out)
-    assert out == pytest.approx(fast.estimates(), nan_ok=True)
 
 
 def test_finished_trajectories_keep_their_share():

@@ -7,15 +7,8 @@ import pytest
 
 import dprl
 from dprl._core import bootstrap
-from dprl._core.cluster_start import connect
 
 pytest.importorskip("distributed")
-
-
-@pytest.fixture(scope="module")
-def there():
-    with connect(1) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -30,36 +23,38 @@ def test_later_draws_do_not_depend_on_who_made_the_first(draws, after):
     assert (later == whole[after:]).all()
 
 
-def test_evaluation(there, halves):
+def test_evaluation(two, halves):
     train, test = halves
     policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
     shares = []
     here = dprl.evaluate(policy, test, draws=301, by=None)
     away = dprl.evaluate(
-        policy, test, draws=301, cluster=there, progress=lambda *told: shares.append(told)
+        policy, test, draws=301, cluster=two, progress=lambda *told: shares.append(told)
     )
     assert away.to_dict() == here.to_dict()
     assert shares[-1] == ("bootstrap", 1.0)
-    assert dprl.evaluate(policy, test, draws=1, cluster=there).rows == (
+    assert dprl.evaluate(policy, test, draws=1, cluster=two).rows == (
         dprl.evaluate(policy, test, draws=1).rows
     )
 
 
-def test_sweep(there, halves):
+@pytest.mark.slow
+def test_sweep(two, halves):
     learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
     asked = {"n_min": [10, 30], "draws": 100, "delta": 0.1, "value_range": (-3, 3)}
     here = dprl.sweep(learner, *halves, **asked)
-    away = dprl.sweep(learner, *halves, **asked, cluster=there)
+    away = dprl.sweep(learner, *halves, **asked, cluster=two)
     assert away.to_dict() == here.to_dict()
     for one, other in zip(away.policies, here.policies, strict=True):
         assert one.digest() == other.digest()
     assert away.pick("bold").digest() == here.pick("bold").digest()
 
 
-def test_sweep_over_features(there):
+@pytest.mark.slow
+def test_sweep_over_features(two):
     halves = dprl.envs.PointMass().sample(60, seed=0).split(0.5, seed=0)
     learner = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=0.97, cut="terminal", plan=False)
     asked = {"n_min": [3], "radius": [0.3, 0.5], "draws": 50, "values": False}
-    here, away = (dprl.sweep(learner, *halves, **asked, cluster=c) for c in (None, there))
+    here, away = (dprl.sweep(learner, *halves, **asked, cluster=c) for c in (None, two))
     assert away.to_dict() == here.to_dict()
     assert [p.digest() for p in away.policies] == [p.digest() for p in here.policies]

@@ -10,7 +10,8 @@ import pytest
 from test_estimators import random_problem
 
 import dprl
-from dprl.evaluation import _estimators
+from dprl._core import bootstrap
+from dprl.evaluation import _estimators, _resampling
 from dprl.evaluation._estimators import importance_weights
 from dprl.evaluation._resampling import LANES
 
@@ -59,6 +60,87 @@ def test_a_draw_does_not_depend_on_what_shares_its_pass(seed, monkeypatch):
         _estimators, "in_parts", lambda function, ranges: [function(*r) for r in ranges[::-1]]
     )
     assert np.array_equal(together, weighted.estimates(counts), equal_nan=True)
+
+
+def draw_by_draw(weighted, counts):
+    """The estimates of each draw, added up group by group and step by step."""
+    starts, group, gamma = weighted.starts, weighted.group, weighted.gamma
+    longest = int(np.diff(starts).max())
+    rows = []
+    for c in counts:
+        n, W, A, B, C = 0.0, *np.zeros((4, longest))
+        sums = np.zeros(8)
+        for e in range(len(starts) - 1):
+            weight, before = float(c[group[e]]), 1.0
+            n += weight
+            sums += weight * weighted.single[e]
+            for t in range(longest):
+                i = min(starts[e] + t, starts[e + 1] - 1)
+                W[t] += weight * weighted.w[i]
+                if starts[e] + t < starts[e + 1]:
+                    w, r, Q, V = (getattr(weighted, x)[i] for x in ("w", "reward", "Q", "V"))
+                    A[t] += weight * gamma**t * w * r
+                    B[t] += weight * gamma**t * w * (r - Q)
+                    C[t] += weight * gamma**t * before * V
+                    before = w
+        row = sums / n
+        row[1] = sums[0] / W[-1] if W[-1] else np.nan
+        row[3] = sum(a / x for a, x in zip(A, W, strict=True) if x > 0)
+        row[6] = sum(b / x for b, x in zip(B, W, strict=True) if x > 0)
+        row[6] += sum(v / x for v, x in zip(C, [n, *W[:-1]], strict=True) if x > 0)
+        row[[3, 6]] = row[[3, 6]] if W[-1] else np.nan
+        rows.append(row)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_product_of_matrices_is_what_adding_up_draw_by_draw_gives(seed):
+    weighted = importance_weights(*random_problem(seed))
+    counts = np.random.default_rng(seed).integers(0, 3, (LANES + 3, weighted.n_groups))
+    counts[:, 0] = 1
+    slow = draw_by_draw(weighted, counts)
+    for kind in (np.float64, np.uint16):
+        assert weighted.estimates(counts.astype(kind)) == pytest.approx(slow, rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize("room", [1, 50])
+def test_groups_of_all_lengths_and_tables_of_all_sizes(room, monkeypatch):
+    """Long and short groups in any order, and tables of a single group."""
+    rng = np.random.default_rng(3)
+    lengths = np.concatenate([rng.integers(1, 60, 40), [300, 1, 1]])
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    n, group = int(starts[-1]), rng.permutation(np.repeat(np.arange(22), 2)[:43]).astype(np.int32)
+    speaks = rng.random(n) < 0.3
+    ratio = np.where(speaks, rng.uniform(0, 2, n), 1.0)
+    Q = rng.normal(size=n)
+    V = np.where(speaks, rng.normal(size=n), Q)
+    monkeypatch.setattr(_resampling, "ROOM", room)
+    weighted = importance_weights(starts, group, rng.normal(size=n), 0.9, ratio, speaks, Q, V)
+    counts = rng.integers(0, 3, (4, 22)).astype(float)
+    slow = draw_by_draw(weighted, counts)
+    assert weighted.estimates(counts) == pytest.approx(slow, rel=1e-11, abs=1e-12)
+
+
+def test_a_policy_that_never_speaks_is_worth_the_mean_return_to_the_last_bit():
+    rng = np.random.default_rng(0)
+    starts = np.concatenate(([0], np.cumsum(rng.integers(1, 30, 50))))
+    n = int(starts[-1])
+    silent, Q = np.zeros(n, bool), rng.normal(size=n)
+    weighted = importance_weights(
+        starts, np.arange(50, dtype=np.int32), rng.normal(size=n), 0.97, np.ones(n), silent, Q, Q
+    )
+    for part in weighted.draws(70, 0):
+        assert (part == part[:, [7]]).all()
+
+
+def test_counts_are_the_same_in_any_type_and_number_at_a_time():
+    for n in (2, 7, 1000):
+        plain = np.concatenate([*bootstrap.counts(n, 50, 3)])
+        small = np.concatenate([*bootstrap.counts(n, 50, 3, kind=np.uint16, together=64)])
+        picked = bootstrap.picks(n, 50, 3)
+        assert small.dtype == np.uint16
+        assert np.array_equal(plain, small)
+        assert np.array_equal(plain, [np.bincount(row, minlength=n) for row in picked])
 
 
 def test_the_log_is_added_up_once(care, monkeypatch):

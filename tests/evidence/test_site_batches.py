@@ -101,7 +101,8 @@ def test_a_real_spark_counts_the_same(monkeypatch):
         pytest.skip("there is no Java runtime")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    log = dprl.envs.care_pathway().sample(300, seed=0)
+    table = table_of(dprl.envs.care_pathway().sample(300, seed=0))
+    log = dprl.from_frame(table, **COLUMNS)
     schema = dprl.SiteSchema.of(log, gamma=0.99, value_range=(0, 1))
     evidence_of = runpy.run_path(str(EXAMPLE))["evidence_of"]
     spark = (
@@ -110,7 +111,7 @@ def test_a_real_spark_counts_the_same(monkeypatch):
         .getOrCreate()
     )  # fmt: skip
     try:
-        frame = spark.createDataFrame(table_of(log).to_pylist())
+        frame = spark.createDataFrame(table.to_pylist())
         ours = evidence_of(frame, schema, COLUMNS, k=5, site="lake")
     finally:
         spark.stop()

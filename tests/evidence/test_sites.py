@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
@@ -52,6 +52,7 @@ def assert_same_policy(ours, pooled, besides=("provenance",)):
             assert dict(a) == dict(b) if hasattr(b, "keys") else a == b, field.name
 
 
+@settings(max_examples=15)
 @given(EPISODES, st.integers(1, 5), st.integers(0, 9), st.sampled_from([0.3, 0.9, 1.0]))
 def test_the_policy_of_the_sites_is_that_of_the_pooled_log(episodes, n, seed, gamma):
     log = to_log(episodes)
@@ -266,6 +267,17 @@ def test_labels_outside_the_schema_are_refused():
         dprl.site_evidence(log, {"gamma": 1.0})
 
 
+def test_numbers_and_the_same_numbers_as_text_are_one_label():
+    """A CSV file keeps labels as text, a Parquet file may keep them as numbers."""
+    schema = dprl.SiteSchema(states=[7, 8], actions=["a"], gamma=1.0)
+    one, two = (to_log([[(7, "a", 1.0)], [("8" if text else 8, "a", 2.0)]][text:])
+                for text in (False, True))  # fmt: skip
+    parts = [dprl.site_evidence(log, schema, k=1) for log in (one, two)]
+    assert dprl.merge_evidence(*parts).evidence.state.n.tolist() == [1, 2]
+    with pytest.raises(dprl.LogError, match="not in the schema"):
+        dprl.site_evidence(to_log([[("007", "a", 1.0)]]), schema, k=1)
+
+
 @pytest.mark.parametrize(
     "settings", [{"gamma": 0.8}, {"cut": "terminal"}, {"visits": "all"}, {"plan": True}]
 )
@@ -422,3 +434,88 @@ def test_a_schema_is_read_as_it_was_written(tmp_path):
         schema.save(tmp_path / "schema.json")
         again = dprl.SiteSchema.load(tmp_path / "schema.json")
         assert (again, again.digest()) == (schema, schema.digest())
+
+
+# -- groups of which nobody says what they did -----------------------------------------------------
+
+
+def hidden_at_one_site():
+    """Site 1 shows that 50 took b and 40 did not; site 2 hides 45 who took b among 48."""
+    one = [[("s", "b", 1.0)]] * 50 + [[("s", "a", 0.0)]] * 40
+    two = [[("s", "b", 1.0)]] * 45 + [[("s", "a", 0.0)]] * 3
+    schema = dprl.SiteSchema(states=["s"], actions=["a", "b"], gamma=1.0, value_range=(0, 1))
+    return dprl.merge_evidence(
+        *(dprl.site_evidence(to_log(e), schema, k=k, site=str(k)) for e, k in ((one, 1), (two, 10)))
+    )
+
+
+def test_the_rest_does_not_count_as_having_done_otherwise():
+    merged = hidden_at_one_site()
+    assert merged.evidence.words[FIRST, 0, :, COUNT].tolist() == [40, 50, 48]
+    assert merged.evidence.n_others[0, 1] == 88
+    for n_min, speaks in ((40, True), (41, False)):
+        policy = dprl.DPRLDiscrete(n_min=n_min, gamma=1.0, plan=False).fit(merged)
+        assert (policy.act("s") == "b") is speaks
+
+
+def test_the_advantage_is_bounded_as_if_all_of_the_rest_had_taken_the_action():
+    from dprl.certificate._eprocess import advantages
+    from dprl.certificate._visits import Visits
+
+    def visits(took, others):
+        pair, count = np.array([0, 1]), np.array([others, took])
+        return Visits(pair, 0 * pair, np.array([0, 8000]), count, ("s",), ("a", "b"), 1.0, (0, 1),
+                      False, took + others)  # fmt: skip
+
+    plain = advantages(visits(50, 88), [1], 3.0, 3.0)
+    none = advantages(visits(50, 88), [1], 3.0, 3.0, unstated=np.array([0]))
+    careful = advantages(visits(50, 88), [1], 3.0, 3.0, unstated=np.array([48]))
+    most = advantages(visits(98, 40), [1], 3.0, 3.0)
+    assert plain.p_high == none.p_high
+    assert (careful.p_high, careful.p_low, careful.log_e) == (most.p_high, plain.p_low, plain.log_e)
+    assert 0 <= careful.low[0] < plain.low[0]
+    assert advantages(visits(50, 88), [1], 3.0, 3.0, unstated=np.array([88])).p_high == 1
+    merged = hidden_at_one_site()
+    learner = dprl.DPRLDiscrete(n_min=10, gamma=1.0, plan=False)
+    row = dprl.gate(learner, merged, mode="in-sample", markov=False).certificate.rows[0]
+    assert row["advantage_low"] <= 40 / 138  # (1 - p)·1, p as large as the rest allows
+
+
+@pytest.mark.slow
+def test_no_false_suggestion_although_sites_hide_actions():
+    """Where no action matters, what is issued from suppressed counts is wrong at most δ often."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(400):
+        sites = []
+        schema = dprl.SiteSchema(states=[0, 1], actions=[0, 1, 2], gamma=1.0, value_range=(0, 1))
+        for i in range(4):
+            n = int(rng.integers(30, 80))
+            action = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+            state, won = rng.integers(0, 2, n), (rng.random(n) < 0.5).astype(float)
+            log = dprl.from_arrays(episode=np.arange(n), state=state, action=action, reward=won)
+            sites.append(dprl.site_evidence(log, schema, k=5, site=str(i)))
+        learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0, plan=False)
+        gated = dprl.gate(learner, dprl.merge_evidence(*sites), mode="in-sample", markov=False,
+                          delta=0.2)  # fmt: skip
+        wrong += bool(gated.certificate.rows)
+    assert wrong <= 400 * 0.2
+
+
+def test_a_policy_of_sites_says_that_it_may_have_seen_a_log(tmp_path):
+    log = dprl.envs.care_pathway().sample(400, seed=0)
+    merged = dprl.merge_evidence(*counted(log, 2, 0, gamma=1.0, value_range=(0, 1)))
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0, plan=False).fit(merged)
+    policy.save(tmp_path / "policy.dprl")
+    loaded = dprl.load(tmp_path / "policy.dprl")
+    public = dprl.public_copy(loaded)
+    for one in (policy, loaded, public):
+        words = str(dprl.evaluate(one, log, draws=20))
+        assert "cannot be told" in words
+        assert "Learned from counts of 2 sites" in str(one)
+    assert "sites" not in public.provenance
+    other = dprl.envs.care_pathway().sample(400, seed=1)
+    gated = dprl.gate(loaded, other, value_range=(0, 1))
+    assert "cannot be told" in str(dprl.evaluate(gated, log, draws=20))
+    whole = dprl.gate(loaded, other, mode="policy", grade="large-sample", value_range=(0, 1))
+    assert any("cannot be told" in note for note in whole.certificate.notes)

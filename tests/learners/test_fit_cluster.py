@@ -16,16 +16,14 @@ from dprl.logs.parts import parts_of
 pytest.importorskip("distributed")
 
 
-@pytest.fixture(scope="module")
-def two():
-    with connect(2) as cluster:
-        yield cluster
-
-
 LEARNER = dprl.DPRLDiscrete(n_min=4, gamma=0.9, cut="terminal")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = ("cut",)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
+
+
+@pytest.mark.parametrize("kind", [*QUICK, *SLOW])
 def test_the_policy_file_is_the_same_byte_for_byte(two, kind, tmp_path):
     log = read(wards(**KINDS[kind]))
     here = bytes_of(LEARNER.fit(log), tmp_path / "here")
@@ -37,6 +35,16 @@ def test_the_policy_file_is_the_same_byte_for_byte(two, kind, tmp_path):
     assert {"counting", "planning"} <= set(stages)
 
 
+@pytest.mark.slow
+def test_the_confident_learner(two, tmp_path):
+    learner = dprl.Confident(gamma=0.9, check=False, splits=2, cut="terminal")
+    log = read(wards(groups=True, times=True))
+    here = bytes_of(learner.fit(log), tmp_path / "here")
+    away = learner.fit(parts_of(log, rows=60), cluster=two)
+    assert bytes_of(away, tmp_path / "away") == here
+
+
+@pytest.mark.slow
 def test_a_log_in_memory_is_sent_to_the_workers(two, tmp_path, monkeypatch):
     monkeypatch.setattr("dprl.logs._parts_cluster.LEAST", 50)
     log = read(wards(groups=True))
@@ -109,6 +117,7 @@ def survive(cluster, folder, stage, what):
     return deadly.stages
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_counting(two, tmp_path):
     assert survive(two, tmp_path, 0, "job") > 2
 

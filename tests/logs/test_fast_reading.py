@@ -16,6 +16,8 @@ import dprl
 from dprl.errors import LogError
 from dprl.logs import _fetch, _row_facts, _stream
 from dprl.logs._files import Files
+from dprl.logs._split import split_table
+from dprl.logs._table_file import TableFile
 
 ROLES = {"episode": "e", "time": "t", "state": "s", "action": "a", "reward": "r", "group": "g"}
 EPISODES = {
@@ -232,6 +234,38 @@ def test_too_little_memory_in_the_middle_of_a_column_is_told(monkeypatch, tmp_pa
     monkeypatch.setattr(_fetch, "batches", breaking)
     with pytest.raises(LogError, match=r"not enough memory for reading 'rows-1000.parquet'"):
         dprl.read(path, **ROLES)
+
+
+def test_both_sides_of_a_large_split_keep_the_order_of_the_rows(tmp_path):
+    files = [str(tmp_path / f"{part}.parquet") for part in "ab"]
+    with duckdb.connect() as con:
+        for first, file in zip((0, 150_000), files, strict=True):
+            con.execute(
+                "COPY (SELECT hash(i // 7) % 5000 AS e, i AS number, 'x' || i % 9 AS word FROM "
+                f"range({first}, {first + 150_000}) rows(i)) TO '{file}' (FORMAT parquet)"
+            )
+    sides = split_table(files, "e", tmp_path / "parts", fraction=0.3, seed=1)
+    written = {}
+    with duckdb.connect() as con:
+        for side in ("train", "test"):
+            path = sides[side]["file"]
+            rows = con.execute(f"SELECT e, number, word FROM '{path}'").fetchnumpy()
+            assert (np.diff(rows["number"]) > 0).all()
+            assert rows["word"][:3].tolist() == [f"x{i % 9}" for i in rows["number"][:3]]
+            assert sides[side]["rows"] == len(rows["e"])
+            written[side] = rows
+    assert not set(written["train"]["e"].tolist()) & set(written["test"]["e"].tolist())
+    numbers = np.concatenate([written[side]["number"] for side in ("train", "test")])
+    assert np.array_equal(np.sort(numbers), np.arange(300_000))
+
+
+def test_a_table_that_changes_before_it_is_written_is_refused(tmp_path):
+    path = messy(1000, tmp_path, mess=False)
+    table = TableFile(path)
+    chosen = np.ones(table.rows, bool)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(LogError, match="was changed while it was read"):
+        table.write_rows(chosen, tmp_path / "out.parquet", ".parquet")
 
 
 def test_a_log_of_arrays_does_not_share_them():

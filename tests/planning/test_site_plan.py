@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dprl
@@ -36,6 +36,7 @@ def two_rounds(log, n=3, seed=0, k=1, n_min=2, **schema):
     ]
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.9, 1.0]), st.booleans())
 def test_the_plan_of_the_sites_is_that_of_the_pooled_log(seed, n, gamma, grouped):
     episodes = random_episodes(seed)
@@ -72,11 +73,11 @@ def test_order_and_tree_of_merges_do_not_show_and_files_give_it_back():
     assert load_counts(io.BytesIO(whole)).to_bytes() == whole
 
 
-def wandering(seed, states=5, episodes=150):
+def wandering(seed, states=5, chances=(0.5, 0.3, 0.2), episodes=150):
     """Episodes that go anywhere: many decision points, with few groups between two of them."""
     rng = np.random.default_rng(seed)
     return to_log([
-        [(int(rng.integers(states)), "abc"[rng.choice(3, p=[0.5, 0.3, 0.2])], float(rng.random()))
+        [(int(rng.integers(states)), "abc"[rng.choice(len(chances), p=chances)], float(rng.random()))
          for _ in range(5)]
         for _ in range(episodes)
     ])  # fmt: skip
@@ -100,7 +101,7 @@ def test_no_end_of_fewer_than_k_groups_is_given_away(seed):
 
 
 def test_where_no_end_is_given_away_the_plan_is_that_of_single_decisions():
-    both, plans = two_rounds(wandering(0, states=12), 1, k=16, n_min=10)
+    both, plans = two_rounds(wandering(0, 12, (0.5, 0.5)), 1, k=16, n_min=10)
     assert (plans[0].hidden > 0, len(plans[0].ends)) == (True, 0)
     planned = dprl.DPRLDiscrete(n_min=10, gamma=0.9).fit(plans[0])
     single = dprl.DPRLDiscrete(n_min=10, gamma=0.9, plan=False).fit(both)
@@ -129,14 +130,14 @@ def test_what_does_not_belong_together_is_refused():
             dprl.merge_evidence(a, stranger)
         assert len(lines(error)) == 3
     whole = dprl.merge_evidence(a, b, c)
-    for settings in ({"n_min": 3}, {"contrast": False}, {"plan": False}, {"gamma": 0.5}):
+    for asked in ({"n_min": 3}, {"contrast": False}, {"plan": False}, {"gamma": 0.5}):
         with pytest.raises(dprl.ParameterError) as error:
-            dprl.DPRLDiscrete(**{"n_min": 2, "gamma": 0.9, **settings}).fit(whole)
+            dprl.DPRLDiscrete(**{"n_min": 2, "gamma": 0.9, **asked}).fit(whole)
         assert len(lines(error)) == 3
     part = parts_of(log, 3, 0)["0"]
-    for settings in ({"k": 2}, {"site": "elsewhere"}):
+    for asked in ({"k": 2}, {"site": "elsewhere"}):
         with pytest.raises(dprl.EvidenceError, match="was not counted the first time") as error:
-            dprl.site_plan(part, both, **{"n_min": 2, "k": 1, "site": "0", **settings})
+            dprl.site_plan(part, both, **{"n_min": 2, "k": 1, "site": "0", **asked})
         assert len(lines(error)) == 3
     with pytest.raises(dprl.ParameterError, match="evidence of sites is needed"):
         dprl.site_plan(part, log, n_min=2)

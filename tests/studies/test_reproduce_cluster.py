@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from test_experiments import TOY
 
-from dprl._core.cluster_start import connect
 from dprl.errors import ParameterError
 from dprl.studies.harness import RESULTS, reproduce
 
@@ -18,18 +17,16 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in RESULTS if "figure" not in name}
 
 
-def test_the_same_files_and_no_task_twice(tmp_path):
+@pytest.mark.slow
+def test_the_same_files_and_no_task_twice(two, tmp_path):
     reproduce(TOY, tmp_path / "here", workers=1)
-    with connect(1) as cluster:
-        reproduce(TOY, tmp_path / "there", cluster=cluster)
-        assert files(tmp_path / "there") == files(tmp_path / "here")
-        parts = sorted((tmp_path / "there" / "parts").iterdir())
-        before = [part.stat().st_mtime_ns for part in parts]
-        parts[1].unlink()
-        shares = []
-        reproduce(
-            TOY, tmp_path / "there", cluster=cluster, progress=lambda name, s: shares.append(s)
-        )
+    reproduce(TOY, tmp_path / "there", cluster=two)
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    parts = sorted((tmp_path / "there" / "parts").iterdir())
+    before = [part.stat().st_mtime_ns for part in parts]
+    parts[1].unlink()
+    shares = []
+    reproduce(TOY, tmp_path / "there", cluster=two, progress=lambda name, s: shares.append(s))
     assert shares == [1 - 1 / len(parts), 1.0]
     after = [part.stat().st_mtime_ns for part in parts]
     assert [b == a for b, a in zip(before, after, strict=True)] == [

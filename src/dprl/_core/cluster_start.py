@@ -53,7 +53,8 @@ def connect(cluster: Any, patience: float = PATIENCE) -> Iterator[Cluster]:
             address = stack.enter_context(
                 distributed.LocalCluster(
                     n_workers=workers, threads_per_worker=1, host="127.0.0.1",
-                    dashboard_address=None, silence_logs=logging.CRITICAL,
+                    dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                    silence_logs=logging.CRITICAL,
                 )
             )  # fmt: skip
         try:

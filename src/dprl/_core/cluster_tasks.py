@@ -11,7 +11,7 @@ import pickle
 import platform
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +36,22 @@ class Answer:
     Attributes:
         result: What the job returned.
         warned: Category and text of each warning, in the order of the parts.
+        size: Bytes of the result: Dask asks for it to spread work and to watch its memory.
     """
 
     result: Any
     warned: tuple[tuple[type[Warning], str], ...] = ()
+    size: int = 0
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.size
+
+
+def _answer(result: Any, warned: Iterable[tuple[type[Warning], str]]) -> Answer:
+    """An answer with its size; arrays are not copied to measure them."""
+    outside: list[int] = []
+    inside = pickle.dumps(result, 5, buffer_callback=lambda b: outside.append(b.raw().nbytes))
+    return Answer(result, tuple(dict.fromkeys(warned)), len(inside) + sum(outside))
 
 
 def stamp() -> Stamp:
@@ -99,7 +111,7 @@ def _alone(function: Callable[[], Any]) -> Answer:
     with _ONE_AT_A_TIME, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = function()
-    return Answer(result, tuple(dict.fromkeys((w.category, str(w.message)) for w in caught)))
+    return _answer(result, ((w.category, str(w.message)) for w in caught))
 
 
 def apply(
@@ -134,4 +146,4 @@ def join(merge: Callable[[Any, Any], Any], *answers: Answer) -> Answer:
     for answer in answers:
         if answer.result is not None:
             total = answer.result if total is None else merge(total, answer.result)
-    return Answer(total, tuple(dict.fromkeys(w for answer in answers for w in answer.warned)))
+    return _answer(total, (w for answer in answers for w in answer.warned))

@@ -304,6 +304,7 @@ def advantages(
     *,
     exact: bool = False,
     learned_from: Visits | None = None,
+    unstated: Ints | None = None,
 ) -> Advantages:
     """E-values of "no benefit" and lower bounds of the advantage for pairs s·A + a.
 
@@ -315,6 +316,9 @@ def advantages(
         exact: Whether e-values that do not reach 1/α are computed to the end too. Default False.
         learned_from: Visits of other groups, from which the bets learn. Default None: they are
             fixed.
+        unstated: int64 (S,), visits of each state, among those that did otherwise, of which it is
+            not stated what they did: some may have taken the action, and p may be so much larger.
+            Default None: there are none.
 
     Raises:
         ParameterError: A pair does not exist.
@@ -338,6 +342,8 @@ def advantages(
             bets = weight, weight.reshape(BLOCKS, -1, *weight.shape[1:]).min(axis=1)
             log_e = _log_e(x, y, 0.0, 0.0, least, FRACTIONS, *bets)
             p_low = lower_mean([1.0, 0.0], seen, nats_of_p)
+            if unstated is not None:
+                seen = seen + np.array([1, -1]) * unstated[chosen[row] // A]
             p_high = 1 - lower_mean([0.0, 1.0], seen, nats_of_p)
             low = -np.inf
             if log_e >= nats:

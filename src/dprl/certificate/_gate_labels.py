@@ -242,8 +242,12 @@ def certify_visits(
     tested: int,
     share: float,
     learned_from: Visits | None = None,
+    unstated: NDArray[np.int64] | None = None,
 ) -> Proven:
-    """Test the wanted pairs (S, A), at level δ·share divided among `tested`."""
+    """Test the wanted pairs (S, A), at level δ·share divided among `tested`.
+
+    `unstated` (S,): visits among the others of which nobody says what they did (`advantages`).
+    """
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
     difference, passed = np.full(wanted.shape, np.nan), np.zeros(wanted.shape, bool)
@@ -257,6 +261,7 @@ def certify_visits(
             nats,
             -math.log(of_p * each / 2),
             learned_from=learned_from,
+            unstated=unstated,
         )
         log_e[at], advantage[at], p_high[at] = result.log_e, result.low, result.p_high
         difference[at] = result.difference

@@ -7,6 +7,13 @@ count. Where bins are single, the certificate is that of the pooled log. Where k
 returns of those who took the action count at the lower end of their bin, returns of the others at
 the upper end: it is valid, and has less power.
 
+Groups in the rest of a state, of which it is not said which action they took, count among y. Let
+the e-value's factors have means X for those known to have taken a, A for those who took it and are
+in the rest, B for others. If a is no improvement, then X <= 1, B <= 1 and pA + (1 - p)B <= 1 (the
+mean of the last is V(s)). Who is in the rest depends on actions alone, so the product over the n
+groups of a site has mean at most (p max(A, X) + (1 - p) B)^n <= 1. The bounds of advantages need an
+upper bound of p: for it everybody in the rest counts as having taken a.
+
 Halves of the groups, all visits of an episode and the gain of what is issued need rows, and are not
 offered. Γ* is computed from bins in the same cautious way: at most that of the pooled log.
 """
@@ -20,6 +27,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.exact import COUNT
 from dprl.certificate._assumptions import Counting
 from dprl.certificate._confounding import Hidden
 from dprl.certificate._gate_checks import same_pairs
@@ -27,6 +35,7 @@ from dprl.certificate._gate_labels import PARTS, certify_visits
 from dprl.certificate._gate_steps import Asked, Learner, Proven, at_gamma_of, finish
 from dprl.certificate._visits import Visits, counted
 from dprl.errors import LogError, ParameterError
+from dprl.evidence._evidence import FIRST
 from dprl.evidence._site_bins import UNITS
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import best_choice
@@ -214,20 +223,24 @@ def _certify(sites: SiteEvidence, wanted: Bools, asked: Asked, tested: int) -> P
     """Test the wanted pairs (S, A + 1) by what bins say of first visits."""
     assert sites.bins is not None  # there is a range
     pair, first, last, count = sites.bins.T
+    rest = sites.evidence.words[FIRST, :, -1, COUNT]
+
+    def test(bins: Ints, pairs: Bools) -> Proven:
+        visits = _visits(sites, pair, bins, count)
+        return certify_visits(
+            visits, sites.evidence, pairs, asked, tested, 1.0, unstated=rest
+        )  # fmt: skip
+
     if (first == last).all():
-        visits = _visits(sites, pair, first, count)
-        return certify_visits(visits, sites.evidence, wanted, asked, tested, 1.0)
+        return test(first, wanted)
     A, proof = wanted.shape[1], None
     for a in np.flatnonzero(wanted.any(axis=0)):
         ends = np.where(pair % A == a, first & ~1, (last + 1) & ~1)
         only = wanted & (np.arange(A) == a)
-        visits = _visits(sites, pair, ends, count)
-        own = certify_visits(visits, sites.evidence, only, asked, tested, 1.0)
+        own = test(ends, only)
         proof = own if proof is None else _joined(proof, own, only)
     if proof is None:
-        return certify_visits(
-            _visits(sites, pair, first, count), sites.evidence, wanted, asked, tested, 1.0
-        )
+        return test(first, wanted)
     return replace(proof, difference=None)  # that of the exact sums
 
 

@@ -29,13 +29,15 @@ import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
 from dprl._core.compiled import compiled, in_parts
-from dprl.evaluation._resampling import LANES, Sums, resample, sums_by_group
+from dprl.evaluation._resampling import LANES, Sums, sums_by_group
+from dprl.planning.advantages import single_thread
 
 __all__ = ["ESTIMATORS", "Weighted", "importance_weights"]
 
@@ -121,11 +123,11 @@ class Weighted:
         """float64 (E,): the weight of each whole trajectory, w at its last step."""
         return self.w[self.starts[1:] - 1]
 
-    def estimates(self, weights: Floats | None = None) -> Floats:
+    def estimates(self, weights: NDArray[Any] | None = None) -> Floats:
         """float64 (B, 8): the seven estimates and the behaviour's mean return.
 
         Args:
-            weights: float64 (B, G), how often each group counts in each of B draws. Default None:
+            weights: (B, G), how often each group counts in each of B draws. Default None:
                 one draw (B = 1) in which every group counts once.
         """
         weights = np.ones((1, self.n_groups)) if weights is None else weights
@@ -133,11 +135,14 @@ class Weighted:
         sums = self._sums
 
         def part(first: int, last: int) -> None:
-            resample(sums.offset, sums.by_step, sums.alone, weights[first:last], out[first:last])
+            for row in range(first, last, LANES):
+                here = slice(row, min(row + LANES, last))
+                out[here] = sums.estimates(weights[here])
 
         blocks = -(-len(weights) // LANES)
         edges = np.linspace(0, blocks, min(8, blocks) + 1).astype(int) * LANES
-        in_parts(part, list(itertools.pairwise(np.minimum(edges, len(weights)).tolist())))
+        with single_thread():
+            in_parts(part, list(itertools.pairwise(np.minimum(edges, len(weights)).tolist())))
         if sums.same:
             out[:, [WPDIS, WDR]] = out[:, [BEHAVIOR, BEHAVIOR]]
         return out
@@ -155,7 +160,8 @@ class Weighted:
 
         The first `after` draws of this seed are left out.
         """
-        return map(self.estimates, counts(self.n_groups, n, seed, after))
+        drawn = counts(self.n_groups, n, seed, after, kind=np.uint16, together=2 * LANES)
+        return map(self.estimates, drawn)
 
 
 def importance_weights(

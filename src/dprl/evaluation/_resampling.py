@@ -13,29 +13,52 @@ number of the group, so these numbers are added up once, before the first draw:
     WPDIS = ∑_t A_t / W_t
     WDR   = C_0 / N + ∑_t B_t / W_t + ∑_{t>0} C_t / W_{t-1}
 
-So a draw has no division per step of the log, and `LANES` draws share one pass over the numbers:
-the processor multiplies a number by several counts at once. Every draw is added up in the order of
-the groups, whatever it shares the pass with, so the answer does not depend on threads.
+All sums of `LANES` draws are a product of matrices, counts times numbers, and BLAS computes it.
+Groups of about the same length lie in one table, filled up to its longest: with the last weight in
+W, and with zeros elsewhere. A draw is always one of `LANES` rows and BLAS is kept to one thread, so
+the answer does not depend on threads, nor on what shares the product. How BLAS adds up is its own:
+other machines may differ in the last bits of a number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
 
-__all__ = ["LANES", "Sums", "resample", "sums_by_group"]
+__all__ = ["LANES", "Sums", "sums_by_group"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LANES = 16
-"""Draws that share one pass over the log."""
+LANES = 32
+"""Draws that share one product of matrices."""
 OWN = np.array([0, 2, 4, 5, 7])
 """The columns of `Weighted.single` that are estimates of their own: IS, PDIS, DM, DR, return."""
+WIDER = 1.2
+"""Groups share a table if the longest has at most so many times the steps of the shortest."""
+ROOM = 1 << 17
+"""Numbers in a table, unless a single group has more."""
+
+
+class Block(NamedTuple):
+    """The numbers of some groups of about the same length.
+
+    Attributes:
+        groups: The groups, as codes (k,) or a range of them.
+        steps: T, the steps of the longest.
+        table: float64 (k, T·columns + 6), the columns of every step, then the sums of the
+            estimates from single trajectories (`OWN`), and the number of trajectories.
+    """
+
+    groups: Any
+    steps: int
+    table: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +66,60 @@ class Sums:
     """What the draws need of G groups; made by `sums_by_group`.
 
     Attributes:
-        offset: int64 (G + 1,), where the steps of each group begin in `by_step`, and their number
-            M. A group has as many steps as its longest trajectory.
-        by_step: float64 (M, 4), the columns W, A, B and C; (M, 2) where there is no model: then B
-            is A, and C is 0.
-        alone: float64 (G, 6), sums of the estimates from single trajectories (the columns `OWN` of
-            `Weighted.single`), and the number of trajectories.
+        blocks: The numbers of all groups.
+        columns: Of each step: 4 for W, A, B and C; 2 where there is no model: then B is A, and C
+            is 0.
+        longest: Steps of the longest group.
         same: Whether the policy does what was done at all steps, with ratio 1 and V̂ = Q̂: then the
             estimates are the mean return, to the last bit.
+        like_return: Which of the estimates from single trajectories (`OWN`) are the return, for
+            every trajectory: their sums are that of the return, to the last bit.
     """
 
-    offset: Ints
-    by_step: Floats
-    alone: Floats
+    blocks: tuple[Block, ...]
+    columns: int
+    longest: int
     same: bool
+    like_return: NDArray[np.bool_]
+
+    def estimates(self, counts: NDArray[Any]) -> Floats:
+        """float64 (B, 8), the estimates under counts (B, G) of the groups, B at most `LANES`.
+
+        The columns are those of `ESTIMATORS` and the mean return.
+        """
+        WIS, WPDIS, WDR = 1, 3, 6
+        steps, alone = self._products(counts)
+        n, total = alone[:, -1], steps[:, -1, 0]
+        W, A = steps[..., 0], steps[..., 1]
+        out = np.empty((len(counts), 8))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            out[:, OWN] = alone[:, :-1] / n[:, None]
+            out[:, WIS] = alone[:, 0] / total
+            out[:, WPDIS] = np.where(W > 0, A / W, 0.0).sum(axis=1)
+            out[:, WDR] = out[:, WPDIS]
+            if self.columns == 4:
+                B, C = steps[..., 2], steps[..., 3]
+                before = np.column_stack([n, W[:, :-1]])
+                terms = np.where(before > 0, C / before, 0.0) + np.where(W > 0, B / W, 0.0)
+                out[:, WDR] = terms.sum(axis=1)
+        out[total == 0, WIS] = np.nan  # all weights are 0: there is nothing to average
+        out[total == 0, WPDIS] = np.nan
+        out[total == 0, WDR] = np.nan
+        return out
+
+    def _products(self, counts: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Sums over the groups: by step (B, T, columns), and of the trajectories alone (B, 6)."""
+        steps = np.zeros((LANES, self.longest, self.columns))
+        alone = np.zeros((LANES, len(OWN) + 1))
+        for block in self.blocks:
+            c = np.zeros((LANES, len(block.table)))
+            c[: len(counts)] = counts[:, block.groups]
+            sums, width = c @ block.table, block.steps * self.columns
+            steps[:, : block.steps] += sums[:, :width].reshape(LANES, block.steps, self.columns)
+            steps[:, block.steps :, 0] += sums[:, [width - self.columns]]  # they keep their weight
+            alone += sums[:, width:]
+        alone[:, :-1][:, self.like_return] = alone[:, [-2]]
+        return steps[: len(counts)], alone[: len(counts)]
 
 
 def sums_by_group(
@@ -88,13 +151,49 @@ def sums_by_group(
     """
     longest = np.zeros(n_groups, np.int64)
     np.maximum.at(longest, group, np.diff(starts))
-    offset = np.concatenate(([0], np.cumsum(longest)))
-    model = bool(Q.any() or V.any())
-    by_step = np.zeros((int(offset[-1]), 4 if model else 2))
-    alone = np.zeros((n_groups, len(OWN) + 1))
-    _add_up(starts, group, reward, gamma, Q, V, w, single, offset, by_step, alone)
+    columns = 4 if Q.any() or V.any() else 2
+    order = np.argsort(longest, kind="stable")
+    padded, place = np.empty_like(longest), np.empty_like(longest)
+    where, end = [], 0
+    for first, last in _alike(longest[order]):
+        steps = int(longest[order[last - 1]])
+        width = steps * columns + len(OWN) + 1
+        padded[order[first:last]] = steps
+        place[order[first:last]] = end + width * np.arange(last - first)
+        where.append((first, last, steps, end, width))
+        end += width * (last - first)
+    numbers = np.zeros(end)
+    _add_up(starts, group, reward, gamma, Q, V, w, single, padded, place, columns, numbers)
+    in_order = bool((order[1:] > order[:-1]).all())
+    blocks = [
+        Block(
+            slice(first, last) if in_order else order[first:last],
+            steps,
+            numbers[begin : begin + width * (last - first)].reshape(-1, width),
+        )
+        for first, last, steps, begin, width in where
+        for first, last, begin in _pieces(first, last, begin, width)
+    ]
     same = bool((w == 1).all() and (V == Q).all())
-    return Sums(offset, by_step, alone, same)
+    like_return = np.array([np.array_equal(single[:, k], single[:, OWN[-1]]) for k in OWN])
+    return Sums(tuple(blocks), columns, int(longest.max()), same, like_return)
+
+
+def _alike(longest: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of groups, sorted by their steps, that share a table."""
+    first = 0
+    while first < len(longest):
+        most = max(longest[first], int(longest[first] * WIDER))
+        last = int(np.searchsorted(longest, most, "right"))
+        yield first, last
+        first = last
+
+
+def _pieces(first: int, last: int, begin: int, width: int) -> Iterator[tuple[int, int, int]]:
+    """Parts of a range of groups, and where each begins, small enough to stay in the cache."""
+    rows = max(1, ROOM // width)
+    for a in range(first, last, rows):
+        yield a, min(a + rows, last), begin + (a - first) * width
 
 
 @compiled
@@ -107,86 +206,27 @@ def _add_up(
     V: Floats,
     w: Floats,
     single: Floats,
-    offset: Ints,
-    by_step: Floats,
-    alone: Floats,
+    padded: Ints,
+    place: Ints,
+    columns: int,
+    numbers: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Fill `by_step` and `alone`, which are zero."""
-    model = by_step.shape[1] == 4
+    """Fill `numbers`, which are zero: those of group g begin at place[g], for padded[g] steps."""
     for e in range(len(starts) - 1):
         g, begin, end = group[e], starts[e], starts[e + 1]
+        alone = place[g] + padded[g] * columns
         for k in range(len(OWN)):
-            alone[g, k] += single[e, OWN[k]]
-        alone[g, len(OWN)] += 1.0
+            numbers[alone + k] += single[e, OWN[k]]
+        numbers[alone + len(OWN)] += 1.0
         discount, before = 1.0, 1.0
-        for t in range(offset[g + 1] - offset[g]):
-            i, at = begin + t, offset[g] + t
+        for t in range(padded[g]):
+            i, at = begin + t, place[g] + t * columns
             if i >= end:
-                by_step[at, 0] += w[end - 1]
+                numbers[at] += w[end - 1]
                 continue
-            by_step[at, 0] += w[i]
-            by_step[at, 1] += discount * (w[i] * reward[i])
-            if model:
-                by_step[at, 2] += discount * (w[i] * (reward[i] - Q[i]))
-                by_step[at, 3] += discount * (before * V[i])
+            numbers[at] += w[i]
+            numbers[at + 1] += discount * (w[i] * reward[i])
+            if columns == 4:
+                numbers[at + 2] += discount * (w[i] * (reward[i] - Q[i]))
+                numbers[at + 3] += discount * (before * V[i])
             discount, before = discount * gamma, w[i]
-
-
-@compiled
-def _add(to: Floats, c: Floats, x: float) -> None:  # pragma: no cover - compiled
-    """Add c times x; the loop over lanes is short and plain, so that it is done in few strokes."""
-    for b in range(len(c)):
-        to[b] += c[b] * x
-
-
-@compiled
-def resample(
-    offset: Ints, by_step: Floats, alone: Floats, counts: Floats, out: Floats
-) -> None:  # pragma: no cover - compiled
-    """Fill out (B, 8) with the estimates under counts (B, G) of the groups.
-
-    The columns of `out` are those of `ESTIMATORS` and the mean return.
-    """
-    WIS, WPDIS, WDR = 1, 3, 6
-    G, columns, model = len(offset) - 1, by_step.shape[1], by_step.shape[1] == 4
-    longest = 0
-    for g in range(G):
-        longest = max(longest, offset[g + 1] - offset[g])
-    lanes = min(LANES, len(counts))
-    steps = np.empty((longest, columns, lanes))
-    left = np.empty((longest + 1, lanes))
-    sums = np.empty((len(OWN) + 1, lanes))
-    c = np.zeros(lanes)
-    for first in range(0, len(counts), lanes):
-        used = min(lanes, len(counts) - first)
-        steps[:], left[:], sums[:] = 0.0, 0.0, 0.0
-        for g in range(G):
-            for b in range(used):
-                c[b] = counts[first + b, g]
-            begin, end = offset[g], offset[g + 1]
-            for k in range(len(OWN) + 1):
-                _add(sums[k], c, alone[g, k])
-            for i in range(begin, end):
-                for k in range(columns):
-                    _add(steps[i - begin, k], c, by_step[i, k])
-            _add(left[end - begin], c, by_step[end - 1, 0])  # they keep their weight
-        for b in range(used):
-            n = sums[len(OWN), b]
-            gone, total, wpdis, wdr = 0.0, n, 0.0, 0.0
-            for t in range(longest):
-                gone += left[t, b]
-                before, total = total, steps[t, 0, b] + gone
-                if model and before > 0.0:
-                    wdr += steps[t, 3, b] / before
-                if total > 0.0:
-                    wpdis += steps[t, 1, b] / total
-                    if model:
-                        wdr += steps[t, 2, b] / total
-            row = out[first + b]
-            for k in range(len(OWN)):
-                row[OWN[k]] = sums[k, b] / n
-            row[WIS] = sums[0, b] / total
-            row[WPDIS] = wpdis
-            row[WDR] = wdr if model else wpdis
-            if total == 0.0:  # all weights are 0: there is nothing to average
-                row[WIS], row[WPDIS], row[WDR] = np.nan, np.nan, np.nan

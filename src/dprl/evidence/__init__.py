@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dprl.evidence._evidence import Moments as Moments
     from dprl.evidence._site_batches import count_batches as count_batches
     from dprl.evidence._site_batches import from_batches as from_batches
+    from dprl.evidence._site_query import sql_query as sql_query
+    from dprl.evidence._site_rows import from_query as from_query
     from dprl.evidence.decision_points import allowed as allowed
 
 __getattr__, __dir__, __all__ = attach(
@@ -30,6 +32,8 @@ __getattr__, __dir__, __all__ = attach(
             "Moments",
         ),
         "_site_batches": ("count_batches", "from_batches"),
+        "_site_query": ("sql_query",),
+        "_site_rows": ("from_query",),
         "decision_points": ("allowed",),
     },
 )

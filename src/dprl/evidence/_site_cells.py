@@ -192,16 +192,19 @@ def in_schema(log: Log, schema: SiteSchema) -> Log:
 def _codes(
     name: str, ours: tuple[Label, ...], fixed: tuple[Label, ...], n: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """The schema's code of each label of the log; -1 for labels without a row."""
-    code = {label: i for i, label in enumerate(fixed)}
+    """The schema's code of each label of the log, as it is written; -1 for labels without a row.
+
+    One site may keep the label 7 as a number and another as text.
+    """
+    code = {str(label): i for i, label in enumerate(fixed)}
     used = np.zeros(len(ours), bool)
     used[: len(n)] = n > 0
-    codes = np.array([code.get(label, -1) for label in ours], np.int32)
+    codes = np.array([code.get(str(label), -1) for label in ours], np.int32)
     strange = np.flatnonzero(used & (codes < 0))
     if len(strange):
         raise LogError(
             f"{len(strange):,} of {int(used.sum()):,} {name} of the log are not in the schema.",
-            f"{ours[strange[0]]!r}; the schema has {fixed[0]!r} (numbers are not text)",
+            f"{ours[strange[0]]!r}; the schema has {fixed[0]!r}",
             "Agree on a schema with all labels before anybody counts, or leave these rows' "
             "episodes out.",
         )

@@ -12,10 +12,10 @@ and their groups at least k, are put together as the *rest*: first visits that t
 actions, nobody says which. So what is known of a whole state less what is given away of its
 actions is the rest again. A state with fewer than k groups is left out. `_site_cells` does this.
 
-The rest counts in V̂(s) and among those who did otherwise: V̂ of the union is not changed by it. A
-pair in the rest is not counted at this site: n(s,a) becomes smaller, which can only make the policy
-defer. A certificate stays valid: its x are the groups that are known to have taken the action, its
-y all others, some of whom took it too, and A(s,a) = (1 - p)(E x - E y) holds for these p, x and y.
+The rest counts in V̂(s), which is that of the union. A pair in the rest is not counted at this
+site: n(s,a) becomes smaller, and Q̂(s,a) is that of the other sites. The rest does not count as
+having done otherwise where n_min of these are asked for (`contrast`), since some may have taken the
+very action. A certificate stays valid (`dprl.certificate._gate_sites` says why).
 """
 
 from __future__ import annotations

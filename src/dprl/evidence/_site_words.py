@@ -102,9 +102,9 @@ def notes_of(of: SiteEvidence) -> tuple[str, ...]:
     notes.append(
         f"Cells of fewer than k groups were suppressed ({words}), counted by site: {pairs:,} pairs "
         f"at first visits ({many} first visits), {states:,} states as a whole, and {later:,} pairs "
-        "at later visits only. These pairs have fewer episodes here than in a pooled log, so that "
-        "the policy may defer where the pooled one would speak; values of states without them, and "
-        "which action is usual, may differ."
+        "at later visits only. These pairs have fewer episodes here than in a pooled log, and "
+        "values of the other sites alone, so that the policy may differ from that of the pooled "
+        "log, mostly by deferring; which action is usual may differ, too."
     )
     return (*notes, *_ends(of, k[-1]))
 
@@ -137,8 +137,9 @@ def _site(site: Mapping[str, Any]) -> str:
         if site["pairs"] or site["later"]
         else "nothing suppressed"
     )
+    name = repr(site["site"]) if site["site"] else "(no name)"
     return (
-        f"{site['site'] or '(no name)'}: k = {site['k']}, {site['groups']:,} groups, "
+        f"{name}: k = {site['k']}, {site['groups']:,} groups, "
         f"{site['episodes']:,} episodes, {site['cut_episodes']:,} of them cut; {lost}; "
         f"mark {site['part'][:12]}"
     )

@@ -124,6 +124,7 @@ def provenance_of_sites(sites: SiteEvidence) -> dict[str, Any]:
         "columns": {"follow_up": sites.schema.follow_up} if sites.schema.follow_up else {},
         "luck": {"skipped": LUCK},
         "schema": sites.schema.digest(),
+        "n_sites": len(facts),
         "sites": facts,
         "notes": list(sites.notes()),
     }

@@ -50,6 +50,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import check_claim, outside, settle
+from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.parts import LogInParts
 from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
@@ -136,7 +137,11 @@ class Confident:
         put(self, "seed", check_seed(self.seed))
 
     def fit(
-        self, log: Log | LogInParts, *, progress: Callable[[str, float], None] | None = None
+        self,
+        log: Log | LogInParts,
+        *,
+        cluster: Any = None,
+        progress: Callable[[str, float], None] | None = None,
     ) -> ConfidentPolicy:
         """The policy that a log is sure of.
 
@@ -144,6 +149,8 @@ class Confident:
             log: The training log; its states are labels. A log in parts (`dprl.scan`) gives the
                 same policy, byte for byte; it needs check=False, since the check of the state looks
                 at the whole log at once.
+            cluster: Where to count, as in `DPRLDiscrete.fit`; the policy is the same, byte for
+                byte, and check=False is needed. Default None: this process.
             progress: Called with the name of the stage and the share of it that is done. Default
                 None.
 
@@ -152,7 +159,9 @@ class Confident:
 
         Raises:
             LogError: If the log is empty or has features as states.
-            ParameterError: If the log is in parts and what is asked for needs all of it at once.
+            ParameterError: If the log is in parts or on a cluster, and what is asked for needs all
+                of it at once.
+            ClusterError: If the cluster cannot do the work.
             PlanError: If without discount a policy never ends in the model.
 
         Example:
@@ -161,7 +170,10 @@ class Confident:
             >>> dprl.Confident(gamma=1.0).fit(log).act(["s0", "s-b1"])
             ['b1', DEFER]
         """
-        return next(self.fit_each(log, [{}], progress=progress))
+        if cluster is None:
+            return next(self.fit_each(log, [{}], progress=progress))
+        with on_cluster(log, cluster) as parts:
+            return next(self.fit_each(parts, [{}], progress=progress))
 
     def fit_each(
         self,
@@ -253,7 +265,7 @@ class Confident:
             >>> import dprl
             >>> from dprl.learners.confident import Gathered
             >>> learner = dprl.Confident(gamma=1.0)
-            >>> log = dprl.envs.risky_arms().sample(100, seed=0)
+            >>> log = dprl.envs.risky_arms().sample(1_000, seed=0)
             >>> learner.decide(Gathered.of(learner, log, log), None)["choice"][:2].tolist()
             [0, -1]
         """

@@ -53,6 +53,8 @@ from dprl._core.checks import (
     check_whole,
     wrong,
 )
+from dprl._core.cluster import Cluster
+from dprl._core.cluster_start import connect
 from dprl._core.limits import need_for_neighbors
 from dprl._core.renamed import renamed
 from dprl.errors import ParameterError
@@ -61,6 +63,7 @@ from dprl.evidence.credit import credit
 from dprl.evidence.neighbors._bootstrap_neighbors import near
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors._device import open_device
+from dprl.evidence.neighbors._spread_engine import SpreadEngine
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners._neighbor_luck import neighbor_luck
@@ -151,13 +154,16 @@ class DPRLContinuous:
         if self.device is not None:
             open_device(self.device)
 
-    def fit(self, log: Log, *, value_model: Any = None) -> NeighborPolicy:
+    def fit(self, log: Log, *, value_model: Any = None, cluster: Any = None) -> NeighborPolicy:
         """The policy that a log supports.
 
         Args:
             log: The training log; its states are features.
             value_model: With `lam`, a scikit-learn regressor of returns to use instead of ours. Its
                 inputs are the features and the number of the step. Default None.
+            cluster: Where neighbours are counted: a `distributed.Client`, the address of a Dask
+                scheduler, "local" or "local:2"; each worker holds some of the trajectories. The
+                policy is the same, byte for byte. Default None: this process.
 
         Returns:
             The policy: it acts where there is enough evidence nearby, and defers elsewhere.
@@ -166,6 +172,7 @@ class DPRLContinuous:
             LogError: If the log is empty, has labels as states, or (with `lam`) fewer groups than
                 folds.
             ParameterError: If `value_model` comes without `lam`, or cannot be fitted.
+            ClusterError: If the cluster cannot do the work.
 
         Example:
             >>> import dprl
@@ -175,10 +182,19 @@ class DPRLContinuous:
             >>> policy.feature_names
             ('x', 'y')
         """
-        return next(self.fit_each(log, [{}], value_model=value_model))
+        if cluster is None:
+            return next(self.fit_each(log, [{}], value_model=value_model))
+        check_log(log)
+        with connect(cluster) as there:
+            return next(self.fit_each(log, [{}], value_model=value_model, cluster=there))
 
     def fit_each(
-        self, log: Log, settings: Sequence[Mapping[str, Any]], *, value_model: Any = None
+        self,
+        log: Log,
+        settings: Sequence[Mapping[str, Any]],
+        *,
+        value_model: Any = None,
+        cluster: Cluster | None = None,
     ) -> Iterator[NeighborPolicy]:
         """The policy of each setting of n_min and radius, over one set of points.
 
@@ -188,6 +204,8 @@ class DPRLContinuous:
             log: The training log; its states are features.
             settings: Settings to try; each is a mapping that may set "n_min" and "radius".
             value_model: With `lam`, a regressor as in `fit`. Default None.
+            cluster: A cluster that counts neighbours, for as long as policies are asked for.
+                Default None: this process.
 
         Yields:
             The policy of each setting, in their order.
@@ -216,10 +234,14 @@ class DPRLContinuous:
             )
         tailed = self.cut == "bootstrap" and len(log.cut_episodes)  # by what is within the radius
         for _, some in itertools.groupby(learners, lambda one: one.radius if tailed else None):
-            yield from self._fit_each(log, list(some), value_model)
+            yield from self._fit_each(log, list(some), value_model, cluster)
 
     def _fit_each(
-        self, log: Log, learners: Sequence[DPRLContinuous], value_model: Any
+        self,
+        log: Log,
+        learners: Sequence[DPRLContinuous],
+        value_model: Any,
+        cluster: Cluster | None,
     ) -> Iterator[NeighborPolicy]:
         metric = self.metric.fit(log)
         tails = near(metric, learners[0].radius, first=self.visits == "first")
@@ -258,7 +280,10 @@ class DPRLContinuous:
         )
         own = Engines.of(base, self.device)
         engines, remembering = own, []
-        if len(learners) > 1:
+        if cluster is not None:
+            menus_there = None if own.menus is None else SpreadEngine.of(own.menus, cluster)
+            engines = Engines(SpreadEngine.of(own.returns, cluster), menus_there)
+        elif len(learners) > 1:
             remembering = [Remembering.of(e) for e in (own.returns, own.menus) if e]
             engines = Engines(*remembering, *[None] * (2 - len(remembering)))
         try:
@@ -267,9 +292,11 @@ class DPRLContinuous:
                 if self.plan:
                     worth = learner._planned(settled, policy, points, surprise)
                     policy = replace(policy, worth=worth, engines=engines)
-                luck = neighbor_luck(replace(policy, engines=own))  # what it asks is asked once
+                asking = own if cluster is None else engines  # what luck asks is asked once
+                luck = neighbor_luck(replace(policy, engines=asking))
                 provenance = {**policy.provenance, "luck": luck}
-                yield replace(policy, provenance=provenance, engines=engines)
+                lasting = engines if cluster is None else own
+                yield replace(policy, provenance=provenance, engines=lasting)
         finally:
             for engine in remembering:
                 engine.forget()

@@ -86,6 +86,10 @@ class Fetch:
                 )
         else:
             self.run(f"CREATE TEMP VIEW raw AS SELECT {select} FROM ({self.scan})")
+        self.count_rows()
+
+    def count_rows(self) -> None:
+        """Count the rows of `raw`; whoever makes it must call this before a column is fetched."""
         self.rows = int(self.one_row("SELECT count(*) FROM raw")[0])
 
     @contextlib.contextmanager

@@ -33,7 +33,7 @@ def canonical(
 ) -> tuple[NDArray[np.int32], list[Any]]:
     """The same column coded by the sorted labels that occur: unused labels do not matter."""
     used = np.flatnonzero(np.bincount(codes, minlength=len(labels))).tolist()
-    order = sorted(used, key=lambda i: labels[i])
+    order = used if rising(labels) else sorted(used, key=lambda i: labels[i])
     table = np.zeros(len(labels), np.int32)
     table[order] = np.arange(len(order), dtype=np.int32)
     return table[codes], [labels[i] for i in order]

@@ -164,13 +164,21 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
 def cannot_tell(origin: Mapping[str, Any]) -> str:
     """Why it cannot be known which logs the policy has seen; '' where it is on record."""
     before = origin.get("proposed")
-    public = origin.get("public") or (isinstance(before, Mapping) and before.get("public"))
-    return PUBLIC if public else ""
+    for facts in (origin, before if isinstance(before, Mapping) else {}):
+        if facts.get("public"):
+            return PUBLIC
+        if facts.get("n_sites"):
+            return COUNTED
+    return ""
 
 
 PUBLIC = (
     "the policy is a public copy, without a record of the logs it comes from: whether it has seen "
     "this log cannot be told"
+)
+COUNTED = (
+    "the policy was learned from counts of sites that shared no rows: whether it has seen this log "
+    "cannot be told"
 )
 
 
@@ -235,13 +243,16 @@ def _mark(key: bytes, what: bytes) -> str:
 
 def keyed_marks(log: Log, content: Hashes, digest: str) -> list[str]:
     """One mark per group, from its label (a number by its value) and its content."""
-    key = _key(digest)
-    words = (g if isinstance(g, str) else str(int(g)) for g in log.groups)
     kind = b"text " if log.groups and isinstance(log.groups[0], str) else b"number "
-    return [
-        _mark(key, kind + word.encode("utf-8", "surrogatepass") + b"|" + begins)
-        for word, begins in zip(words, (c.tobytes() for c in content.astype("<u8")), strict=True)
-    ]
+    begun = hashlib.blake2b(kind, key=_key(digest), digest_size=8)  # the same for all groups
+    begins = content.astype("<u8").tobytes()
+    marks = []
+    for group, place in zip(log.groups, range(0, len(begins), 8), strict=True):
+        word = group if isinstance(group, str) else str(int(group))
+        mark = begun.copy()
+        mark.update(word.encode("utf-8", "surrogatepass") + b"|" + begins[place : place + 8])
+        marks.append(mark.hexdigest())
+    return marks
 
 
 def _plain_marks(label: Hashes, content: Hashes, digest: str) -> list[str]:

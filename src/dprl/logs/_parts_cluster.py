@@ -19,6 +19,8 @@ __all__ = ["on_cluster"]
 
 PER_WORKER = 4
 """Parts per worker of a log that was in memory: a slow worker then delays little."""
+ROOM = 4_000_000
+"""Returns that this process may hold at once, about 40 MB, however small the parts are."""
 LEAST = 10_000
 """Rows of the smallest part that is worth sending."""
 
@@ -44,7 +46,7 @@ def on_cluster(log: Log | LogInParts, cluster: Any) -> Iterator[LogInParts]:
         log.codes()
     with connect(cluster) as there:
         if isinstance(log, LogInParts):
-            yield replace(log, executor=there.reduce)
+            yield replace(log, executor=there.reduce, rows=max(log.rows, ROOM))
             return
         rows = max(LEAST, -(-log.n_steps // (PER_WORKER * there.workers())))
         parts = parts_of(log, rows)

@@ -28,7 +28,7 @@ def _meaning(word: str, kind: type) -> Any:
 
 
 class TableFile(Files):
-    """A whole CSV or Parquet table in memory, to be answered row by row and written again."""
+    """A whole CSV or Parquet table, to be answered row by row and written again."""
 
     def __init__(
         self, paths: Any, progress: Progress | None = None, partitions: bool = False
@@ -112,6 +112,8 @@ class TableFile(Files):
         try:
             with interruptible(), said_if_short("writing the table", str(path)):
                 self.con.execute(sql)
+            if self.kind == "parquet":  # read again, and put beside what was read before
+                self.refuse_changed()
         except self.error as error:
             reason = str(error).splitlines()[0][:200]
             raise LogError("the table could not be written.", reason) from error

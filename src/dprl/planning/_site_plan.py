@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.checks import check_flag, check_n_min, check_whole
-from dprl._core.exact import COUNT, NOTHING, SQUARES, SUMS, digits_of, window_of
+from dprl._core.exact import COUNT, NOTHING
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence._evidence import FIRST, LATER, Evidence
 from dprl.evidence._site_cells import USUAL_K, counted_rows, in_schema, site_evidence
@@ -39,6 +39,7 @@ from dprl.logs._censoring import settle
 from dprl.logs.log import Log
 from dprl.logs.returns import powers
 from dprl.planning._site_plan_rules import check_plan
+from dprl.planning._site_segments import add_ends, bits_of, hidden_ends, no_rewards, summed
 from dprl.planning.semi_mdp import SemiMDP, segments_of
 
 __all__ = ["SitePlan", "allowed_pairs", "load_counts", "site_plan"]
@@ -49,11 +50,19 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def allowed_pairs(sites: SiteEvidence, n_min: float, contrast: bool) -> Bools:
-    """bool (S, A): the pairs that a policy may choose (Eq. 1), by what all sites counted."""
+    """bool (S, A): the pairs that a policy may choose (Eq. 1), by what all sites counted.
+
+    Groups of which it is not said which action they took do not count as having done otherwise:
+    they may have taken the very action.
+    """
     offered = None
     if sites.available is not None:
         offered = np.column_stack([sites.available, np.zeros(len(sites.steps), bool)])
-    return allowed(sites.evidence, n_min, contrast=contrast, available=offered)[:, :-1]
+    pairs = allowed(sites.evidence, n_min, contrast=contrast, available=offered)[:, :-1]
+    if contrast:
+        unstated = sites.evidence.words[FIRST, :, -1:, COUNT]
+        pairs = pairs & (sites.evidence.n_others[:, :-1] - unstated >= n_min)
+    return np.asarray(pairs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,7 +118,7 @@ class SitePlan:
     @functools.cached_property
     def bits(self) -> int:
         """How fine γ^k is counted: in units of 2^-bits."""
-        return _bits(self.evidence, self.pairs)
+        return bits_of(self.evidence, self.pairs)
 
     @property
     def complete(self) -> bool:
@@ -231,7 +240,7 @@ class SitePlan:
                 )
             merged = replace(
                 merged, rewards=merged.rewards.merge(other.rewards),
-                ends=_add_ends(np.concatenate((merged.ends, other.ends))),
+                ends=add_ends(np.concatenate((merged.ends, other.ends))),
                 parts=tuple(sorted((*merged.parts, *other.parts))),
                 hidden=merged.hidden + other.hidden,
             )  # fmt: skip
@@ -408,79 +417,21 @@ def site_plan(
     _, whole, _ = segments_of(settled, schema.gamma, counted, pairs, np.zeros_like(pairs))
     row = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
     end = segments[:, 0].astype(np.int64)
-    hidden = _hidden_ends(row, end, len(begin) - 1, k)
+    hidden = hidden_ends(row, end, len(begin) - 1, k)
     rewards, end = np.where(hidden, whole, rewards), np.where(hidden, -1, end)
     power = powers(schema.gamma, int(settled.lengths.max(initial=0)))
-    fixed = np.rint(np.ldexp(power, _bits(evidence, pairs))).astype(np.int64)
+    fixed = np.rint(np.ldexp(power, bits_of(evidence, pairs))).astype(np.int64)
     code, points = np.flatnonzero(pairs), np.flatnonzero(pairs.any(axis=1))
     some = end >= 0
     columns = [code[row], points[end] if len(points) else end, np.ones(len(end), np.int64),
                fixed[segments[:, 1]]]  # fmt: skip
     return SitePlan(
         evidence, n_min, contrast,
-        rewards=_summed(schema, code, begin, rewards, settled.n_episodes),
-        ends=_add_ends(np.stack(columns, axis=1)[some].astype(np.int64)),
+        rewards=summed(schema, code, begin, rewards, settled.n_episodes),
+        ends=add_ends(np.stack(columns, axis=1)[some].astype(np.int64)),
         parts=(mark,),
         hidden=len(np.unique(np.stack([row, segments[:, 0]], axis=1)[hidden], axis=0)),
     )  # fmt: skip
-
-
-def _bits(evidence: SiteEvidence, pairs: Bools) -> int:
-    """How fine γ^k can be counted, so that no sum of all sites is too large."""
-    most = int(evidence.evidence.n_pair[:, :-1][pairs].max(initial=1))
-    return min(52, 62 - most.bit_length())
-
-
-def _hidden_ends(row: Ints, end: Ints, n_rows: int, k: int) -> Bools:
-    """Which segments must not say where they end; row and end (n,), -1 for END."""
-    hidden = np.zeros(len(row), bool)
-    order = np.argsort(row, kind="stable")
-    begin = np.searchsorted(row[order], np.arange(n_rows + 1))
-    for r in range(n_rows):
-        at = order[begin[r] : begin[r + 1]]
-        ends, place, n = np.unique(end[at], return_inverse=True, return_counts=True)
-        out = ends < 0
-        away = int(n[out].sum())
-        for i in np.argsort(n, kind="stable"):
-            if not out[i] and (n[i] < k or 0 < away < k):
-                out[i] = True
-                away += int(n[i])
-        hidden[at] = out[place] & (end[at] >= 0)
-    return hidden
-
-
-def _summed(schema: Any, code: Ints, begin: Ints, rewards: Floats, episodes: int) -> Evidence:
-    """The exact sums of rewards (n,), those of begin[i]:begin[i + 1] to the pair code[i]."""
-    sums = _no_rewards(schema)
-    A = len(schema.actions)
-    words, top, bottom = sums.words.copy(), sums.top.copy(), sums.bottom.copy()
-    for i, pair in enumerate(code.tolist()):
-        values = rewards[begin[i] : begin[i + 1]]
-        at = (FIRST, pair // A, pair % A)
-        words[at][COUNT] = len(values)
-        window = window_of(values, SUMS)._replace(sums=SUMS, squares=SQUARES)
-        if window.top != NOTHING:
-            words[at][1:] = digits_of(values, window).sum(axis=0)
-            top[at], bottom[at] = window.top, window.bottom
-    return replace(sums, words=words, top=top, bottom=bottom, n_episodes=episodes)
-
-
-def _no_rewards(schema: Any) -> Evidence:
-    """Empty sums over the schema's pairs."""
-    shape = (2, len(schema.states), len(schema.actions))
-    return Evidence(
-        np.zeros((*shape, 1 + SUMS + SQUARES), np.int64), np.full(shape, NOTHING, np.int16),
-        np.full(shape, EMPTY, np.int16), np.full((shape[1], 2), np.nan), schema.states,
-        schema.actions, schema.gamma, "first", 0,
-    )  # fmt: skip
-
-
-def _add_ends(rows: Ints) -> Ints:
-    """Rows of ends (n, 4), sorted, with equal pairs and ends added up."""
-    keys, place = np.unique(rows[:, :2], axis=0, return_inverse=True)
-    total = np.zeros((len(keys), 2), np.int64)
-    np.add.at(total, place.ravel(), rows[:, 2:])
-    return np.column_stack([keys, total]).reshape(-1, 4).astype(np.int64)
 
 
 def _of_file(name: str, words: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> SitePlan:
@@ -492,7 +443,7 @@ def _of_file(name: str, words: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         {n: a for n, a in arrays.items() if n not in mine},
     )
     plan = words.get("plan")
-    empty = _no_rewards(sites.schema)
+    empty = no_rewards(sites.schema)
     shapes = {"plan_words": empty.words.shape[1:], "plan_top": empty.top.shape[1:],
               "plan_bottom": empty.top.shape[1:]}  # fmt: skip
     if (

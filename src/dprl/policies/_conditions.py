@@ -32,6 +32,6 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
         "ipcw": f"{n:,} episodes were cut: {WEIGHED}",
     }
     words.append(cut.get(str(parameters.get("cut")), "") if n else "")
-    if "sites" in provenance:
+    if "n_sites" in provenance:
         words += [note for note in provenance.get("notes", ()) if isinstance(note, str)]
     return tuple(sentence for sentence in words if sentence)

@@ -30,7 +30,7 @@ Kept = TypeVar("Kept", bound=Stored)
 FACTS = (
     "made_by", "episodes", "groups", "steps", "cut_episodes", "episodes_used", "steps_used",
     "columns", "notes", "ranges", "backups", "luck", "markov",
-    "probabilities",
+    "probabilities", "n_sites",
 )  # fmt: skip
 PARTS = {
     "sweep": ("settings", "rule", "words", "estimator"),

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
+from dprl.apps.cli.evidence_sql import count_rows, print_query
 from dprl.apps.cli.options import Json, MaybeLogOptions, MaybeWhole
 from dprl.errors import ParameterError
 
@@ -79,6 +80,35 @@ def evidence(
     contrast: Annotated[
         bool, Parameter(help="With --points: also require n-min episodes that did otherwise.")
     ] = True,
+    sql: Annotated[
+        bool,
+        Parameter(
+            help="Print the query that counts a table in a warehouse, in whole numbers; needs "
+            "--schema, --table and the columns.",
+            negative="",
+        ),
+    ] = False,
+    table: Annotated[
+        str | None, Parameter(help="With --sql: the table, as it is written after FROM.")
+    ] = None,
+    decimals: Annotated[
+        MaybeWhole, Parameter(help="With --sql: how many decimals rewards have; by default 0.")
+    ] = None,
+    precision: Annotated[
+        MaybeWhole,
+        Parameter(help="With --sql: how many decimals of gamma^k are kept; by default 12."),
+    ] = None,
+    dialect: Annotated[
+        Literal["standard", "duckdb", "postgres"] | None,
+        Parameter(help="With --sql: whose type of large numbers is named; by default standard."),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        Parameter(
+            help="A CSV file with the result of that query, in place of a log; needs --schema and "
+            "--out."
+        ),
+    ] = None,
     explain: Annotated[
         bool, Parameter(help="Say what is in evidence files, line by line.", negative="")
     ] = False,
@@ -95,6 +125,10 @@ def evidence(
     Then, at every site: `dprl evidence visits.csv --schema schema.json --out north.evidence ...`
 
     What would leave the site: `dprl evidence north.evidence --explain`
+
+    In a warehouse: `dprl evidence --sql --schema schema.json --table visits --dialect postgres ...`
+    prints the query, and `dprl evidence --rows result.csv --schema schema.json --out
+    north.evidence` takes its result.
 
     For a plan over several decisions, count again between the points of all sites:
     `dprl evidence visits.csv --points all.evidence --n-min 20 --out north.plan ...`
@@ -117,6 +151,17 @@ def evidence(
             f"--{odd[0]} {of_schema[odd[0]]}",
             "Say --make-schema FILE to write one; to count, leave it out.",
         )
+    of_query = {"table": table, "decimals": decimals, "precision": precision, "dialect": dialect}
+    if sql:
+        return print_query(schema, log or MaybeLogOptions(), of_query)
+    if rows is not None:
+        return count_rows(rows, schema, out, k, site, json)
+    odd = [name for name, value in of_query.items() if value is not None]
+    if odd:
+        raise ParameterError(
+            f"--{odd[0]} is for a query.", f"--{odd[0]} {of_query[odd[0]]}",
+            "Say --sql too, or leave it out.",
+        )  # fmt: skip
     if points is not None:
         return _count_again(given, log or MaybeLogOptions(), points, n_min, contrast, out, k, site,
                             json)  # fmt: skip

@@ -90,8 +90,7 @@ def fit(
             data = dprl.read(files, **log.options(features), progress=tell)
             learning.check_states(data, radius)
             tell("fitting (the first run compiles for some seconds)", 0.0)
-            more = {"progress": tell} if slow else there
-            policy = learner.fit(data, **more)
+            policy = learner.fit(data, **there, **({"progress": tell} if slow else {}))
             policy.save(out)
     has_chances = data.has_propensity if parts else data.propensity is not None
     if has_chances and not rules:

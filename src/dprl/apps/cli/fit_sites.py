@@ -24,9 +24,15 @@ sites = App(name="dprl fit", help_format="markdown", suppress_keyboard_interrupt
 
 def for_sites(tokens: list[str]) -> tuple[App, list[str]] | None:
     """The command for evidence and its tokens, if `fit` is asked for a file of evidence."""
-    if tokens[:1] != ["fit"] or not any(is_evidence(token) for token in tokens[1:]):
+    if tokens[:1] != ["fit"]:
         return None
-    return sites, tokens[1:]
+    rest = iter(tokens[1:])
+    for token in rest:
+        if token in ("--n-min", "--out"):
+            next(rest, None)  # its value is no file of evidence to read
+        elif not token.startswith("--"):
+            return (sites, tokens[1:]) if is_evidence(token) else None
+    return None
 
 
 def is_evidence(token: str) -> bool:

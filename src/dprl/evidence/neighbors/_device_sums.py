@@ -187,7 +187,9 @@ class _Batch:
         """Add the first neighbours of every trajectory."""
         cargo, torch, N = self.cargo, self.torch, len(self.cargo.index)
         keys, n, table = [cargo.position[:0]], 0, None
+        pairs_of = torch.zeros(self.n_queries, dtype=torch.int64, device=cargo.index.device)
         for query, place in itertools.starmap(self._not_own, self.pairs):
+            pairs_of += torch.bincount(query, minlength=self.n_queries)
             keys.append(query * N + cargo.position[place])
             n += len(place)
             if table is None and n > cargo.index.most_pairs:
@@ -201,7 +203,7 @@ class _Batch:
             return
         table = table.view(self.n_queries, N)
         begin, n = 0, 0
-        for q, count in enumerate([*table.sum(dim=1).tolist(), -1]):
+        for q, count in enumerate([*pairs_of.tolist(), -1]):
             too_many = n + count > cargo.index.most_pairs or (q + 1 - begin) * N > LONGEST
             if q > begin and (count < 0 or too_many):
                 marked = torch.nonzero(table[begin:q].view(-1)).squeeze(1)

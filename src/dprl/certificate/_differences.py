@@ -18,6 +18,7 @@ import numpy as np
 from dprl.errors import BalanceWarning
 from dprl.evidence.balance import Balance, Compared, balance, changes_in
 from dprl.logs._censoring import outside
+from dprl.logs._encoding import encoded_like
 from dprl.logs.log import Log
 
 __all__ = ["differences_where_it_speaks", "warn_of_differences"]
@@ -64,7 +65,7 @@ def differences_where_it_speaks(policy: Any, log: Log) -> Balance | None:
     """
     if getattr(log, "also", None) is None:  # sites that share no rows have no other columns
         return None
-    log = log.gathered()
+    log = encoded_like(log, policy.provenance.get("columns", {})).gathered()
     place = {label: code for code, label in enumerate(log.actions)}
     code = np.array([*(place.get(label, -1) for label in policy.actions), -1])
     if policy.changes_by != "state":

@@ -88,6 +88,10 @@ def test_groups(tmp_path, sort):
     equal(write(tmp_path, data, shuffle=2), tmp_path, group="g")
 
 
+def test_groups_that_are_the_episodes(tmp_path):
+    equal(write(tmp_path, made(g=np.arange(200) // 4), shuffle=2), tmp_path, group="g")
+
+
 def test_labels_of_every_kind(tmp_path):
     data = made()
     data["id"] = [f"é{x:02d}" for x in data["id"]]
@@ -188,6 +192,130 @@ def test_what_is_wrong_is_said_in_the_same_words(kind, shuffle, tmp_path):
     with pytest.raises(dprl.LogError) as in_parts:
         dprl.scan(files, **{**ROLES, **options}, rows=50, folder=tmp_path)
     assert str(in_parts.value) == str(in_memory.value)
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+def test_columns_may_have_any_name(tmp_path):
+    data = made()
+    data = {"ti": data["id"], "ep": data["t"], "ac": data["s"], "st": data["a"], "rn": data["r"],
+            "rw": np.ones(200), "file_row_number": np.arange(200), "id": data["id"]}  # fmt: skip
+    roles = {"episode": "ti", "time": "ep", "state": "ac", "action": "st", "reward": "rn"}
+    for shuffle in (None, 1):
+        equal(write(tmp_path, data, shuffle=shuffle), tmp_path, **roles)
+
+
+def test_two_spellings_are_told(tmp_path):
+    data = made()
+    data["id"] = [("e\u0301" if i == 4 else "é" if i == 5 else f"x{i}") for i in data["id"]]
+    files = write(tmp_path, data, shuffle=0)
+    with pytest.warns(dprl.LabelWarning) as in_memory:
+        dprl.read(files, **ROLES, also=())
+    with pytest.warns(dprl.LabelWarning) as in_parts:
+        dprl.scan(files, **ROLES, folder=tmp_path).close()
+    assert [str(w.message) for w in in_parts] == [str(w.message) for w in in_memory]
+    assert in_parts[0].filename == __file__
+
+
+def test_too_many_labels_are_refused_before_they_are_held(tmp_path, monkeypatch):
+    monkeypatch.setattr("dprl.logs._parts_table.MOST_LABELS", 3)
+    with pytest.raises(dprl.LogError, match="'s' has more than 3 different values"):
+        dprl.scan(write(tmp_path, made()), **ROLES, folder=tmp_path)
+
+
+def test_a_full_disk_is_told_in_three_lines(tmp_path, monkeypatch):
+    import errno
+
+    from dprl.logs import _parts_store
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_parts_store.Writer, "put", full)
+    with pytest.raises(dprl.LogError, match="the disk is full") as error:
+        dprl.scan(write(tmp_path, made()), **ROLES, folder=tmp_path)
+    assert len(str(error.value).splitlines()) == 3
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"state": ["s"]}, "needs one column of labels"),
+        ({"memory": "10MB"}, "at least 256MB"),
+    ],
+)
+def test_what_cannot_be_read_in_parts_is_refused(change, words, tmp_path):
+    with pytest.raises(dprl.ParameterError, match=words):
+        dprl.scan(write(tmp_path, made()), **{**ROLES, **change}, folder=tmp_path)
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+@pytest.mark.filterwarnings("ignore::dprl.MissingWarning")
+@pytest.mark.parametrize("shuffle", [None, 4])
+def test_episodes_with_missing_values_are_dropped_as_in_memory(shuffle, tmp_path):
+    data, _ = broken("missing")
+    data["s"][12] = "only here"
+    data["r"][13] = np.nan
+    files = write(tmp_path, data, shuffle=shuffle)
+    equal(files, tmp_path, missing="drop-episodes")
+    with pytest.warns(dprl.MissingWarning) as in_memory:
+        log = dprl.read(files, **ROLES, missing="drop-episodes", also=())
+    with pytest.warns(dprl.MissingWarning) as in_parts:
+        parts = dprl.scan(files, **ROLES, missing="drop-episodes", folder=tmp_path)
+    parts.close()
+    assert [str(w.message) for w in in_parts] == [str(w.message) for w in in_memory]
+    assert "only here" not in log.states
+    if shuffle is None:
+        equal(files, tmp_path, missing="drop-episodes", time=None)
+    data["t"][[41, 43]] = 2  # another error, in rows that are numbered without the dropped ones
+    files = write(tmp_path, data, shuffle=shuffle)
+    errors = []
+    for reader in (dprl.read, dprl.scan):
+        with pytest.raises(dprl.LogError) as error:
+            reader(files, **ROLES, missing="drop-episodes")
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+def test_nothing_is_left_where_every_episode_misses_something(tmp_path):
+    data = made(8)
+    data["r"][[1, 6]] = np.nan
+    files = write(tmp_path, data, files=1)
+    errors = []
+    for reader in (dprl.read, dprl.scan):
+        with pytest.raises(dprl.LogError) as error:
+            reader(files, **ROLES, missing="drop-episodes")
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+def test_csv_files_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("id,t,s,a,r\n1,1,1,1,1\n")
+    with pytest.raises(dprl.ParameterError, match="only Parquet files"):
+        dprl.scan(str(tmp_path / "a.csv"), **ROLES, folder=tmp_path)
+
+
+def test_a_part_can_be_read_in_another_process(tmp_path):
+    import pickle
+
+    files = write(tmp_path, made(), shuffle=1)
+    with dprl.scan(files, **ROLES, rows=50, folder=tmp_path) as parts:
+        source = pickle.loads(pickle.dumps(parts.sources[2]))
+        assert source.log().digest() == parts.part(2).digest()
+        copy = pickle.loads(pickle.dumps(parts))
+        copy.close()  # only the owner removes the files
+        assert copy.digest() == parts.digest()
+        assert copy.part(0).n_steps == parts.part(0).n_steps
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+def test_forgotten_parts_remove_their_files(tmp_path):
+    import gc
+
+    parts = dprl.scan(write(tmp_path, made()), **ROLES, folder=tmp_path)
+    assert list(tmp_path.glob("dprl-parts-*"))
+    del parts
+    gc.collect()
     assert not list(tmp_path.glob("dprl-parts-*"))
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,10 +77,22 @@ class Hidden:
             proposed_by: The settled part of the log that proposed, with the same states and
                 actions; None where there is none.
         """
-        took, others = _outcomes(log, pairs, gamma, value_range)
+        before = None if proposed_by is None else outcomes_of(proposed_by, gamma)
+        return cls.of_outcomes(outcomes_of(log, gamma), before, pairs, value_range)
+
+    @classmethod
+    def of_outcomes(
+        cls,
+        outcomes: Outcomes,
+        proposed_by: Outcomes | None,
+        pairs: tuple[NDArray[Any], ...],
+        value_range: tuple[float, float],
+    ) -> Hidden:
+        """As `of`, from the outcomes of `outcomes_of`."""
+        took, others = _divided(outcomes, pairs, value_range)
         proposed = [np.empty(0)] * len(took)
         if proposed_by is not None:
-            proposed = _outcomes(proposed_by, pairs, gamma, value_range)[0]
+            proposed = _divided(proposed_by, pairs, value_range)[0]
         width = value_range[1] - value_range[0]
         return cls(tuple(took), tuple(others), tuple(proposed), width)
 
@@ -161,15 +173,24 @@ class Hidden:
         return np.asarray(result.low * scale * self.width), result.log_e
 
 
-def _outcomes(
-    log: Log, pairs: tuple[NDArray[Any], ...], gamma: float, value_range: tuple[float, float]
-) -> tuple[list[Floats], list[Floats]]:
-    """Outcomes in unit range at first visits: of those who took the action, and of the others."""
+Outcomes: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], Floats]
+"""States, actions and returns of first visits, by state."""
+
+
+def outcomes_of(log: Log, gamma: float) -> Outcomes:
+    """The first visits of a gathered log, by state and then in the order of the log."""
     rows = np.flatnonzero(first_visits(log))
     order = rows[np.argsort(log.codes()[rows], kind="stable")]
-    state, action = log.codes()[order], log.action[order]
+    return log.codes()[order], log.action[order], returns(log, gamma)[order]
+
+
+def _divided(
+    outcomes: Outcomes, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float]
+) -> tuple[list[Floats], list[Floats]]:
+    """Outcomes in unit range at first visits: of those who took the action, and of the others."""
+    state, action, G = outcomes
     low, high = value_range
-    values = np.clip((returns(log, gamma)[order] - low) / (high - low), 0.0, 1.0)
+    values = np.clip((G - low) / (high - low), 0.0, 1.0)
     took, others = [], []
     for s, a in zip(*pairs, strict=True):
         begin, end = np.searchsorted(state, (s, s + 1))

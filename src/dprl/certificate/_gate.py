@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ from dprl.certificate._gate_checks import (
 )
 from dprl.certificate._gate_labels import declared_states, gate_labels
 from dprl.certificate._gate_large import gate_large
+from dprl.certificate._gate_parts import PartsAsLog, check_gate_of_parts, gate_parts
 from dprl.certificate._gate_sites import gate_sites
 from dprl.certificate._gate_steps import Asked, Learner
 from dprl.certificate._rules import gate_rules
@@ -64,6 +65,7 @@ from dprl.learners.rules import Rules
 from dprl.logs._censoring import check_claim
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Label, Log, check_log
+from dprl.logs.parts import LogInParts
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
@@ -87,7 +89,7 @@ Grade = Literal["proved", "large-sample"]
 @warn_of_differences
 def gate(
     proposal: Policy | DPRLDiscrete | DPRLContinuous | Confident | Rules,
-    log: Log | SiteEvidence,
+    log: Log | SiteEvidence | LogInParts,
     *,
     delta: float = 0.05,
     value_range: tuple[float, float] | None = None,
@@ -113,7 +115,8 @@ def gate(
         log: The log to certify with; for a policy, usually the log it was fitted to. The part of
             the log that proposes a suggestion and the part that certifies it are kept apart. For
             rules it is exactly the log they were fitted to, or groups they have never seen, all of
-            which then certify. Or what sites counted of their logs (`dprl.site_evidence`), with
+            which then certify. Or a log in parts (`dprl.scan`), with markov=False. Or what sites
+            counted of their logs (`dprl.site_evidence`), with
             mode="in-sample" and markov=False: states and range are those of their schema.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
@@ -186,6 +189,12 @@ def gate(
     asked = Asked(delta, ends, margin, horizon, confounding, grade)
     check_confounding(mode, asked)
     seed = check_seed(seed)
+    if isinstance(log, LogInParts):
+        own = check_gate_of_parts(proposal, mode=mode, grade=grade, markov=markov, split=split)
+        _check_counting(own)
+        as_log = cast("Log", PartsAsLog(log, own.cut, log.n_groups))
+        _check_cut(own.cut, as_log)
+        return gate_parts(own, log, asked, _sides(as_log, None, seed), (_split_note(None, seed),))
     if mode == "policy":
         check_log(log)
         check_for_policy(proposal, states, markov, split, horizon)

@@ -360,6 +360,9 @@ def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> li
     """What Γ* says of all suggestions together, where an episode meets several of them."""
     if not rows or not all("gamma_star" in row for row in rows):
         return []
+    if hasattr(settled, "most_met"):  # a log in parts
+        most = settled.most_met(policy)
+        return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []
     if not hasattr(settled, "starts"):  # sites that share no rows: nobody knows which meet
         return ["How many suggestions one episode meets is not known without rows: Γ* is of each."]
     states, row = policy.space.of_log(settled)

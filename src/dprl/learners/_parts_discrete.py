@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dprl._core.checks import Cut
 from dprl._core.limits import need_for_pairs
 from dprl.errors import LogError
+from dprl.evidence._evidence import Evidence
 from dprl.evidence._parts_evidence import count_parts
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.tabular import LARGEST_TABLE
@@ -23,7 +26,7 @@ from dprl.policies.table import TablePolicy
 if TYPE_CHECKING:
     from dprl.learners.discrete import DPRLDiscrete
 
-__all__ = ["check_table", "fit_parts", "stage"]
+__all__ = ["check_table", "choose_parts", "fit_parts", "stage"]
 
 Progress = Callable[[str, float], None]
 
@@ -62,15 +65,9 @@ def fit_parts(
     sample = sketch_of_parts(parts, stage(progress, "a sample of the groups"))
     for learner in learners:
         pairs = allowed(evidence, learner.n_min, contrast=contrast, available=offered)
-        choice = best_choice(evidence.pair.mean, pairs)
-        planned = np.where(pairs, evidence.pair.mean, np.nan)
-        if plan:
-            semi = elevate_parts(
-                parts, evidence, cut, pairs, counted.longest, progress=stage(progress, "planning")
-            )
-            result = policy_iteration(semi, evidence.pair.mean[pairs])
-            choice[semi.points] = semi.action[result.rows]
-            planned[pairs] = result.q
+        choice, planned = choose_parts(
+            parts, evidence, cut, pairs, counted.longest, plan, stage(progress, "planning")
+        )
         eligible = enough(evidence, learner.n_min, contrast=contrast, available=offered)
         supply = PartReturns(
             parts, evidence, cut, counted.longest, stage(progress, "what luck would do")
@@ -85,3 +82,33 @@ def fit_parts(
             parameters=learner.settings(),
             provenance=provenance_of_parts(parts, evidence.n_episodes, sample, luck=luck),
         )
+
+
+def choose_parts(
+    parts: LogInParts,
+    evidence: Evidence,
+    cut: Cut | None,
+    pairs: NDArray[np.bool_],
+    longest: int,
+    plan: bool,
+    progress: Share | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """What `DPRLDiscrete.choose` makes of the whole log: choices (S,) and planned values (S, A).
+
+    Args:
+        parts: The log in parts.
+        evidence: Its evidence.
+        cut: What to do with cut episodes.
+        pairs: bool (S, A), the pairs that may be chosen.
+        longest: Rows of the longest episode that is left.
+        plan: Whether to plan over many decisions.
+        progress: Called with the share that is done. Default None.
+    """
+    choice = best_choice(evidence.pair.mean, pairs)
+    planned = np.where(pairs, evidence.pair.mean, np.nan)
+    if plan:
+        semi = elevate_parts(parts, evidence, cut, pairs, longest, progress=progress)
+        result = policy_iteration(semi, evidence.pair.mean[pairs])
+        choice[semi.points] = semi.action[result.rows]
+        planned[pairs] = result.q
+    return choice, planned

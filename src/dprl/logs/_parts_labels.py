@@ -42,6 +42,7 @@ class Asked:
     events: tuple[str, ...]
     window: Window | None
     rows: int
+    drop: bool = False
 
 
 @dataclass(eq=False)
@@ -99,8 +100,9 @@ class Labels:
             rows = np.array([[a in menu for a in actions] for menu in menus.labels], bool)
             rows = rows.reshape(len(menus.labels), len(actions))
             self._enumerate("available", values, menus.codes)
-        self._enumerate("state", occur["state"], [states.index(x) for x in occur["state"]])
-        self._enumerate("action", occur["action"], [actions.index(x) for x in occur["action"]])
+        for role, labels in (("state", states), ("action", actions)):
+            place = {label: i for i, label in enumerate(labels)}
+            self._enumerate(role, occur[role], [place[label] for label in occur[role]])
         named: dict[str, Any] = {"events": list(asked.events)} if asked.events else {}
         if asked.window is not None:
             named["follow_up"] = str(asked.window)
@@ -175,7 +177,7 @@ class Labels:
 
     def _twins(self, role: str) -> list[str]:
         """The labels of a large column that have the same normal form as another."""
-        word, scan = self.table.columns[role].sql, self.table.scan
+        word, scan = SHORT[role], self.table.select()
         if (
             self.table.one(f"SELECT 1 FROM ({scan}) WHERE strlen({word}) <> length({word}) LIMIT 1")
             is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.errors import MissingWarning
 from dprl.logs._files import Progress
 from dprl.logs._follow_up import follow
 from dprl.logs._parts_labels import Asked, Labels
-from dprl.logs._parts_rules import check_rows, check_sorted, unsaid_or_early
+from dprl.logs._parts_rules import check_rows, check_sorted, drop_missing, unsaid_or_early
 from dprl.logs._parts_store import Layout, Writer, digest_of
 from dprl.logs._parts_table import SHORT, Table
 from dprl.logs._sources import quoted
@@ -41,11 +44,13 @@ class Making:
     def parts(self) -> LogInParts:
         table, asked = self.table, self.asked
         self.tell("checking", 0.0)
+        if asked.drop and (words := drop_missing(table)):
+            warnings.warn(words, MissingWarning, stacklevel=3)
         self.labels = Labels(table, asked, check_rows(table))
         layout = self.labels.layout()
         self.labels.warn_of_spellings()
         writer = None
-        if not table.has("group"):
+        if not table.has("group") and table.in_pieces:
             try:
                 writer = self.store(table.chunks(self.piece), layout, "as_read")
             except _UnsortedError:
@@ -57,8 +62,8 @@ class Making:
         self.tell("digest", 0.0)
         content = digest_of(writer)
         if not writer.in_order:  # groups lie apart: sort once more, by group
-            self.tell("sorting by group", 0.0)
-            self.run("CREATE TABLE store.grouped AS FROM store.sorted ORDER BY gc, ep, ti")
+            with self.watched("sorting by group"):
+                self.run("CREATE TABLE store.grouped AS FROM store.sorted ORDER BY gc, ep, ti")
             self.run("DROP TABLE store.sorted")
             shutil.rmtree(self.folder / "by_episode")
             first = writer.first_cut
@@ -77,13 +82,21 @@ class Making:
             content=content,
             cut_steps=writer.cut_steps,
             first_cut=writer.first_cut,
-            grouped=table.has("group"),
+            grouped=self.grouped(),
             menus=layout.menus,
             events=asked.events,
             columns=layout.columns,
             has_propensity=layout.propensity,
             rows=asked.rows,
         )
+
+    def grouped(self) -> bool:
+        """Whether groups are not just the episodes under the same labels."""
+        columns = self.table.columns
+        if not self.table.has("group") or columns["group"].kind != columns["episode"].kind:
+            return self.table.has("group")
+        different = f"SELECT 1 FROM ({self.table.select()}) WHERE gr <> ep LIMIT 1"
+        return self.table.one(different) is not None
 
     @property
     def piece(self) -> int:
@@ -101,7 +114,6 @@ class Making:
 
     def sort(self, layout: Layout) -> int:
         """Sort the rows by episode and time into a table on disk; the number of groups, or 0."""
-        self.tell("sorting", 0.0)
         self.run(f"ATTACH {quoted(str(self.folder / 'rows.duckdb'), chr(39))} AS store")
         values = self.table.files.values
         source, more, n_groups = self.table.numbered, "", 0
@@ -116,12 +128,33 @@ class Making:
             source, more = f"FROM ({source}) JOIN store.groups USING (gr)", ", gc"
         order = "ti" if self.table.has("time") else "rn"
         more += "" if self.table.has("time") else ", rn AS ti"
-        self.table.files.run(
-            f"CREATE TABLE store.sorted AS SELECT {self.labels.coded()}{more} FROM ({source}) "
-            f"ORDER BY ep, {order}",
-            values,
-        )
+        with self.watched("sorting"):
+            self.table.files.run(
+                f"CREATE TABLE store.sorted AS SELECT {self.labels.coded()}{more} FROM ({source}) "
+                f"ORDER BY ep, {order}",
+                values,
+            )
         return n_groups
+
+    @contextlib.contextmanager
+    def watched(self, stage: str) -> Iterator[None]:
+        """Tell how far the query inside is, a few times a second."""
+        self.tell(stage, 0.0)
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.3):
+                self.tell(stage, max(0.0, self.table.files.con.query_progress()) / 100)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        if self.progress is not None:
+            watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if self.progress is not None:
+                watcher.join()
 
     def sorted_chunks(self, name: str = "sorted") -> list[tuple[str, list[Any]]]:
         """Queries that read a sorted table piece by piece."""

@@ -18,7 +18,7 @@ from dprl.logs._sources import quoted
 from dprl.logs.columns import ROLES
 from dprl.logs.log import Label
 
-__all__ = ["check_rows", "check_sorted", "check_values", "unsaid_or_early"]
+__all__ = ["check_rows", "check_sorted", "check_values", "drop_missing", "unsaid_or_early"]
 
 
 def _where(table: Table, condition: str) -> tuple[int, int, int]:
@@ -43,10 +43,34 @@ def _value(table: Table, column: str, row: int) -> float:
     return float(table.one(f"SELECT {column} FROM ({table.numbered}) WHERE rn = {row}")[0])
 
 
+def _required(table: Table) -> list[str]:
+    """The roles whose values must not be missing, in the order in which they are named."""
+    labels = [r.name for r in ROLES if r.holds in ("labels", "menus") and table.has(r.name)]
+    return [*labels, "reward", *(["time"] if table.has("time") else [])]
+
+
+def drop_missing(table: Table) -> str:
+    """Drop the episodes in which a value is missing; what was dropped, in words, '' for nothing."""
+    asked = _required(table)
+    counts = ", ".join(f"count(*) - count({SHORT[role]})" for role in asked)
+    gone = dict(zip(asked, table.one(f"SELECT {counts} FROM ({table.select()})"), strict=True))
+    roles = [role for role, k in gone.items() if k]
+    if gone["episode"] or not roles:
+        return ""  # a row without an episode is an error
+    condition = " OR ".join(f"{SHORT[role]} IS NULL" for role in roles)
+    row = _where(table, condition)[1]
+    place = table.place(row)
+    dropped, episodes = table.drop(condition)
+    names = ", ".join(repr(table.names[role]) for role in roles)
+    words = f"{dropped:,} of {episodes:,} episodes were dropped for missing values in {names}."
+    if dropped == episodes:
+        raise LogError(words, place, "None is left: fill the missing values.")
+    return words
+
+
 def check_rows(table: Table) -> int:
     """Refuse rows that are missing something, or a reward that is no number; the number of rows."""
-    required = [r.name for r in ROLES if r.holds in ("labels", "menus") and table.has(r.name)]
-    asked = [*required, "reward", *(["time"] if table.has("time") else [])]
+    asked = _required(table)
     counts = ", ".join(f"count(*) - count({SHORT[role]})" for role in asked)
     limit = f"NOT isinf(rw) AND abs(rw) > {LARGEST_REWARD!r}"
     n, infinite, large, *missing = table.one(

@@ -28,6 +28,8 @@ WHOLE = (
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
 )  # fmt: skip
 """Types of whole numbers."""
+MOST_LABELS = 4_000_000
+"""The most different values of a column of states, actions, menus or endings."""
 SHORT = {"episode": "ep", "group": "gr", "time": "ti", "state": "st", "action": "ac",
          "reward": "rw", "available": "av", "ended": "en", "propensity": "pr"}  # fmt: skip
 """Role → the name its column has here."""
@@ -72,6 +74,7 @@ class Table:
             )
         for name, value in settings.items():
             self.files.con.execute(f"SET {name} = {quoted(str(value), chr(39))}")
+        self.dropping = False
         self.names = choose(roles, list(self.files.types))
         if isinstance(self.names["state"], list):
             raise ParameterError(
@@ -168,37 +171,83 @@ class Table:
         """All rows of a query over `scan`."""
         return list(self.files.run(sql, self.files.values).fetchall())
 
-    def select(self, more: str = "") -> str:
-        """SQL that gives every column its name of `SHORT`; `more` is further expressions."""
+    def select(self, scan: str = "") -> str:
+        """SQL that gives every column its name of `SHORT`; rows that were dropped are not in it.
+
+        Their order is that of the files only as long as nothing was dropped: see `numbered`.
+
+        Args:
+            scan: What to read. Default: all rows.
+        """
         listed = ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
-        return f"SELECT {listed}{more} FROM ({self.scan})"
+        rows = f"SELECT {listed} FROM {scan or f'({self.scan})'}"
+        return f"FROM ({rows}) WHERE ep NOT IN (FROM dropped)" if self.dropping else rows
+
+    def drop(self, condition: str) -> tuple[int, int]:
+        """Drop episodes with a row that meets a condition over the names of `SHORT`.
+
+        Returns how many were dropped, and how many there were.
+        """
+        rows = self.select()
+        self.files.run(
+            f"CREATE TEMP TABLE dropped AS SELECT DISTINCT ep FROM ({rows}) WHERE {condition}",
+            self.files.values,
+        )
+        of = int(self.one(f"SELECT count(DISTINCT ep) FROM ({rows})")[0])
+        self.dropping = True
+        return int(self.files.run("SELECT count(*) FROM dropped").fetchone()[0]), of
 
     @property
     def numbered(self) -> str:
         """SQL of all rows with `rn`, their number from 1 in the order of the files."""
-        return self.select(", row_number() OVER () AS rn")
+        return self._numbered(
+            ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
+        )
+
+    def _numbered(self, listed: str) -> str:
+        """SQL of some expressions with `rn`; one of them is `ep`. Dropped rows do not count."""
+        rows = f"SELECT {listed}, row_number() OVER () AS rn FROM ({self.scan})"
+        if not self.dropping:
+            return rows
+        return (
+            "SELECT * EXCLUDE (rn), row_number() OVER (ORDER BY rn) AS rn "
+            f"FROM ({rows}) WHERE ep NOT IN (FROM dropped)"
+        )
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether files can be read piece by piece, in their order: nothing is in the way."""
+        return not self.dropping and "file_row_number" not in map(str.lower, self.files.types)
 
     def has(self, role: str) -> bool:
         """Whether there is a column of a role."""
         return role in self.columns
 
     def labels(self, role: str) -> list[Any]:
-        """The distinct values of a column, ascending, none missing."""
+        """The distinct values of a column, ascending, none missing; few enough to be held."""
         c = self.columns[role]
         rows = self.all(
-            f"SELECT DISTINCT {c.sql} AS v FROM ({self.scan}) WHERE {c.sql} IS NOT NULL"
+            f"SELECT DISTINCT {SHORT[role]} AS v FROM ({self.select()}) WHERE v IS NOT NULL "
+            f"LIMIT {MOST_LABELS + 1}"
         )
+        if len(rows) > MOST_LABELS:
+            raise LogError(
+                f"{c.name!r} has more than {MOST_LABELS:,} different values, too many to be held.",
+                do="Look whether it is the right column; merge labels that are never told apart in "
+                "practice.",
+            )
         return sorted(row[0] for row in rows)
 
     def place(self, row: int) -> str:
         """The place of a row (its number from 1), in the words of messages."""
         wanted = [self.names[part] for part in ("episode", "time") if part in self.names]
         files = self.files
-        files.place = {name: f"c{i}" for i, name in enumerate(wanted)}
+        files.place, files.rows = {name: f"c{i}" for i, name in enumerate(wanted)}, 1
         cells = ", ".join(f"{quoted(name)} AS {c}" for name, c in files.place.items())
+        listed = f"{cells}, {self.columns['episode'].sql} AS ep"
         files.run(
-            f"CREATE OR REPLACE TEMP TABLE raw AS SELECT * EXCLUDE (rn) FROM (SELECT {cells}, "
-            f"row_number() OVER () AS rn FROM ({self.scan})) WHERE rn = {row}",
+            "CREATE OR REPLACE TEMP TABLE raw AS SELECT * EXCLUDE (ep, rn) FROM "
+            f"({self._numbered(listed)}) WHERE rn = {row}",
             files.values,
         )
         nothing = Coded(np.zeros(1, np.int32), ("",))
@@ -217,18 +266,17 @@ class Table:
         Args:
             rows: The most rows of one of them.
         """
-        listed = ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
+        piece = (
+            "(FROM read_parquet(?, hive_partitioning=false, file_row_number=true) "
+            "WHERE file_row_number BETWEEN ? AND ?)"
+        )
         queries: list[tuple[str, list[Any]]] = []
         for file in self.files.files:
             counted = self.files.run(
                 "SELECT sum(num_rows) FROM parquet_file_metadata(?)", [literal(file)]
             ).fetchone()
-            sql = (
-                f"SELECT {listed} FROM read_parquet(?, hive_partitioning=false, "
-                "file_row_number=true) WHERE file_row_number BETWEEN ? AND ?"
-            )
             queries += [
-                (sql, [literal(file), first, first + rows - 1])
+                (self.select(scan=piece), [literal(file), first, first + rows - 1])
                 for first in range(0, int(counted[0] or 0), rows)
             ]
         return queries

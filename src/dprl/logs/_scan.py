@@ -103,7 +103,8 @@ def scan(
         ended: Column that says how the episode ended. Default None: not recorded.
         propensity: Column of the chance with which the action was taken. Default None: not
             recorded.
-        missing: "error" refuses missing values, the only choice here. Default "error".
+        missing: "error" refuses missing values; "drop-episodes" leaves out the episodes that have
+            one. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all.
         actions: The action labels that may occur; any other is an error. Default None: all.
         reward_range: Smallest and largest possible reward. Default None: any finite reward.
@@ -134,16 +135,12 @@ def scan(
     """
     roles = by_role(locals())
     check_choice("missing", missing, ("error", "drop-episodes"))
-    if missing != "error":
-        raise ParameterError(
-            "missing='drop-episodes' needs the whole log in memory.",
-            do="Leave these episodes out of the files, or read the log with dprl.read.",
-        )
     limit = memory_of(memory)
     asked = Asked(
         states, actions, reward_range, check_events(events),
         None if follow_up is None else window_of(follow_up),
         max(1, min(limit // PER_ROW, 8_000_000)) if rows is None else max(int(rows), 1),
+        missing == "drop-episodes",
     )  # fmt: skip
     private = Path(tempfile.mkdtemp(prefix="dprl-parts-", dir=folder))
     remove = weakref.finalize(asked, shutil.rmtree, private, ignore_errors=True)

@@ -15,7 +15,10 @@ from dprl._core.compiled import compiled, in_parts, parts
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
-__all__ = ["fill_returns", "powers", "refuse_outside", "refuse_overflow", "returns", "span"]
+__all__ = [
+    "fill_returns", "outside_error", "outside_range", "powers", "refuse_outside", "refuse_overflow",
+    "returns", "span",
+]  # fmt: skip
 
 
 @compiled
@@ -91,17 +94,34 @@ def refuse_overflow(log: Log, row: int) -> None:
 
 def refuse_outside(log: Log, G: NDArray[np.float64], value_range: tuple[float, float]) -> None:
     """Refuse a log with a return outside the range; G (N,) are the returns from every row on."""
+    n, where = outside_range(log, G, value_range)
+    if n:
+        raise outside_error(n, len(G), value_range, where)
+
+
+def outside_range(
+    log: Log, G: NDArray[np.float64], value_range: tuple[float, float]
+) -> tuple[int, str]:
+    """How many returns lie outside the range, and where the first of them is."""
     low, high = value_range
     slack = 1e-9 * (high - low)
     outside = np.flatnonzero((low - slack > G) | (high + slack < G))
-    if len(outside):
-        row = int(outside[0])
-        e = int(np.searchsorted(log.starts, row, "right")) - 1
-        raise LogError(
-            f"{len(outside):,} of {len(G):,} returns lie outside value_range ({low:g}, {high:g}).",
-            f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}",
-            "The range must hold for every return there can be, or nothing is proved; widen it.",
-        )
+    if not len(outside):
+        return 0, ""
+    row = int(outside[0])
+    e = int(np.searchsorted(log.starts, row, "right")) - 1
+    where = f"episode {log.episodes[e]!r}, step {row - log.starts[e]}: return {G[row]:g}"
+    return len(outside), where
+
+
+def outside_error(n: int, rows: int, value_range: tuple[float, float], where: str) -> LogError:
+    """The error that n of some returns lie outside the range."""
+    low, high = value_range
+    return LogError(
+        f"{n:,} of {rows:,} returns lie outside value_range ({low:g}, {high:g}).",
+        where,
+        "The range must hold for every return there can be, or nothing is proved; widen it.",
+    )
 
 
 def span(log: Log, gamma: float) -> tuple[float, float]:

@@ -62,6 +62,7 @@ bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/continuous.py --out docs/benchmarks/continuous.md
 	@$(BIN)/python benchmarks/confident.py --out docs/benchmarks/confident.md
 	@$(BIN)/python benchmarks/rules.py --out docs/benchmarks/rules.md
+	@$(BIN)/python benchmarks/events.py --events 1e6 1e7 1e8 --out docs/benchmarks/events.md
 	@$(BIN)/python benchmarks/start.py --out docs/benchmarks/start.md
 	@$(BIN)/python benchmarks/serve.py --out docs/benchmarks/serve.md
 	@$(BIN)/python benchmarks/out_of_core.py --steps 5e6

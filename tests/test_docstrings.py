@@ -16,7 +16,7 @@ import pytest
 import dprl
 
 PACKAGES = (
-    "dprl", "dprl.logs", "dprl.evidence", "dprl.evidence.neighbors", "dprl.planning", "dprl.envs",
+    "dprl", "dprl.logs", "dprl.events", "dprl.evidence", "dprl.evidence.neighbors", "dprl.planning", "dprl.envs",
     "dprl.learners", "dprl.baselines", "dprl.policies", "dprl.certificate", "dprl.evaluation",
     "dprl.stats", "dprl.apps", "dprl.studies.harness", "dprl.studies.paper", "dprl.icu",
     "dprl.atari",

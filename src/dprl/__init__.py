@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
     from dprl.learners.held_out import narrow as narrow
     from dprl.learners.rules import Rules as Rules
+    from dprl.logs import events as events
     from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
     from dprl.logs._scan import scan as scan
+    from dprl.logs.events._build import from_events as from_events
     from dprl.logs.log import Log as Log
     from dprl.logs.parts import LogInParts as LogInParts
     from dprl.planning._markov_result import MarkovCheck as MarkovCheck
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
 _OTHER_NAMES = {
     "dprl.atari": "dprl.studies.atari",
     "dprl.baselines": "dprl.learners.baselines",
+    "dprl.events": "dprl.logs.events",
     "dprl.icu": "dprl.studies.icu",
     "dprl.stats": "dprl.evaluation.stats",
 }
@@ -130,6 +133,7 @@ __getattr__, __dir__, __all__ = attach(
         "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
                      "write"),
         "logs._scan": ("scan",),
+        "logs.events._build": ("from_events",),
         "logs.log": ("Log",),
         "logs.parts": ("LogInParts",),
         "planning._markov_result": ("MarkovCheck",),

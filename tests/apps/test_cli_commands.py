@@ -65,7 +65,7 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
     assert (code, rows) == (
         0,
         [
-            "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
+            "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
             "sensitivity",
             "sweep", "split", "evidence", "merge", "report", "review", "serve", "export", "icu",
             "reproduce", "demo",

@@ -16,6 +16,7 @@ from cyclopts import CycloptsError
 from dprl._core.limits import shortage
 from dprl.apps.cli import (  # noqa: F401  (a command registers when its module is imported)
     act,
+    build,
     changes,
     check,
     demo,

@@ -5,7 +5,10 @@ temporary folder. Tables are scanned with filters on items and stays, never load
 does not fit into the memory limit goes to disk.
 
     stays → charted → cohort → vitals, gcs, labs, urine → infusions, fluids → vasopressors, boluses
-    → grid (one row per stay and hour) → features → actions → reward
+    → grid (events of one row per stay, hour and concept) → features → actions → reward
+
+The state of an hour is made of these events by the builder of `dprl.logs.events`, as
+`dprl.studies.icu._state` says.
 
 No number here comes from several patients: no median, scale or bin is estimated (`Preparation`
 does that).
@@ -15,14 +18,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dprl._core.checks import check_number, check_threads, check_whole, wrong
+from dprl._core.checks import check_number, check_whole, wrong
 from dprl._core.disk import check_target, replacing
 from dprl._core.limits import said_if_short
 from dprl._core.table import Table
@@ -30,7 +31,9 @@ from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._scans import literal
 from dprl.logs._sources import quoted
+from dprl.logs.events._database import database
 from dprl.studies.icu._flow import flow, notes, summary
+from dprl.studies.icu._state import make_hours
 from dprl.studies.icu.dictionary import COLUMNS, dictionary
 from dprl.studies.icu.tables import Tables, find_tables
 
@@ -208,12 +211,14 @@ def build(
     tables = find_tables(Path(folder))
     report = progress or (lambda stage, share: None)
     room = str(temp or tempfile.gettempdir())
-    with said_if_short("building the cohort", room), database(memory, threads, temp) as con:
+    with said_if_short("building the cohort", room), database(memory, threads, temp, "icu") as con:
         tables.open(con)
         load_items(con, items)
         set_variables(con, **asdict(rules), usual_map=None)
         for i, step in enumerate(STEPS):
             report(f"{tables.layout.name}: {step.lower()}", i / len(STEPS))
+            if step == "features":
+                make_hours(con)
             run_sql(con, tables.layout.sql if step == "LAYOUT" else step, tables)
             if step == "cohort":
                 _refuse_empty(con, tables, rules)
@@ -221,34 +226,6 @@ def build(
         _write(con, built, target)
     report(f"{tables.layout.name}: done", 1.0)
     return built
-
-
-@contextmanager
-def database(memory: str, threads: int | None, temp: Any) -> Iterator[Any]:
-    """Open a DuckDB database in a temporary folder, which is removed at the end of the block.
-
-    `memory` is a limit such as "4GB", `threads` the number of threads (None: DuckDB's own), and
-    `temp` the folder in which the temporary folder is made (None: the system's).
-    """
-    import duckdb
-
-    where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
-    with tempfile.TemporaryDirectory(prefix="dprl-icu-", dir=where) as place:
-        con = duckdb.connect(str(Path(place) / "icu.duckdb"))
-        try:
-            con.execute(f"SET temp_directory = {quoted(str(Path(place) / 'spill'), chr(39))}")
-            con.execute("SET preserve_insertion_order = false")
-            con.execute("SET enable_progress_bar = false")
-            con.execute("SET TimeZone = 'UTC'")
-            try:
-                con.execute(f"SET memory_limit = {quoted(memory, chr(39))}")
-            except duckdb.Error as error:
-                raise wrong("memory", "a size such as 4GB", memory) from error
-            if (cores := check_threads(threads)) is not None:
-                con.execute(f"SET threads = {cores}")
-            yield con
-        finally:
-            con.close()
 
 
 def run_sql(con: Any, name: str, tables: Tables | None = None) -> None:

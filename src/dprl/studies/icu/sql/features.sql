@@ -1,55 +1,29 @@
--- The state at hour h: only what was charted, or given, before intime + h hours. Also what happened
--- then: the treatment given in [h, h+1), and the mean pressure and urine of hour h+1.
+-- One row a decision: its state (`state_of_hour`, made by the builder of dprl.logs.events from `hourly`
+-- and the features of the study: only what was charted, or given, before intime + h hours), and what
+-- happened then: the treatment given in [h, h+1), and the mean pressure and urine of hour h+1.
 --
--- Values are the last ones carried forward; what was never charted stays NULL (it is filled with
--- medians of the training split, later). The last whole hour has no hour after it: no decision.
+-- What was never charted stays NULL (it is filled with medians of the training split, later). The
+-- last whole hour has no hour after it: no decision.
 CREATE TABLE decisions AS
-WITH carried_forward AS (
-    SELECT stay_id, subject_id, hour, n_hours, died,
-           last_value(fio2 IGNORE NULLS) OVER before AS fio2,
-           last_value(lactate IGNORE NULLS) OVER before AS lactate,
-           last_value(urine IGNORE NULLS) OVER before AS urine,
-           last_value(map IGNORE NULLS) OVER before AS map,
-           last_value(gcs_eye IGNORE NULLS) OVER before
-               + last_value(gcs_verbal IGNORE NULLS) OVER before
-               + last_value(gcs_motor IGNORE NULLS) OVER before AS gcs,
-           last_value(alt IGNORE NULLS) OVER before AS alt,
-           last_value(ast IGNORE NULLS) OVER before AS ast,
-           last_value(sbp IGNORE NULLS) OVER before AS sbp,
-           last_value(dbp IGNORE NULLS) OVER before AS dbp,
-           last_value(creatinine IGNORE NULLS) OVER before AS creatinine,
-           last_value(po2 IGNORE NULLS) OVER before AS po2,
-           CAST(count(fio2) OVER before > 0 AS INTEGER) AS fio2_ever,
-           CAST(count(lactate) OVER before > 0 AS INTEGER) AS lactate_ever,
-           CAST(count(alt) OVER before > 0 AS INTEGER) AS alt_ever,
-           CAST(count(ast) OVER before > 0 AS INTEGER) AS ast_ever,
-           CAST(count(creatinine) OVER before > 0 AS INTEGER) AS creatinine_ever,
-           CAST(count(po2) OVER before > 0 AS INTEGER) AS po2_ever,
-           CAST(count(urine) OVER last > 0 AS INTEGER) AS urine_since,
-           CAST(count(coalesce(gcs_eye, gcs_verbal, gcs_motor)) OVER last > 0 AS INTEGER) AS gcs_since,
-           coalesce(sum(CAST(vasopressor_dose AS DECIMAL(18, 9))) OVER before, 0) AS total_vasopressor,
-           coalesce(sum(CAST(bolus_ml AS DECIMAL(18, 1))) OVER before, 0) AS total_bolus,
-           coalesce(sum(CAST(vasopressor_dose AS DECIMAL(18, 9))) OVER eight, 0) AS total_vasopressor_8h,
-           coalesce(sum(CAST(bolus_ml AS DECIMAL(18, 1))) OVER eight, 0) AS total_bolus_8h,
-           coalesce(lag(vasopressor_dose) OVER stay, 0) AS last_vasopressor_dose,
-           coalesce(lag(bolus_ml) OVER stay, 0) AS last_bolus_ml,
-           vasopressor_dose, bolus_ml,
-           last_value(map IGNORE NULLS) OVER ahead AS next_map,
-           lead(urine) OVER stay AS next_urine
-    FROM grid
-    WINDOW stay AS (PARTITION BY stay_id ORDER BY hour),
-           before AS (PARTITION BY stay_id ORDER BY hour
-                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-           last AS (PARTITION BY stay_id ORDER BY hour ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING),
-           eight AS (PARTITION BY stay_id ORDER BY hour ROWS BETWEEN 8 PRECEDING AND 1 PRECEDING),
-           ahead AS (PARTITION BY stay_id ORDER BY hour
-                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING)
-)
-SELECT * EXCLUDE (n_hours, died)
-         REPLACE (CAST(total_vasopressor AS DOUBLE) AS total_vasopressor,
-                  CAST(total_bolus AS DOUBLE) AS total_bolus,
-                  CAST(total_vasopressor_8h AS DOUBLE) AS total_vasopressor_8h,
-                  CAST(total_bolus_8h AS DOUBLE) AS total_bolus_8h),
-       CASE WHEN n_hours >= getvariable('horizon') THEN 'cut' ELSE 'terminal' END AS ended
-FROM carried_forward
-WHERE hour >= 0 AND hour <= n_hours - 2;
+SELECT s.stay_id, c.subject_id, s.hour,
+       s.* EXCLUDE (stay_id, hour, gcs_eye, gcs_verbal, gcs_motor)
+           REPLACE (CAST(fio2_ever AS INTEGER) AS fio2_ever,
+                    CAST(lactate_ever AS INTEGER) AS lactate_ever,
+                    CAST(alt_ever AS INTEGER) AS alt_ever,
+                    CAST(ast_ever AS INTEGER) AS ast_ever,
+                    CAST(creatinine_ever AS INTEGER) AS creatinine_ever,
+                    CAST(po2_ever AS INTEGER) AS po2_ever,
+                    CAST(urine_since AS INTEGER) AS urine_since,
+                    CAST(gcs_since AS INTEGER) AS gcs_since),
+       s.gcs_eye + s.gcs_verbal + s.gcs_motor AS gcs,
+       coalesce(v.value, 0) AS vasopressor_dose, coalesce(b.value, 0) AS bolus_ml,
+       m.value AS next_map, u.value AS next_urine,
+       CASE WHEN c.n_hours >= getvariable('horizon') THEN 'cut' ELSE 'terminal' END AS ended
+FROM state_of_hour AS s
+JOIN cohort AS c USING (stay_id)
+LEFT JOIN (SELECT * FROM hourly WHERE concept = 'vasopressor_dose') AS v USING (stay_id, hour)
+LEFT JOIN (SELECT * FROM hourly WHERE concept = 'bolus_ml') AS b USING (stay_id, hour)
+LEFT JOIN (SELECT * FROM hourly WHERE concept = 'urine') AS u
+    ON s.stay_id = u.stay_id AND s.hour + 1 = u.hour
+ASOF LEFT JOIN (SELECT * FROM hourly WHERE concept = 'map') AS m
+    ON s.stay_id = m.stay_id AND s.hour + 1 >= m.hour;

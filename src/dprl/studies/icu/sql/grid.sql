@@ -1,43 +1,17 @@
--- One row a stay and hour, from the look-back to the last whole hour: what was charted in that hour
--- (NULL: nothing) and what was given in it.
-CREATE TABLE grid AS
-WITH hours AS (
-    SELECT stay_id, subject_id, n_hours, died,
-           CAST(unnest(range(-getvariable('look_back'), n_hours)) AS INTEGER) AS hour
-    FROM cohort
-),
-measured AS (
-    SELECT * FROM vitals UNION ALL BY NAME SELECT * FROM gcs
-    UNION ALL BY NAME SELECT * FROM labs UNION ALL BY NAME SELECT * FROM urine
-),
--- FiO2 comes from the chart and from blood gases; the chart's of the same hour wins.
-wide AS (
-    SELECT stay_id, hour,
-           max(value) FILTER (WHERE concept = 'map') AS map,
-           max(value) FILTER (WHERE concept = 'sbp') AS sbp,
-           max(value) FILTER (WHERE concept = 'dbp') AS dbp,
-           max(value) FILTER (WHERE concept = 'gcs_eye') AS gcs_eye,
-           max(value) FILTER (WHERE concept = 'gcs_verbal') AS gcs_verbal,
-           max(value) FILTER (WHERE concept = 'gcs_motor') AS gcs_motor,
-           max(value) FILTER (WHERE concept = 'urine') AS urine,
-           max(value) FILTER (WHERE concept = 'lactate') AS lactate,
-           max(value) FILTER (WHERE concept = 'creatinine') AS creatinine,
-           max(value) FILTER (WHERE concept = 'alt') AS alt,
-           max(value) FILTER (WHERE concept = 'ast') AS ast,
-           max(value) FILTER (WHERE concept = 'po2') AS po2
-    FROM measured
-    GROUP BY ALL
-),
-oxygen AS (
-    SELECT stay_id, hour, coalesce(v.value, l.value) AS fio2
+-- What was charted and given in each hour of each stay, as events: stay_id, hour, concept, value.
+--
+-- FiO2 comes from the chart and from blood gases; the chart's of the same hour wins. Doses are of
+-- hours from 0 on; an hour without one has no row.
+CREATE TABLE hourly AS
+WITH oxygen AS (
+    SELECT stay_id, hour, coalesce(v.value, l.value) AS value
     FROM (SELECT * FROM vitals WHERE concept = 'fio2') AS v
     FULL JOIN (SELECT * FROM labs WHERE concept = 'fio2') AS l USING (stay_id, hour)
 )
-SELECT h.*, w.* EXCLUDE (stay_id, hour), o.fio2,
-       CASE WHEN h.hour >= 0 THEN coalesce(v.dose, 0) END AS vasopressor_dose,
-       CASE WHEN h.hour >= 0 THEN coalesce(b.ml, 0) END AS bolus_ml
-FROM hours AS h
-LEFT JOIN wide AS w USING (stay_id, hour)
-LEFT JOIN oxygen AS o USING (stay_id, hour)
-LEFT JOIN vasopressors AS v USING (stay_id, hour)
-LEFT JOIN boluses AS b USING (stay_id, hour);
+SELECT stay_id, hour, concept, value FROM vitals WHERE concept <> 'fio2'
+UNION ALL SELECT stay_id, hour, concept, value FROM gcs
+UNION ALL SELECT stay_id, hour, concept, value FROM labs WHERE concept <> 'fio2'
+UNION ALL SELECT stay_id, hour, concept, value FROM urine
+UNION ALL SELECT stay_id, hour, 'fio2', value FROM oxygen
+UNION ALL SELECT stay_id, hour, 'vasopressor_dose', dose FROM vasopressors WHERE hour >= 0
+UNION ALL SELECT stay_id, hour, 'bolus_ml', ml FROM boluses WHERE hour >= 0;

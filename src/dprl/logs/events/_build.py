@@ -1,0 +1,301 @@
+"""`build` and `from_events`: from files of events and a spec to a log."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dprl._core.disk import check_target, refuse_overwrite, replacing
+from dprl._core.table import Table
+from dprl.errors import LogError, ParameterError
+from dprl.logs._sources import quoted
+from dprl.logs.events._database import database, text
+from dprl.logs.events._outcome import labels
+from dprl.logs.events._run import begin, finish_rewards, make_part, row_columns, speaking
+from dprl.logs.events._toml import read_spec
+from dprl.logs.events._words import dictionary, flow, missing
+from dprl.logs.events.spec import Spec
+
+if TYPE_CHECKING:
+    from dprl.logs._files import Progress
+    from dprl.logs.log import Log
+
+__all__ = ["BESIDE", "Built", "build", "from_events"]
+
+BESIDE = ("dictionary", "flow", "missing")
+"""What is written beside a log: LOG.dictionary.md and so on."""
+MEMORY = "3GB"
+Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
+
+
+@dataclass(frozen=True)
+class Built:
+    """What `build` made.
+
+    Attributes:
+        path: The Parquet file of decisions.
+        spec: The spec it was made by.
+        flow: Subjects, episodes and decisions after each step.
+        missing: How often each feature is missing.
+        dictionary: The meaning of each column.
+        counts: Number of rows, subjects, episodes and decisions.
+
+    Example:
+        >>> import dprl
+        >>> from dprl.logs.events import read_spec
+        >>> Built.__name__
+        'Built'
+    """
+
+    path: Path
+    spec: Spec
+    flow: Table
+    missing: Table
+    dictionary: Table
+    counts: dict[str, int]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of the log, as `dprl.read` takes them."""
+        own = {"terminal", "cut"}
+        events = sorted({end.ended for end in self.spec.ends} - own)
+        return {
+            "episode": "episode", "group": "group", "time": "time",
+            "state": [feature.name for feature in self.spec.features],
+            "action": "action", "reward": "reward", "ended": "ended",
+            **({"events": events} if events else {}),
+        }  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as values that JSON can carry.
+
+        Returns:
+            The keys log (the file), columns, counts, flow, missing, dictionary and actions.
+
+        Example:
+            >>> "flow" in Built.to_dict.__doc__
+            True
+        """
+        return {
+            "log": str(self.path), "columns": self.columns, "counts": self.counts,
+            "actions": labels(self.spec), "flow": self.flow.to_dicts(),
+            "missing": self.missing.to_dicts(), "dictionary": self.dictionary.to_dicts(),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.flow}\n\n{self.missing}"
+
+
+def build(
+    files: Files,
+    spec: Spec | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    memory: str = MEMORY,
+    threads: int | None = None,
+    temp: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Make a log of decisions from events, and write it.
+
+    The dictionary, the flow of counts and the missing values are written beside the log, as
+    `LOG.dictionary.md`, `LOG.flow.md` and `LOG.missing.md`. After an error nothing is written.
+
+    Args:
+        files: Files or patterns of events; for OMOP a folder or a DuckDB file. None: those that
+            the spec names.
+        spec: The spec, or its TOML file.
+        out: The `.parquet` file to write.
+        memory: Memory limit of DuckDB; what does not fit goes to disk. Default "3GB".
+        threads: Number of threads; the result does not depend on it. Default None: DuckDB's own.
+        temp: A folder with room for temporary files. Default None: the system's.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The file, the flow of counts, what is missing, and the dictionary.
+
+    Raises:
+        LogError: The events cannot be used, or there is no decision.
+        ParameterError: An argument is outside its range.
+        SpecError: The spec cannot be used; the line is named.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dprl.logs.events import build
+        >>> _ = Path("events.csv").write_text('''subject_id,time,code,numeric_value
+        ... 1,2024-03-01 08:00,ADMISSION,
+        ... 1,2024-03-01 09:00,MAP,58
+        ... 1,2024-03-01 13:00,DRUG,1
+        ... 1,2024-03-01 17:00,DISCHARGE,
+        ... ''')
+        >>> _ = Path("spec.toml").write_text('''
+        ... source = {files = "events.csv"}
+        ... episodes = {by = "code", start = "ADMISSION"}
+        ... end = [{codes = "DISCHARGE"}]
+        ... clock = {every = "4 h"}
+        ... feature = [{name = "map", take = "last", codes = "MAP", within = "24 h"}]
+        ... action = {part = [{name = "drug", codes = "DRUG"}]}
+        ... reward = [{at = "end", codes = "DISCHARGE"}]
+        ... ''')
+        >>> build(None, "spec.toml", "log.parquet").counts["decisions"]
+        3
+    """
+    rules = spec if isinstance(spec, Spec) else read_spec(spec)
+    target = Path(out)
+    if target.suffix.lower() != ".parquet":
+        raise ParameterError(f"{str(target)!r} must end in .parquet.")
+    if not target.parent.is_dir():
+        raise LogError(f"the folder of {str(target)!r} does not exist.", do="Make it first.")
+    names = event_files(files, rules)
+    beside = {kind: target.with_name(f"{target.stem}.{kind}.md") for kind in BESIDE}
+    refuse_overwrite(target, *names, *([rules.episodes.table] if rules.episodes.table else []))
+    check_target(*beside.values())
+    report = progress or (lambda stage, share: None)
+    room = str(temp or tempfile.gettempdir())
+    with speaking("building the log", room), database(memory, threads, temp, "events") as con:
+        folder = Path(con.execute("SELECT current_setting('temp_directory')").fetchone()[0])
+        report("reading events", 0.0)
+        loaded = begin(con, rules, names, folder.with_name("parts"))
+        built = _run_parts(con, rules, loaded, target, report)
+        report("writing", 0.0)
+        _write(con, built, beside)
+    report("writing", 1.0)
+    return built
+
+
+def event_files(files: Files, spec: Spec) -> list[str]:
+    """The files of events: those given, or those of the spec."""
+    if files is None:
+        return list(spec.source.files)
+    given = [files] if isinstance(files, str | os.PathLike) else list(files)
+    return [os.fspath(name) for name in given]
+
+
+def _run_parts(con: Any, spec: Spec, loaded: Any, target: Path, report: Any) -> Built:
+    """Work through the parts; the rows of all are in the table `log` afterwards."""
+    counts = {**loaded.counts, "with_episode": 0, "spans": 0, "with_decision": 0, "episodes": 0}
+    ended: dict[str, int] = {}
+    n_parts = len(loaded.parts)
+    for i in range(n_parts):
+        report("making decisions", i / n_parts)
+        make_part(con, spec, loaded, i)
+        how = "CREATE TABLE log AS" if i == 0 else "INSERT INTO log"
+        con.execute(f"{how} {row_columns(spec)}")
+        for names, sql in (
+            (("with_episode", "spans"), "count(DISTINCT subject), count(*) FROM spans"),
+            (("with_decision", "episodes"), "count(DISTINCT subject), count(*) FROM episodes"),
+        ):
+            for name, n in zip(names, con.execute(f"SELECT {sql}").fetchone(), strict=True):
+                counts[name] += int(n)
+        for word, n in con.execute("SELECT ended, count(*) FROM episodes GROUP BY 1").fetchall():
+            ended[word] = ended.get(word, 0) + int(n)
+    n = int(con.execute("SELECT count(*) FROM log").fetchone()[0])
+    counts["decisions"] = n
+    if not n:
+        raise LogError(
+            f"there is no decision in {counts['spans']:,} episodes of {counts['subjects']:,} "
+            "subjects.",
+            f"{counts['used']:,} of {counts['events']:,} rows have a code that the spec names",
+            "Does an episode last longer than an instant? Look at [episodes], [[end]] and [clock].",
+        )
+    finish_rewards(con, spec, "log", n)
+    features = [feature.name for feature in spec.features]
+    gone = con.execute(
+        f"SELECT {', '.join(f'count(*) - count({quoted(name)})' for name in features)} FROM log"
+    ).fetchone()
+    return Built(
+        target,
+        spec,
+        flow(counts, ended),
+        missing(features, [int(x) for x in gone], n),
+        dictionary(spec),
+        counts,
+    )
+
+
+def _write(con: Any, built: Built, beside: dict[str, Path]) -> None:
+    """Write the log and what is beside it: all of them, or none."""
+    spec = built.spec
+    names = ["episode", "subject", "group", "step", "time", *(f.name for f in spec.features),
+             "action", "reward", "ended"]  # fmt: skip
+    con.execute("SET preserve_insertion_order = true")  # else row groups may change places
+    with contextlib.ExitStack() as stack:
+        part = stack.enter_context(replacing(built.path))
+        con.execute(
+            f"COPY (SELECT {', '.join(map(quoted, names))} FROM log ORDER BY key, start, episode, "
+            f"step) TO {text(str(part))} (FORMAT parquet, COMPRESSION zstd)"
+        )
+        for kind, path in beside.items():
+            table = {"dictionary": built.dictionary, "flow": built.flow, "missing": built.missing}[
+                kind
+            ]
+            stack.enter_context(replacing(path)).write_text(table.to_markdown(), encoding="utf-8")
+
+
+def from_events(
+    files: Files,
+    spec: Spec | str | os.PathLike[str],
+    *,
+    memory: str = MEMORY,
+    threads: int | None = None,
+    temp: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Log:
+    """A log of decisions from a table of events: who, when, what, how much.
+
+    Args:
+        files: Files or patterns of events; for OMOP a folder or a DuckDB file. None: those that
+            the spec names.
+        spec: A `dprl.events.Spec`, or a TOML file of one.
+        memory: Memory limit of DuckDB; what does not fit goes to disk. Default "3GB".
+        threads: Number of threads; the result does not depend on it. Default None: DuckDB's own.
+        temp: A folder with room for temporary files. Default None: the system's.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The log; a feature that is missing is NaN.
+
+    Raises:
+        LogError: The events cannot be used, or there is no decision.
+        ParameterError: An argument is outside its range.
+        SpecError: The spec cannot be used; the line is named.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import dprl
+        >>> from dprl.events import Action, Clock, End, Episodes, Feature, Part, Reward, Spec
+        >>> _ = Path("events.csv").write_text('''subject_id,time,code,numeric_value
+        ... 1,2024-03-01 08:00,ADMISSION,
+        ... 1,2024-03-01 09:00,MAP,58
+        ... 1,2024-03-01 13:00,DRUG,1
+        ... 1,2024-03-01 17:00,DISCHARGE,
+        ... ''')
+        >>> spec = Spec(
+        ...     episodes=Episodes(by="code", start="ADMISSION"),
+        ...     ends=[End(codes="DISCHARGE")],
+        ...     clock=Clock(every="4 h"),
+        ...     features=[Feature(name="map", take="last", codes="MAP", within="24 h")],
+        ...     action=Action(parts=[Part(name="drug", codes="DRUG")]),
+        ...     rewards=[Reward(at="end", codes="DISCHARGE")],
+        ... )
+        >>> dprl.from_events("events.csv", spec)
+        Log: 1 episodes · 1 groups · 3 steps · 1 features · 1 values missing · 2 actions
+    """
+    from dprl.logs._io import read
+
+    with tempfile.TemporaryDirectory(prefix="dprl-events-", dir=temp) as folder:
+        built = build(
+            files,
+            spec,
+            Path(folder) / "log.parquet",
+            memory=memory,
+            threads=threads,
+            temp=temp,
+            progress=progress,
+        )
+        return read(built.path, **built.columns, also=())

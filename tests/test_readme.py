@@ -91,6 +91,7 @@ def test_blocks_of_the_readme_run(empty):
     assert "12,fever,antibiotics\n14,stable,DEFER" in out
 
 
+@pytest.mark.slow
 def test_blocks_of_the_howto_run(empty):
     leave_what_the_readme_leaves(empty)
     chain = [block for block in blocks("docs/howto.md") if not of_tables(block)]

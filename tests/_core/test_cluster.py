@@ -43,11 +43,13 @@ def test_a_job_is_applied_to_every_part_and_merged(two, log):
     assert shares[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_one_part_none_and_no_part(two, log):
     assert two.reduce(parts_of(log, rows=10**9).sources, rows, operator.add) == log.n_steps
     assert two.reduce([], rows, operator.add) is None
 
 
+@pytest.mark.slow
 def test_warnings_of_workers_arrive_once(two, log):
     with pytest.warns(dprl.CutWarning, match="a strange log") as caught:
         assert two.reduce(parts_of(log, rows=100).sources, warns, operator.add) > 1
@@ -71,17 +73,20 @@ class Torn:
         raise OSError("no magic bytes found at end of file")
 
 
+@pytest.mark.slow
 def test_what_a_job_refuses_is_refused_here_in_the_same_words(two, log):
     with pytest.raises(dprl.LogError) as caught:
         two.reduce(parts_of(log, rows=100).sources, gone, operator.add)
     assert str(caught.value) == "this part is bad.\n  first: row 7\n  Mend it."
 
 
+@pytest.mark.slow
 def test_what_a_job_breaks_at_names_the_part(two, log):
     with pytest.raises(dprl.ClusterError, match=r"part 1 of 1 failed on the cluster\.\n.*KeyError"):
         two.reduce(parts_of(log, rows=10**9).sources, strange, operator.add)
 
 
+@pytest.mark.slow
 def test_a_part_that_cannot_be_read_is_named(two, log):
     sources = [*parts_of(log, rows=200).sources, Torn()]
     n = len(sources)
@@ -109,11 +114,13 @@ def double(x, more):
     return 2 * x + more
 
 
+@pytest.mark.slow
 def test_tasks_that_need_nothing_of_each_other(two):
     assert dict(two.map(double, [1, 2, 3], (100,))) == {0: 102, 1: 104, 2: 106}
     assert dict(two.map(double, [])) == {}
 
 
+@pytest.mark.slow
 def test_a_worker_with_other_code_is_refused(two, log, monkeypatch):
     monkeypatch.setattr(cluster_tasks, "__version__", "0.0.1")
     with pytest.raises(
@@ -128,6 +135,7 @@ def test_what_is_no_cluster(which):
         pass
 
 
+@pytest.mark.slow
 def test_no_scheduler_at_the_address():
     begin = time.monotonic()
     with pytest.raises(dprl.ClusterError) as caught, connect("tcp://127.0.0.1:9", patience=0.5):
@@ -153,6 +161,7 @@ def test_without_dask_it_is_said_how_to_install_it(monkeypatch, log):
     assert third == "  pip install 'dprl[cluster]'"
 
 
+@pytest.mark.slow
 def test_two_clusters_at_once_do_not_disturb_each_other(two):
     with connect(1) as other:  # warnings about a port in use would be errors here
         assert other.workers() == 1

@@ -15,6 +15,7 @@ from dprl._core.compiled import bit, in_parts, parts
 from dprl.evidence import tabular
 
 
+@pytest.mark.filterwarnings("ignore::dprl.errors.LabelWarning")
 @pytest.mark.parametrize("n_actions", [1, 31, 32, 33, 64, 65, 130])
 def test_any_number_of_actions(n_actions):
     """Actions are remembered as bits, 32 to a word; compare with sets."""

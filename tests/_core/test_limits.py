@@ -312,6 +312,7 @@ def wide(states=200, actions=50):
     )
 
 
+@pytest.mark.filterwarnings("ignore::dprl.errors.LabelWarning")
 def test_a_table_that_does_not_fit_is_refused_before_the_work(machine, monkeypatch):
     need = 200 * 50 * limits.PER_PAIR
     learner = dprl.DPRLDiscrete(n_min=1, gamma=0.9)
@@ -326,6 +327,7 @@ def test_a_table_that_does_not_fit_is_refused_before_the_work(machine, monkeypat
     assert "2.3 MB are free" in three_lines(str(error.value))
 
 
+@pytest.mark.filterwarnings("ignore::dprl.errors.LabelWarning")
 def test_evidence_alone_asks_too(machine):
     machine(100)
     with pytest.raises(LogError, match=r"200 states x 50 actions needs at least 1.6 MB"):
@@ -376,6 +378,7 @@ def test_a_system_that_does_not_say_is_not_asked(machine, monkeypatch):
     limits.need_memory(1e18, "this", "", "")
 
 
+@pytest.mark.filterwarnings("ignore::dprl.errors.LabelWarning")
 def test_what_a_fit_needs_is_not_overstated():
     """The estimate is a lower bound: what a fit really takes is more."""
     import tracemalloc

@@ -31,6 +31,7 @@ def test_the_same_file(run, visits, address, tmp_path):
     assert (tmp_path / "there.dprl").read_bytes() == here
 
 
+@pytest.mark.slow
 def test_a_log_in_parts(run, address, tmp_path):
     dprl.write(dprl.envs.care_pathway().sample(300, seed=0), tmp_path / "log.parquet")
     names = ("episode", "time", "state", "action", "reward")

@@ -23,6 +23,7 @@ def test_later_draws_do_not_depend_on_who_made_the_first(draws, after):
     assert (later == whole[after:]).all()
 
 
+@pytest.mark.slow
 def test_evaluation(two, halves):
     train, test = halves
     policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)

@@ -55,6 +55,7 @@ def test_a_log_in_memory_is_sent_to_the_workers(two, tmp_path, monkeypatch):
     assert bytes_of(LEARNER.fit(log, cluster=address), tmp_path / "there") == here
 
 
+@pytest.mark.slow
 def test_what_is_refused_in_memory_is_refused_in_the_same_words(two):
     features = dprl.envs.PointMass().sample(5, seed=0)
     for log in (features, read(wards()).take([])):
@@ -66,6 +67,7 @@ def test_what_is_refused_in_memory_is_refused_in_the_same_words(two):
         assert words[0] == words[1]
 
 
+@pytest.mark.slow
 def test_warnings_are_those_of_one_process(two):
     log, words = read(wards(cut=True)), []
     for cluster in (None, two):
@@ -75,6 +77,7 @@ def test_warnings_are_those_of_one_process(two):
     assert words[0] == words[1]
 
 
+@pytest.mark.slow
 def test_a_part_that_changed_on_disk_is_named(two, tmp_path):
     dprl.write(dprl.envs.care_pathway().sample(200, seed=0), tmp_path / "log.parquet")
     columns = {name: name for name in ("episode", "time", "state", "action", "reward")}

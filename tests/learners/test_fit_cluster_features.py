@@ -40,6 +40,7 @@ def cloud(n=400, d=2, seed=0, episodes=60):
         pytest.param("first", True, 1, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_the_words_are_those_of_one_engine(two, visits, leave, episodes):
     points = cloud(episodes=episodes)
     engine = Engine.build(points, 4)
@@ -98,6 +99,7 @@ def test_a_worker_killed_while_neighbours_are_counted(two, what, tmp_path, monke
     assert (tmp_path / "died-0").exists()
 
 
+@pytest.mark.slow
 def test_labels_are_refused_in_the_same_words(two):
     learner = dprl.DPRLContinuous(n_min=5, radius=0.5, gamma=0.97)
     log, words = dprl.envs.care_pathway().sample(5, seed=0), []

@@ -104,7 +104,9 @@ def same_log(one, two):
     assert one.digest() == two.digest()
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize(
+    "block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in (1, 2))]
+)
 def test_large_files_are_read_as_small_ones(block, monkeypatch, tmp_path):
     logs = 0
     for seed in range(15 * block, 15 * block + 15):

@@ -179,6 +179,7 @@ def test_by_keyboard_alone(page, tmp_path):
         assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_a_wrong_token_and_the_root_show_nothing(page, tmp_path):
     written(tmp_path)
     with review(tmp_path) as (_, facts):
@@ -252,6 +253,7 @@ def test_a_form_from_before_a_restart_is_refused_not_lost_in_silence(page, tmp_p
         assert "open it again" in page.inner_text("body")
 
 
+@pytest.mark.slow
 def test_hostile_labels_show_as_text(page, tmp_path):
     written(tmp_path, (HOSTILE, "'; DROP TABLE verdicts; --"))
     with review(tmp_path) as (_, facts):
@@ -340,6 +342,7 @@ def served(request, tmp_path_factory):
         yield request.param, facts["url"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 768, 400])
 def test_pages_fit_read_well_and_name_everything(page, served, width):
     kind, url = served

@@ -117,6 +117,7 @@ def opened(tab, path, width=1280):  # noqa: F811
 KINDS = [name for name in WRITE if name != "notebook"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 768, 400])
 @pytest.mark.parametrize("name", KINDS)
 def test_on_screen(page, reports, name, width):  # noqa: F811
@@ -162,6 +163,7 @@ def test_by_keyboard(page, reports):  # noqa: F811
     assert page.url.endswith("#sure")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_on_paper(page, reports, name, tmp_path):  # noqa: F811
     opened(page, reports(name))

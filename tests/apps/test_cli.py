@@ -331,6 +331,7 @@ def tables_of(app, name=""):
 TABLES = sorted(tables_of(dprl.apps.cli.main.app))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_every_command_has_its_table_in_dprl_toml(run, table, tmp_path):
     """It may stand in the file, and what it says reaches the command: a wrong name is told."""

@@ -57,6 +57,7 @@ def test_evaluate(run, parts):
     assert "come together" in err
 
 
+@pytest.mark.slow
 def test_evaluate_a_policy_over_features(run, tmp_path):
     world = dprl.envs.PointMass()
     names = {"episode": "episode", "time": "time", "action": "action", "reward": "reward"}

@@ -72,6 +72,7 @@ def test_other_files_have_no_rows_to_count(tmp_path):
     assert out_of_core.rows_in([str(tmp_path / "none.parquet")]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_no_files(arms, tmp_path, kind):

@@ -122,6 +122,7 @@ def test_what_is_hostile_is_text(tmp_path):
         assert "\u202e" not in piece._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "label"), [(1500, "s{}"), (300, "{}" + "long " * 1000), (300, "{}" + "\u202e" * 400)]
 )

@@ -335,6 +335,7 @@ def test_no_effect_is_not_certified(how):
     )
 
 
+@pytest.mark.slow
 def test_a_gated_policy_is_a_part_of_the_ungated_one():
     mdp = envs.small_grid()
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")
@@ -347,6 +348,7 @@ def test_a_gated_policy_is_a_part_of_the_ungated_one():
             assert gated.digest() == dprl.gate(learner, log, **UNIT, **how).digest()
 
 
+@pytest.mark.slow
 def test_asking_for_more_certifies_less():
     log = envs.small_grid().sample(2_000, seed=0)
     learner = dprl.DPRLDiscrete(n_min=20, gamma=0.95, cut="terminal")
@@ -420,6 +422,7 @@ def test_claims_hold_over_many_logs(logs):
     assert harm >= (3 if logs == 25 else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_level_by_hand(seed):
     """Everything a certificate says, computed again from the half that certifies."""

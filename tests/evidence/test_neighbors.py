@@ -331,6 +331,7 @@ def test_the_bound_of_search_coordinates_holds_exactly(seed, d, offset, spread, 
             assert distance(found[i], rough) <= Decimal(float(np.linalg.norm(asked.w[i]))) / 2**23
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(1, 8), OFFSETS, SPREADS, st.booleans())
 def test_near_ties_far_from_the_origin(seed, d, offset, spread, ragged):
     """Radii that are a distance, or the next number below or above, or next to nothing."""

@@ -376,6 +376,7 @@ def test_terminals_that_know_ascii_only(visits, tmp_path):
     assert "300 episodes" in done.stdout
 
 
+@pytest.mark.slow
 def test_act_hands_back_cells_as_they_were(visits, tmp_path):
     path, columns = visits
     command("fit", path, *options(columns), "--n-min", 20, "--gamma", 0.9, cwd=tmp_path)

@@ -152,6 +152,7 @@ def place(state):
     return (0.0, 0.0) if state == "s0" else (1.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("r1", "r2", "value"), [(0.9, 0.6, 0.9), (0.5, 1, 0.95), (0.8, 0.7, 0.8)])
 def test_planning_pays_where_it_must(r1, r2, value):
     """The acceptance examples of the labelled case, as two places in the plane."""

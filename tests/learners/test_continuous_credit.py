@@ -82,6 +82,7 @@ def test_so_it_is_where_episodes_were_cut():
         assert np.array_equal(plain.worth, whole.worth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lam", [1.0, 0.9, 0.5, 0.0])
 @pytest.mark.parametrize(("seed", "visits"), [(0, "first"), (1, "all"), (2, "first"), (3, "all")])
 def test_against_the_definition(seed, visits, lam):
@@ -103,6 +104,7 @@ def test_against_the_definition(seed, visits, lam):
         np.testing.assert_allclose(policy.G, plain.G - V, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lam", [1.0, 0.6, 0.0])
 @pytest.mark.parametrize(("r1", "r2", "value"), [(0.9, 0.6, 0.9), (0.5, 1, 0.95), (0.8, 0.7, 0.8)])
 def test_a_plan_with_credit_pays_where_it_must(r1, r2, value, lam):

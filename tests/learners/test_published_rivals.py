@@ -157,6 +157,7 @@ def test_the_steps_of_spibb_are_the_published_ones():
             np.testing.assert_allclose(fast, slow(Q, pi_b, free), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("step", ["published", "exact"])
 def test_soft_spibb_is_the_published_rival(step, epsilon):

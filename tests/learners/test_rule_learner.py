@@ -212,6 +212,7 @@ def test_the_contrast_is_near_the_truth():
     assert above[0].facts["low"] < 1.0 < above[0].facts["high"]
 
 
+@pytest.mark.slow
 def test_same_seed_same_bytes_another_seed_another_half():
     log, one = ward(0, n=200)[0], dprl.Rules(gamma=1.0, splits=1)
     first, again, other = (dataclasses.replace(one, seed=s).fit(log) for s in (0, 0, 1))

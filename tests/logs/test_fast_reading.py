@@ -157,6 +157,7 @@ def test_episodes_that_are_all_missing_are_reported_beside_groups():
         dprl.from_arrays(**rows, action=["u", "v"], reward=[0, 1])
 
 
+@pytest.mark.slow
 def test_csv_files_of_many_rows_are_read_as_small_ones(monkeypatch, tmp_path):
     for seed in range(10):
         path = messy(seed, tmp_path)

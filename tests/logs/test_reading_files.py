@@ -168,6 +168,7 @@ def test_rows_of_experiments_are_not_their_folder(tmp_path):
 ODD = ["st[1]", "a*b", "a?b", "[!x]", "~", "~root", "x]", "**", "{a,b}", "a[[]b", "%41", "http:"]
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("name", ODD)
 def test_a_name_that_exists_is_that_name(kind, name, tmp_path, monkeypatch):
@@ -200,6 +201,7 @@ def test_what_is_no_file_is_not_read(tmp_path):
             dprl.read(tmp_path / path, **PARTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [True, False])
 @pytest.mark.parametrize("name", ["tab[12]", "~"])
 def test_tables_of_the_folder_that_is_named(name, text, tmp_path, monkeypatch):
@@ -331,6 +333,7 @@ def packing(size):
     return packer.compress(b"e,s,a,r,note\n1,x,u,1,\n1,y,v,2," + b"n" * size), packer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n\n"])
 def test_a_very_long_last_line_is_not_left_out(packed, end, tmp_path):

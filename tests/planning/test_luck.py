@@ -184,6 +184,7 @@ def test_shuffled_actions_stay_in_their_part():
 # -- where no action matters -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [False, True])
 @pytest.mark.parametrize("outcome", ["normal", "rare", "skewed", "shared"])
 def test_on_noise_luck_explains_all_and_nothing_survives(outcome, plan):

@@ -75,6 +75,7 @@ def places(seed=0, n=4000):
     return np.concatenate([x, WORLD.sample(60, seed=3).features])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_regions_are_a_subset_everywhere(seed):
     rng = np.random.default_rng(seed)

@@ -69,6 +69,7 @@ def test_loners_go():
     assert result.ratio == pytest.approx(result.after / result.before, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("visits", ["first", "all"])
 @pytest.mark.parametrize("tol", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("kind", ["clusters", "lattice", "normal"])

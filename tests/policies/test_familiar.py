@@ -188,6 +188,7 @@ def cells():
     return dprl.gate(LEARNER, ward(1_500, 0), **UNIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["walker", "cells"])
 def test_features_in_other_units_are_refused(kind, request, tmp_path):
     policy = request.getfixturevalue(kind)

@@ -437,6 +437,7 @@ def busy(seed, stays=3):
     return ward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_sql_and_the_slow_way_agree(tmp_path, seed):
     ward = busy(seed)

@@ -85,6 +85,7 @@ def test_parts_and_settings():
     assert wards >= {(2_000, d) for d in range(10)}
 
 
+@pytest.mark.slow
 def test_a_small_run_makes_a_table_and_a_figure():
     study = experiment("rules", tables=None, trials=None)
     made = run({"part": "nothing works", "shape": "linear", "first": 0, "last": 1, "seed": 5})

@@ -197,6 +197,7 @@ def check_moved(tmp_path, seed):
     return compared
 
 
+@pytest.mark.slow
 def test_moving_what_comes_after_changes_no_state(tmp_path):
     assert sum(check_moved(tmp_path, seed) for seed in (15, 29, 0, 1)) > 20  # ties at a decision
 

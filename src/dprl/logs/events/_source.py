@@ -93,7 +93,9 @@ def moment(column: str, kind: str, unit: str, where: str) -> Moment:
         micros = f"TRY_CAST(round({value} * {UNITS[unit]}) AS BIGINT)"
         return Moment(micros, bad=f"({column} IS NOT NULL AND {micros} IS NULL)")
     if kind == "VARCHAR":
-        parsed = f"TRY_CAST({column} AS TIMESTAMPTZ)"
+        # older versions of DuckDB want seconds where there is a zone
+        whole = f"regexp_replace({column}, '([ T]\\d\\d?:\\d\\d)(\\s*(Z|[+-]\\d))', '\\1:00\\2')"
+        parsed = f"TRY_CAST({whole} AS TIMESTAMPTZ)"
         day = f"regexp_full_match({column}, '\\s*\\d{{4}}-\\d\\d?-\\d\\d?\\s*')"
         zoned = f"coalesce(regexp_matches({column}, {text(TEXT)}), false)"
         bad = f"({column} IS NOT NULL AND NOT coalesce(isfinite({parsed}), false))"

@@ -137,7 +137,7 @@ def _read_codes(con: Any, spec: Spec) -> None:
     ).fetchone()
     if not total:
         raise LogError("there are no events.", do="The files have columns and no rows.")
-    no_code = _one(con, "SELECT n FROM codes WHERE code IS NULL UNION ALL SELECT 0")
+    no_code = _one(con, "SELECT sum(n) FROM codes WHERE code IS NULL")
     con.execute("INSERT INTO codes (id, code, n, n_static, n_bad) VALUES (0, '', 0, 0, 0)")
     source = spec.source
     if nobody:

@@ -258,6 +258,18 @@ def discounts(gamma: float, longest: int, n: NDArray[np.int64]) -> tuple[NDArray
     return np.rint(np.ldexp(powers(gamma, longest), bits)).astype(np.int64), bits
 
 
+def _numbered(
+    points: NDArray[np.int64], allowed: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """`point` (S,) and `row` (S, A) as `_scatter` takes them, for these decision points."""
+    pairs = np.flatnonzero(allowed)
+    point = np.full(len(allowed), -1, np.int32)
+    point[points] = np.arange(len(points))
+    row = np.full(allowed.shape, len(pairs), np.int32)
+    row.ravel()[pairs] = np.arange(len(pairs))
+    return point, row
+
+
 def count_segments(
     log: Log,
     gamma: float,
@@ -274,12 +286,8 @@ def count_segments(
         allowed: bool (S, A), the pairs that may be chosen.
         fixed: Discounts as whole numbers, from `discounts`.
     """
-    points = np.flatnonzero(allowed.any(axis=1))
-    pairs = np.flatnonzero(allowed)
-    point = np.full(log.n_states, -1, np.int32)
-    point[points] = np.arange(len(points))
-    row = np.full(allowed.shape, len(pairs), np.int32)
-    row.ravel()[pairs] = np.arange(len(pairs))
+    points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
+    point, row = _numbered(points, allowed)
 
     # Each range of episodes has its own places within the rows, so that ranges run side by side.
     counts = [n.ravel()[pairs] for n in occurrences.n]
@@ -370,10 +378,7 @@ def segments_of(
     """
     ends = np.flatnonzero((allowed if points is None else points).any(axis=1))
     pairs = np.flatnonzero(allowed)
-    point = np.full(log.n_states, -1, np.int32)
-    point[ends] = np.arange(len(ends))
-    row = np.full(allowed.shape, len(pairs), np.int32)
-    row.ravel()[pairs] = np.arange(len(pairs))
+    point, row = _numbered(ends, allowed)
     source = np.flatnonzero(counted)
     of_row = row[log.codes()[source], log.action[source]]
     n = np.bincount(of_row, minlength=len(pairs) + 1)[: len(pairs)]

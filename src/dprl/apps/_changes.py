@@ -19,6 +19,7 @@ trial.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import warnings
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
+from dprl.apps._baseline import Baseline, baseline
 from dprl.apps._change import Case, Change, Check, Sure
 from dprl.apps._change_counts import compare, scattered, shown_at, silent_steps
 from dprl.errors import LogError
@@ -110,8 +112,15 @@ class Described:
     compared: Mapping[str, ComparedChange]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+    _changed: NDArray[np.bool_] = field(repr=False)
+    _took: NDArray[np.bool_] = field(repr=False)
     subgroups: Subgroups | None = None
     divided: float = 0.0
+
+    @functools.cached_property
+    def baseline(self) -> Baseline:
+        """Those who took the suggestion at their first change, and those who did otherwise."""
+        return baseline(self.log, self._changed, self._took)
 
     @property
     def unsure(self) -> str:
@@ -239,6 +248,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
+    done = (choice >= 0) & (names[choice] == settled.action)
     order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
@@ -262,12 +272,14 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
                 (Kind.CHANGE, "changed"),
             )
         },
-        not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
+        not_done=float(((choice >= 0) & ~done).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         scattered=scattered(policy, here, situations),
         balance=compared,
         compared={changes[one.number].key: one for one in alone},
         divided=float(((kinds == Kind.CHANGE) & here.divided[row]).sum()) / n,
+        _changed=kinds == Kind.CHANGE,
+        _took=done,
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,

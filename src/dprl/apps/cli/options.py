@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
+from dprl.apps._intended_use import TABLE, check_use
 from dprl.apps.cli.ranges import bins_of
 from dprl.errors import ParameterError
 from dprl.logs.columns import NAMES, ROLES
@@ -310,7 +311,8 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log"])
+    _check_tables(tables, app, ["log", TABLE])
+    tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     shared = tables.pop("log", {})
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
@@ -356,3 +358,8 @@ def columns_in_settings(command: str) -> dict[str, Any]:
     merged = {**tables.get("log", {}), **tables.get(command, {})}
     parts = ("state",) if command == "act" else NAMES
     return {k: v for k, v in merged.items() if k in parts}
+
+
+def intended_use() -> dict[str, str]:
+    """The table [intended-use] of dprl.toml, checked; empty where there is none."""
+    return check_use(_tables().get(TABLE), f"[{TABLE}] in {SETTINGS}")

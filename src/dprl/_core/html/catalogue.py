@@ -1,0 +1,189 @@
+"""The words of pages in one catalogue: a file per language, and numbers by the same language.
+
+`words/en.toml` and `words/de.toml` have the same keys. A message has places such as {n}; whatever
+is put there is escaped, and a whole number gets the language's thousands. A key that ends in .one
+or .other is one of two forms, for one and for any other number.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import functools
+import math
+import re
+import tomllib
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from markupsafe import Markup
+
+from dprl._core.table import Table
+from dprl.errors import ParameterError
+
+__all__ = ["LANGUAGES", "Words", "known", "speak", "visible"]
+
+LANGUAGES = ("en", "de")
+"""The languages that pages can speak."""
+
+SWAPPED = str.maketrans(",.", ".,")
+
+
+def visible(value: Any) -> Any:
+    """Text with invisible characters spelt out as ⟨U+202E⟩; any other value unchanged."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "".join(
+        f"⟨U+{ord(ch):04X}⟩" if unicodedata.category(ch) in ("Cc", "Cf") and ch != "\n" else ch
+        for ch in value
+    )
+
+
+def known(value: float | None) -> float | None:
+    """The number; None if it is missing, NaN or infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The words and numbers of one language.
+
+    Attributes:
+        lang: The language, as HTML names it: "en".
+        messages: Key → message with places in braces.
+        sentences: (pattern of an English sentence, how this language says it); empty for English.
+    """
+
+    lang: str
+    messages: Mapping[str, str]
+    sentences: tuple[tuple[re.Pattern[str], str], ...] = ()
+
+    def __call__(self, key: str, /, **values: Any) -> Markup:
+        """The message of this key with its places filled in; values are escaped."""
+        shown = {name: self._shown(value) for name, value in values.items()}
+        return Markup(self.messages[key]).format(**shown)
+
+    def many(self, key: str, n: int, /, **values: Any) -> Markup:
+        """The form of a message for n things; {n} in it is the number."""
+        return self(f"{key}.{'one' if n == 1 else 'other'}", n=n, **values)
+
+    def _shown(self, value: Any) -> Any:
+        if isinstance(value, Markup):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self.count(value)
+        return visible(str(value))
+
+    def _local(self, text: str) -> str:
+        """A number written as in English, as this language writes it."""
+        return text if self.lang == "en" else text.translate(SWAPPED)
+
+    def count(self, value: int) -> str:
+        """A whole number with thousands."""
+        return self._local(f"{value:,}")
+
+    def fixed(self, value: float, places: int) -> str:
+        """A number with so many digits after the point."""
+        return self._local(f"{value:,.{places}f}")
+
+    def general(self, value: float, digits: int = 6) -> str:
+        """A number with at most so many digits, and no more than it has."""
+        return self._local(f"{value:.{digits}g}")
+
+    def number(self, value: float | str | None, sign: bool = False) -> str:
+        """A number as tables show it; – if it is missing. Text (a label) is shown as it is."""
+        if isinstance(value, str):
+            return value
+        if value is None or known(value) is None:
+            return "–"
+        text = self._local(Table({"": [value]}).cells()[0][0])
+        return f"+{text}" if sign and value > 0 else text.replace("-", "−")
+
+    def percent(self, share: float) -> str:
+        """A share in per cent; '<1 %' instead of 0, '>99 %' instead of 100 where it is neither."""
+        whole = round(100 * share)
+        if whole == 0 and share > 0:
+            return "<1\u00a0%"
+        if whole == 100 and share < 1:
+            return ">99\u00a0%"
+        return f"{whole}\u00a0%"
+
+    def date(self, day: datetime.date) -> str:
+        """A date in words."""
+        return str(
+            self("date", day=str(day.day), month=self(f"month.{day.month}"), year=str(day.year))
+        )
+
+    def quote(self, text: Any) -> Any:
+        """A sentence that the library wrote: in this language, or whole as it is, marked English.
+
+        Digits in it are written as in this language where it is translated.
+        """
+        if self.lang == "en" or isinstance(text, Markup) or not isinstance(text, str) or not text:
+            return text
+        for pattern, message in self.sentences:
+            if hit := pattern.fullmatch(text):
+                parts = {name: self._part(part) for name, part in hit.groupdict().items()}
+                return Markup(message).format(**parts)
+        return Markup('<span lang="en">{}</span>').format(visible(text))
+
+    def _part(self, part: str) -> Any:
+        """What stood in a place of a sentence: a number, a sentence of its own, or a label."""
+        if re.fullmatch(r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?", part):
+            return self._local(part)
+        for pattern, message in self.sentences:
+            if hit := pattern.fullmatch(part):
+                inner = {name: self._part(own) for name, own in hit.groupdict().items()}
+                return Markup(message).format(**inner)
+        return visible(part)
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            keys |= _flat(value, f"{before}{name}.")
+        else:
+            keys[before + name] = value
+    return keys
+
+
+def _pattern(sentence: str) -> re.Pattern[str]:
+    """A regular expression for an English sentence with places in braces."""
+    parts = re.split(r"\{(\w+)\}", sentence)
+    seen: set[str] = set()
+    text = ""
+    for i, part in enumerate(parts):
+        if i % 2 == 0:
+            text += re.escape(part)
+        else:
+            text += f"(?P={part})" if part in seen else f"(?P<{part}>.+?)"
+            seen.add(part)
+    return re.compile(text, re.DOTALL)
+
+
+@functools.cache
+def speak(lang: str) -> Words:
+    """The words of a language.
+
+    Args:
+        lang: One of LANGUAGES.
+
+    Raises:
+        ParameterError: There is no such language.
+    """
+    if lang not in LANGUAGES:
+        near = difflib.get_close_matches(str(lang).lower()[:2], LANGUAGES, 1)
+        raise ParameterError(
+            f"there is no language {lang!r}.",
+            f"languages are {', '.join(LANGUAGES)}",
+            f"Say {near[0] if near else LANGUAGES[0]!r}, or another one of them.",
+        )
+    source = resources.files("dprl._core.html").joinpath(f"words/{lang}.toml")
+    table = tomllib.loads(source.read_text(encoding="utf-8"))
+    sentences = table.pop("sentences", [])
+    pairs = tuple((_pattern(one["en"]), one["as"]) for one in sentences)
+    return Words(lang, _flat(table), pairs)

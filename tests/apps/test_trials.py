@@ -180,3 +180,20 @@ def test_items_shown_by_a_lottery(run, tmp_path, is_real):
     if is_real:  # nobody of those who saw what it suggests clicked
         assert "had the return 0: resampling shows no spread" in printed["evaluate"]
         assert "resampling shows no spread" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_real", SOURCES)
+def test_rules_of_a_trial_with_categories(run, tmp_path, is_real):
+    rng = np.random.default_rng(4)
+    rows = with_stroke_outcome(
+        real("ist").sample(3_000, random_state=0) if is_real else stroke(rng)
+    )
+    train, test = halves(rows, "patient", rng)
+    columns = named(episode="patient", state=["AGE", "SEX", "STYPE"], action="RXASP", reward="well",
+                    propensity="p", also="none")  # fmt: skip
+    settings = ("--learner", "rules", "--gamma", "1", "--splits", "1", "--folds", "2")
+    printed, page = through(run, tmp_path, train, test, columns, settings)
+    assert "Randomised: " in printed["fit"]
+    assert "usual practice gets" in printed["evaluate"]
+    assert "Randomised: " in page

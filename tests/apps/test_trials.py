@@ -129,7 +129,7 @@ def test_stroke_labels(run, tmp_path, is_real):
 def test_stroke_with_two_treatments_and_a_chance_that_is_known_in_part(run, tmp_path, is_real):
     rng = np.random.default_rng(1)
     rows = with_stroke_outcome(
-        real("ist").sample(4_000, random_state=0) if is_real else stroke(rng)
+        real("ist").sample(1_500, random_state=0) if is_real else stroke(rng)
     )
     train, test = halves(rows, "patient", rng)
     columns = named(episode="patient", state=["AGE", "SEX"], action=["RXASP", "RXHEP"], reward="well",
@@ -187,7 +187,7 @@ def test_items_shown_by_a_lottery(run, tmp_path, is_real):
 def test_rules_of_a_trial_with_categories(run, tmp_path, is_real):
     rng = np.random.default_rng(4)
     rows = with_stroke_outcome(
-        real("ist").sample(3_000, random_state=0) if is_real else stroke(rng)
+        real("ist").sample(1_500, random_state=0) if is_real else stroke(rng)
     )
     train, test = halves(rows, "patient", rng)
     columns = named(episode="patient", state=["AGE", "SEX", "STYPE"], action="RXASP", reward="well",

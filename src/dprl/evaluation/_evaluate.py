@@ -37,10 +37,10 @@ from dprl._core.checks import (
 )
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._cautions import wary_of
+from dprl.evaluation._cautions import no_spread, wary_of
 from dprl.evaluation._decisions import spoken
 from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
-from dprl.evaluation._matters import differs, practice, reached, sample_size
+from dprl.evaluation._matters import differs, only_return, practice, reached, sample_size
 from dprl.evaluation._on_cluster import drawn_there
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
@@ -213,6 +213,7 @@ def evaluate(
         for row in rows_out.values():
             row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
+    wary += no_spread(only_return(weighted, settled, apart, never), level)
     balanced = compared(behavior_model, decisions, rows, settled, changed)
     groups = None
     if columns:

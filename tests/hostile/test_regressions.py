@@ -534,6 +534,7 @@ def test_bounds_need_a_range_that_holds():
     assert "NOT VALID" not in str(dprl.certificate.published(log, policy, v_max=2.0, **given))
 
 
+@pytest.mark.slow
 def test_a_damaged_part_is_done_again(tmp_path):
     from test_experiments import TOY
 

@@ -225,8 +225,8 @@ class Behavior:
             >>> 0 < Behavior.fit(log).log_loss < 0.5
             True
         """
-        chance = np.maximum(self.took(), np.finfo(float).tiny)
-        return float(-np.log(chance).mean())
+        loss = -np.log(np.maximum(self.table, np.finfo(float).tiny))
+        return float((self._tallies[1] * loss).sum() / len(self.row))
 
     @property
     def misplaced(self) -> float:

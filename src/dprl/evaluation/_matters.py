@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.compiled import compiled
 from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._decisions import AT_ONCE, Spoken
+from dprl.evaluation._decisions import Spoken
 from dprl.evaluation._estimators import Weighted
 from dprl.evaluation._result import TOLERANCE
 from dprl.logs.log import Log
@@ -67,12 +68,28 @@ def differs(decisions: Spoken, table: Floats, row: Ints) -> Bools:
     wide[:, : table.shape[1]] = table
     tolerance = np.where(decisions.pi.max(axis=1, initial=0.0) < 1, TOLERANCE, ROUNDING)
     differing = np.zeros(len(row), bool)
-    spoken = np.flatnonzero(decisions.speaks[decisions.row])
-    for first in range(0, len(spoken), AT_ONCE):
-        at = spoken[first : first + AT_ONCE]
-        moved = np.abs(decisions.pi[decisions.row[at]] - wide[row[at]]).sum(axis=1) / 2
-        differing[at] = moved > tolerance[decisions.row[at]]
+    _differ(decisions.pi, decisions.speaks, tolerance, decisions.row, wide, row, differing)
     return differing
+
+
+@compiled
+def _differ(
+    pi: Floats,
+    speaks: Bools,
+    tolerance: Floats,
+    decision: Ints,
+    table: Floats,
+    practised: Ints,
+    differing: Bools,
+) -> None:  # pragma: no cover - compiled
+    """Fill differing (N,): where π (M, A) of the row `decision` is not practice (M', A)."""
+    for i in range(len(decision)):
+        m = decision[i]
+        if speaks[m]:
+            moved = 0.0
+            for a in range(pi.shape[1]):
+                moved += abs(pi[m, a] - table[practised[i], a])
+            differing[i] = moved / 2 > tolerance[m]
 
 
 def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[int, int, float]:

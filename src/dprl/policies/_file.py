@@ -7,6 +7,7 @@ equal bytes: no time stamps (see `dprl._core.archive`).
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from dprl.errors import PolicyError
 __all__ = ["VERSION", "document", "pack", "unpack"]
 
 VERSION = 2
+REQUIRED = "DPRL_REQUIRE_SIGNED"
+"""Environment variable: the public key of minisign that every policy must be signed with."""
 LARGEST = 4 << 30
 """Bytes a policy file may unpack to; more is refused before anything is unpacked."""
 ARCHIVE = Archive(
@@ -80,11 +83,21 @@ def fits(head: Mapping[str, Any]) -> str:
 def unpack(
     path: str | os.PathLike[str],
 ) -> tuple[str, dict[str, Any], Arrays]:
-    """Kind, words and arrays of a policy file, or a PolicyError that says what is wrong with it."""
+    """Kind, words and arrays of a policy file, or a PolicyError that says what is wrong with it.
+
+    Where the environment variable DPRL_REQUIRE_SIGNED holds a key, what is unpacked is exactly what
+    was found to be signed with it.
+    """
     source = Path(path)
     if not source.is_file():
         raise PolicyError(f"there is no policy file {str(path)!r}.", do="Check the path.")
-    version, kind, words, arrays = ARCHIVE.unpack(source, source.name, LARGEST, fits)
+    content: Path | io.BytesIO = source
+    if key := os.environ.get(REQUIRED, "").strip():
+        from dprl.policies._signature import PublicKey, verify
+
+        content = io.BytesIO(source.read_bytes())
+        verify(source, PublicKey.read(key), content.getvalue())
+    version, kind, words, arrays = ARCHIVE.unpack(content, source.name, LARGEST, fits)
     for older in range(version, VERSION):
         MIGRATIONS[older](kind, words, arrays)
     return kind, words, arrays

@@ -36,8 +36,10 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     review,
     sensitivity,
     serve,
+    sign,
     split,
     sweep,
+    verify,
 )
 from dprl.apps.cli._app import app
 from dprl.apps.cli.console import complain, refuse

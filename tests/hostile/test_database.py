@@ -12,6 +12,7 @@ import pytest
 import dprl
 from conftest import to_log
 from dprl._core.database import connect
+from dprl.logs._parquet import read_rows, write_rows
 from dprl.logs._table_file import TableFile
 
 SRC = Path(dprl.__file__).parent
@@ -43,13 +44,20 @@ def test_a_connection_reads_its_folders_alone(tmp_path, monkeypatch):
         (folder / "t.csv").write_text("a\n1\n")
     monkeypatch.chdir(mine)
     with connect(folders=[""]) as con:
-        for name in ("t.csv", str(mine / "t.csv")):
-            assert con.execute("SELECT a FROM read_csv(?)", [name]).fetchall() == [(1,)]
+        own = str(mine / "t.csv")
+        assert con.execute("SELECT a FROM read_csv(?)", [own]).fetchall() == [(1,)]
         for name in (str(other / "t.csv"), "../other/t.csv"):
             with pytest.raises(duckdb.Error, match="disabled by"):
                 con.execute("SELECT a FROM read_csv(?)", [name])
         with pytest.raises(duckdb.Error, match="Cannot"):
             con.execute("SET enable_external_access = true")
+
+
+def test_folders_with_brackets_in_their_names(tmp_path):
+    path = tmp_path / "a[1]*" / "x[2].parquet"
+    path.parent.mkdir()
+    write_rows([{"a": 1}], path)
+    assert read_rows([path])["a"].tolist() == [1]
 
 
 def test_logs_are_written_by_relative_names_and_through_links(tmp_path, monkeypatch):

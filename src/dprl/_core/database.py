@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -21,14 +22,15 @@ def connect(
 
     Args:
         path: The file of the database. Default: in memory.
-        folders: The folders that its queries may read and write; () for none at all. Default None:
-            whatever the user may.
+        folders: The folders that its queries may read and write, by names with all links resolved;
+            () for none at all. Default None: whatever the user may.
     """
     import duckdb
 
     con = duckdb.connect(os.fspath(path), config=dict(SETTINGS))
     if folders is not None:
-        allowed = sorted({os.path.abspath(folder) for folder in folders})
+        real = {os.path.realpath(folder) for folder in folders}
+        allowed = sorted(real | {glob.escape(folder) for folder in real})  # as queries write them
         names = ", ".join("'" + folder.replace("'", "''") + "'" for folder in allowed)
         con.execute(f"SET allowed_directories = [{names}]")
         con.execute("SET enable_external_access = false")

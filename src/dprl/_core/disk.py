@@ -132,7 +132,8 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
     check_target(target)
     with said_if_short(f"writing {target.name!r}", str(target), ParameterError):
         clean(target.parent)
-        ready = _Ready(beside(target, "part"), target)
+        whole = target.parent.resolve() / target.name  # DuckDB may be confined to this folder
+        ready = _Ready(beside(whole, "part"), target)
         try:
             STEPS.create(ready.part)
             yield ready.part

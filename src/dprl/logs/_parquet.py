@@ -47,7 +47,7 @@ def read_rows(paths: Sequence[Path]) -> Rows:
     with connect(folders=[path.parent for path in paths]) as con:
         parts = [
             con.execute(
-                "SELECT * FROM read_parquet(?, hive_partitioning=false)", [literal(path)]
+                "SELECT * FROM read_parquet(?, hive_partitioning=false)", [literal(path.resolve())]
             ).fetchnumpy()
             for path in paths
         ]

@@ -153,12 +153,13 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
     if not file.is_file():
         raise LogError(f"there is no file {str(file)!r}.", do="Make it: dprl icu build.")
     try:
-        with connect(folders=[file.parent]) as con:
-            columns_of_files([str(file)], "parquet", con.execute)  # each column once
-            in_file = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
+        real = file.resolve()
+        with connect(folders=[real.parent]) as con:
+            columns_of_files([str(real)], "parquet", con.execute)  # each column once
+            in_file = {row[0] for row in con.sql(f"SELECT * FROM {_scan(real)}").description}
             missing = [name for name in COLUMNS if name not in in_file]
             if not missing:
-                patients = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
+                patients = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(real)}").fetchall()
     except duckdb.Error as error:
         raise LogError(f"{str(file)!r} is no Parquet file.", str(error).splitlines()[0]) from error
     if missing:

@@ -49,7 +49,7 @@ def stroke_trial(file: Path) -> Log:
             "RXASP = 'Y' AS aspirin, OCCODE IN (3, 4) AS well FROM read_parquet(?) "
             "WHERE OCCODE BETWEEN 1 AND 4 AND AGE IS NOT NULL AND RSBP IS NOT NULL "
             "AND RDELAY IS NOT NULL AND RCONSC IS NOT NULL AND SEX IS NOT NULL",
-            [str(file)],
+            [str(file.resolve())],
         ).fetchnumpy()
     return from_arrays(
         episode=np.arange(len(rows["age"])),

@@ -25,6 +25,7 @@ GUARDED = {
     "planning/_gym.py": {"gymnasium"},
     "studies/paper/gridworld.py": {"matplotlib"},
     "studies/paper/lines.py": {"matplotlib"},
+    "apps/_connections.py": {"uvicorn"},
     "apps/review/app.py": {"starlette"},
     "apps/serve/app.py": {"starlette"},
 }

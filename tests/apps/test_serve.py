@@ -432,8 +432,10 @@ def test_half_a_request_is_no_request():
     async def app(scope, receive, send):
         reached.append((await receive())["body"])
 
-    guard = web.Guard(app, "127.0.0.1", (), 1_000, lambda *why: None, origin=False)
-    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"127.0.0.1")]}
+    guard = web.Guard(
+        app, "127.0.0.1", (), 1_000, lambda *why: None, origin=False, enter=lambda *asked: True
+    )
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"127.0.0.1")]}
     first = {"type": "http.request", "body": b"agree", "more_body": True}
 
     def asked(then):

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -37,6 +37,8 @@ __all__ = ["serve_app"]
 
 AT_ONCE = 16
 """Largest number of states that are answered without a thread."""
+OPEN = frozenset({"/healthz"})
+"""Paths that need no token."""
 
 
 class Json(Response):
@@ -104,7 +106,7 @@ def serve_app(
             return error.response
         if isinstance(error, HTTPException):
             refusal = DprlError(
-                f"{error.detail}.", request.url.path[:200], "See GET /openapi.json."
+                f"{error.detail}.", request.scope["path"][:200], "See GET /openapi.json."
             )
             return _error(error.status_code, "refused", refusal, dict(error.headers or {}))
         return _error(500, "internal", DprlError("something went wrong here."))
@@ -113,7 +115,15 @@ def serve_app(
         routes=routes,
         middleware=[
             Middleware(Counting, metrics=service.metrics),
-            Middleware(Guard, host=host, names=names, limit=limit, refuse=refuse, origin=False),
+            Middleware(
+                Guard,
+                host=host,
+                names=names,
+                limit=limit,
+                refuse=refuse,
+                origin=False,
+                enter=service.enter,
+            ),
         ],
         exception_handlers={_RefusedError: wrong, HTTPException: wrong, 500: wrong},
         lifespan=service.lifespan,
@@ -170,7 +180,6 @@ class _Service:
         return Json(explanation)
 
     async def policy(self, request: Request) -> Response:
-        self._enter(request)
         return Json(self.answers.about())
 
     async def healthz(self, request: Request) -> Response:
@@ -181,30 +190,28 @@ class _Service:
         return Json({"status": "ok"})
 
     async def text(self, request: Request) -> Response:
-        self._enter(request)
         return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
-        self._enter(request)
         return Json(self.document)
 
     # -- around them -----------------------------------------------------------------------------
 
-    def _enter(self, request: Request) -> None:
-        """Refuse a request without the token."""
-        if self.token is None:
-            return
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not same(given.strip(), self.token):
-            error = DprlError(
-                "this request has no token, or not this server's.",
-                do="Send the header 'Authorization: Bearer TOKEN'.",
-            )
-            raise _RefusedError(401, "token", error, {"WWW-Authenticate": "Bearer"})
+    def enter(self, path: str, headers: Mapping[str, str]) -> Response | bool:
+        """Whether a request has the token; the refusal where it needs one and has none."""
+        if path in OPEN:
+            return False
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if self.token is None or (scheme.lower() == "bearer" and same(given.strip(), self.token)):
+            return True
+        error = DprlError(
+            "this request has no token, or not this server's.",
+            do="Send the header 'Authorization: Bearer TOKEN'.",
+        )
+        return _error(401, "token", error, {"WWW-Authenticate": "Bearer"})
 
     async def _asked(self, request: Request, name: str) -> Any:
         """The value of the only member that a request's body may have."""
-        self._enter(request)
         if not self.metrics.ready:
             raise _RefusedError(
                 503, "starting", DprlError("not ready yet.", do="Ask again in a moment.")

@@ -49,7 +49,11 @@ def serve(
         Parameter(help="Look for a new policy in the file every so many seconds; else on SIGHUP."),
     ] = None,
     log: Annotated[
-        str, Parameter(help="File for a log of requests and answers, JSON lines; - is stdout.")
+        str,
+        Parameter(
+            help="File for a log of requests and answers, JSON lines; - is stdout.",
+            allow_leading_hyphen=True,
+        ),
     ] = "",
     log_states: Annotated[
         bool,

@@ -204,9 +204,12 @@ class _Service:
         assert self.hooks is not None
         served, hooks = self._begun(), self.hooks
         call = hooks.call(await read_body(request))
+        about = {"hook_instance": call.instance, "card": call.card}
         if call.state is None:
+            facts = {"request": request.scope[REQUEST], "policy": served.digest, "why": call.lacks}
+            await self._store([{"event": "no answer", **facts, **about}])
             return Json({"cards": hooks.lacking(call)})
-        about = {"hook_instance": call.instance, "card": call.card, "suggestion": call.suggestion}
+        about["suggestion"] = call.suggestion
         (answer,) = await self._answers(request, served, [call.state], False, about=about)
         return Json({"cards": hooks.cards(call, answer, served.digest)})
 

@@ -17,6 +17,8 @@ __all__ = ["REQUEST", "Noting"]
 
 REQUEST = "dprl.request"
 """Key in an ASGI scope: the id of the request."""
+BROKEN_OFF = 499
+"""What is noted as the status of a request that was broken off before it was answered."""
 ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 
 
@@ -37,7 +39,7 @@ class Noting:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begin, code = time.perf_counter(), 500
+        begin, code = time.perf_counter(), BROKEN_OFF
         given = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")
         name = given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
         scope[REQUEST] = name.decode()
@@ -52,6 +54,9 @@ class Noting:
 
         try:
             await self.app(scope, receive, send_noting_status)
+        except Exception:
+            code = 500
+            raise
         finally:
             seconds = time.perf_counter() - begin
             self.metrics.asked(scope["path"], code, seconds)

@@ -304,7 +304,8 @@ def test_workers_share_a_port_a_log_an_audit_and_their_counts(tmp_path):
         while {ask(url)["answers"][0]["action"] for _ in range(20)} != {"a"}:
             assert time.monotonic() < end
             time.sleep(0.1)
-        # One that ends is replaced.
+        # One that ends is replaced, and starts with the policy taken over last, not with the file.
+        (tmp_path / "p.dprl").write_bytes(b"no policy")
         first, _ = workers_of(process)
         os.kill(first, signal.SIGKILL)
         end = time.monotonic() + 20
@@ -341,6 +342,19 @@ def until_answered(url):
             time.sleep(0.05)
         else:
             return
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_started_them(tmp_path):
+    policy_for("b").save(tmp_path / "p.dprl")
+    with running("serve", "p.dprl", "--no-token", "--workers", 2, cwd=tmp_path) as (process, facts):
+        until_answered(facts["url"])
+        workers = workers_of(process)
+        process.kill()
+        end = time.monotonic() + 20
+        while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+            assert time.monotonic() < end
+            time.sleep(0.1)
 
 
 @pytest.mark.slow

@@ -33,6 +33,8 @@ SECONDS_A_HEAD = 10.0
 """Seconds within which the head of a request must have arrived."""
 SECONDS_A_STRANGER = 30.0
 """Seconds after which a connection that never showed the token is closed."""
+SECONDS_TO_FINISH = 5.0
+"""Seconds that a stranger has more if an answer to it is under way."""
 MOST_OF_ONE = 128
 """Largest number of strangers from one address."""
 MOST_STRANGERS = 512
@@ -162,6 +164,12 @@ class _Connection(H11Protocol):
         self.transport.close()
 
     def _stranger_stays(self) -> None:
+        """Close what has been there too long; an answer under way has a few seconds more."""
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy and self.cycle.keep_alive:
+            self.cycle.keep_alive = False
+            self._whole = self.loop.call_later(SECONDS_TO_FINISH, self._stranger_stays)
+            return
         self._whole = None
         self.strangers.late += 1
         self.strangers.go(self)

@@ -56,14 +56,16 @@ def serve_app(
     records: Records | None = None,
     hooks: Hooks | None = None,
     shared: str | None = None,
+    kept: str | None = None,
 ) -> Starlette:
     """The service as an ASGI application.
 
     With `token=None` it asks for no token. With `cases`, /explain names training episodes; no other
     answer names any. `path` is the file that a new policy is taken from on SIGHUP, and, with
     `reload`, whenever the file has changed (looked at every so many seconds). `records` says what
-    is written down, `hooks` describes the service of CDS Hooks, and `shared` is the folder in which
-    several processes add up their counts.
+    is written down, `hooks` describes the service of CDS Hooks, `shared` is the folder in which
+    several processes add up their counts, and `kept` the file by which they share the policy that
+    was taken over last.
     """
     records = Records() if records is None else records
     served = Served.of(policy, cases, token is not None, hooks is not None)
@@ -88,7 +90,7 @@ def serve_app(
     service.metrics = Metrics([r.path for r in routes], served.digest, shared)
     service.life = Life(
         served, service.metrics, records, path=path, every=reload, token=token is not None,
-        check=None if hooks is None else hooks.check,
+        kept=kept, check=None if hooks is None else hooks.check,
     )  # fmt: skip
     if records.journal is not None:
         service.metrics.lost = lambda: records.journal.lost

@@ -31,6 +31,8 @@ class Life:
         path: The file that a new policy is taken from; None where there is none.
         every: Seconds between two looks at the file; None where only SIGHUP counts.
         token: Whether the service asks for a token.
+        kept: A file that always holds the policy that was taken over last, for processes that start
+            later; None where there is one process.
         check: Refuses a new policy that the service of CDS Hooks cannot use; None without one.
     """
 
@@ -43,10 +45,12 @@ class Life:
         path: str | None = None,
         every: float | None = None,
         token: bool = True,
+        kept: str | None = None,
         check: Callable[[Answers], None] | None = None,
     ) -> None:
         self.served, self.metrics, self.records = served, metrics, records
         self.path, self.every, self.token, self.check = path, every, token, check
+        self.kept = kept
         self.metrics.training = served.shares
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -84,6 +88,8 @@ class Life:
             return
         gc.freeze()  # these objects stay for good: garbage collection can skip them
         self.metrics.ready = True
+        if self.kept is not None:  # a process that starts later may have missed a signal
+            await self.reload()
 
     async def reload(self) -> str:
         """Take over the policy that the file holds now; '' or why that is refused."""
@@ -114,10 +120,13 @@ class Life:
             self.served = new
             self.metrics.policy, self.metrics.training = new.digest, new.shares
             self.metrics.add("dprl_reloads", "done")
+            if self.kept is not None:
+                with contextlib.suppress(DprlError, OSError):  # who starts later looks at the file
+                    await asyncio.to_thread(new.answers.policy.save, self.kept)
             return ""
 
     async def _watch(self) -> None:
-        seen = await asyncio.to_thread(_stamp, self.path)
+        seen = None  # look once in any case: the file may have changed since it was read
         while True:
             await asyncio.sleep(self.every or 1.0)
             stamp = await asyncio.to_thread(_stamp, self.path)

@@ -82,8 +82,11 @@ class Journal:
         self.lost = 0
         self._lines: queue.Queue[str | None] = queue.Queue(ROOM)
         try:
-            # Open until the end of the server.
-            self._file = sys.stdout if target == "-" else open(target, "a", encoding="ascii")  # noqa: SIM115
+            self._handle = (
+                os.dup(sys.stdout.fileno())
+                if target == "-"
+                else os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            )
         except OSError as error:
             raise ParameterError(
                 f"the log cannot be written to {target!r}: {error.strerror}.",
@@ -104,20 +107,16 @@ class Journal:
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(None)
         self._thread.join(2.0)
-        if self._file is not sys.stdout and not self._thread.is_alive():
-            with contextlib.suppress(OSError, ValueError):
-                self._file.close()
+        if not self._thread.is_alive():
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
-            try:
-                self._file.write(line + "\n")
-                if self._lines.empty():
-                    self._file.flush()
-            except (OSError, ValueError):  # a full disk, or a reader that has gone
+            try:  # one write per line: lines of several processes do not mix
+                _write_all(self._handle, line.encode() + b"\n")
+            except OSError:  # a full disk, or a reader that has gone
                 self.lost += 1
-        with contextlib.suppress(OSError, ValueError):
-            self._file.flush()
 
 
 def _chained(before: bytes, text: bytes) -> bytes:

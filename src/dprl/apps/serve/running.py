@@ -62,6 +62,11 @@ class Settings:
     cds: str = ""
     shared: str | None = None
 
+    @property
+    def kept(self) -> str | None:
+        """The file with the policy that was taken over last, by which processes start."""
+        return None if self.shared is None else os.path.join(self.shared, "policy.dprl")
+
     def app(self, fitted: DeferringPolicy) -> Any:
         """The application, with its files opened."""
         from dprl.apps.serve.app import serve_app
@@ -78,7 +83,7 @@ class Settings:
         return serve_app(
             fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
             cases=self.cases, path=self.policy, reload=self.reload, records=records, hooks=hooks,
-            shared=self.shared,
+            shared=self.shared, kept=self.kept,
         )  # fmt: skip
 
 
@@ -88,7 +93,9 @@ def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int)
         _run(app, sock)
         return 0
     with tempfile.TemporaryDirectory(prefix="dprl-serve-") as shared:
-        return _Workers(replace(settings, shared=shared), sock, workers).run()
+        several = replace(settings, shared=shared)
+        app.state.life.served.answers.policy.save(several.kept)
+        return _Workers(several, sock, workers).run()
 
 
 def _run(app: Any, sock: socket.socket) -> None:
@@ -103,7 +110,7 @@ def _worker(settings: Settings, sock: socket.socket) -> None:
     """One of several processes."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens to it
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _run(settings.app(deferring(settings.policy)), sock)
+    _run(settings.app(deferring(settings.kept or settings.policy)), sock)
 
 
 def _end_with_parent() -> None:

@@ -8,6 +8,8 @@ nothing: the old policy stays, and the reason is recorded.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +27,9 @@ from dprl.policies._protocol import DeferringPolicy
 
 __all__ = ["Served", "successor"]
 
+FEW = 16
+"""Up to so many states are counted one by one, which is faster than by arrays."""
+
 
 @dataclass(frozen=True, eq=False)
 class Served:
@@ -33,13 +38,13 @@ class Served:
     Attributes:
         answers: Its answers.
         document: Its OpenAPI description.
-        edges: Feature → edges of the parts of its training values; {} where they are not on record.
+        edges: Edges of the parts of each feature's training values; () where not on record.
         shares: Feature → share of each part in training.
     """
 
     answers: Answers
     document: dict[str, Any]
-    edges: Mapping[str, NDArray[np.float64]]
+    edges: tuple[list[float], ...]
     shares: Mapping[str, list[float]]
 
     @classmethod
@@ -61,36 +66,33 @@ class Served:
         if x is None or not self.edges:
             return []
         inside = x[[bool(a["in_range"]) for a in answers]]
-        counted = []
-        for j, name in enumerate(self.answers.features):
-            places = np.searchsorted(self.edges[name], inside[:, j], side="left")
-            values, counts = np.unique(places, return_counts=True)
-            counted += [
-                (name, int(v) + 1, int(n)) for v, n in zip(values, counts, strict=True)
-            ]  # fmt: skip
+        counted: list[tuple[str, int, int]] = []
+        for name, edges, values in zip(self.answers.features, self.edges, inside.T, strict=True):
+            if len(values) <= FEW:
+                counted += [(name, bisect.bisect_left(edges, v) + 1, 1) for v in values.tolist()]
+            else:
+                counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+                counted += [(name, part, n) for part, n in enumerate(counts.tolist(), 1) if n]
         return counted
 
 
-def _training_parts(
-    answers: Answers,
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[float]]]:
+def _training_parts(answers: Answers) -> tuple[tuple[list[float], ...], dict[str, list[float]]]:
     """The parts of each feature's training values, if the policy has them on record."""
     given = answers.policy.provenance.get("quantiles")
     names = answers.features
     if not isinstance(given, list) or len(given) != len(names):
-        return {}, {}
+        return (), {}
     try:
-        edges = {n: np.array(g["edges"], np.float64) for n, g in zip(names, given, strict=True)}
-        shares = {
-            n: [float(v) for v in g["shares"]] for n, g in zip(names, given, strict=True)
-        }  # fmt: skip
+        edges = tuple([float(v) for v in part["edges"]] for part in given)
+        shares = [[float(v) for v in part["shares"]] for part in given]
     except (KeyError, TypeError, ValueError):
-        return {}, {}
-    good = all(
-        e.ndim == 1 and len(shares[n]) == len(e) + 1 and bool((np.diff(e) > 0).all())
-        for n, e in edges.items()
-    )
-    return (edges, shares) if good else ({}, {})
+        return (), {}
+    if any(
+        len(own) != len(ends) + 1 or any(b <= a for a, b in itertools.pairwise(ends))
+        for own, ends in zip(shares, edges, strict=True)
+    ):
+        return (), {}
+    return edges, dict(zip(names, shares, strict=True))
 
 
 def successor(

@@ -244,6 +244,16 @@ def test_no_more_than_the_head_is_read_without_a_token():
     assert len(asked) == 3
 
 
+def test_a_path_with_another_token_is_refused_by_its_head():
+    enter = web.token_in_path("right", lambda *why: why)
+    assert enter("/right/", {}) is True
+    assert enter("/right/change/x", {}) is True
+    for path in ("/wrong/", "//", "/right%2f/", "/righ/verdict", "/\udc80/verdict"):
+        assert enter(path, {})[0] == 403
+    for path in ("/", "", "right", "*", "/right", "http://x/right/"):
+        assert enter(path, {}) is False  # no page is there; a body is not read
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/policy"])
 @pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//]", "http://[x]"])
 def test_an_origin_that_is_no_address_is_a_400(service, path, origin):

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dprl.errors import DprlError
 from dprl.policies._load import deferring
 from dprl.policies._protocol import DeferringPolicy
 
@@ -73,18 +74,23 @@ class Settings:
         from dprl.apps.serve.hooks import Hooks
         from dprl.apps.serve.records import Audit, Journal, Records
 
-        hooks = Hooks.read(self.cds) if self.cds else None
-        records = Records(
-            Journal(self.log) if self.log else None,
-            Audit(self.audit) if self.audit else None,
-            self.log_states,
-            self.key,
-        )
-        return serve_app(
-            fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
-            cases=self.cases, path=self.policy, reload=self.reload, records=records, hooks=hooks,
-            shared=self.shared, kept=self.kept,
-        )  # fmt: skip
+        new = [f for f in (self.audit, self.log) if f not in ("", "-") and not os.path.exists(f)]
+        try:
+            return serve_app(
+                fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
+                cases=self.cases, path=self.policy, reload=self.reload, shared=self.shared,
+                kept=self.kept, hooks=Hooks.read(self.cds) if self.cds else None,
+                records=Records(
+                    Journal(self.log) if self.log else None,
+                    Audit(self.audit) if self.audit else None,
+                    self.log_states, self.key,
+                ),
+            )  # fmt: skip
+        except DprlError:
+            for file in new:  # what is refused leaves nothing behind
+                if os.path.exists(file) and os.path.getsize(file) == 0:
+                    os.unlink(file)
+            raise
 
 
 def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int) -> int:

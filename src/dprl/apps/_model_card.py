@@ -31,7 +31,6 @@ def card_of(
     page: bytes,
     described: Described,
     judged: Evaluation | None,
-    unjudged: str,
     study: Study,
     notes: list[str],
 ) -> bytes:
@@ -45,7 +44,6 @@ def card_of(
         page: Its bytes.
         described: The changes of the policy.
         judged: The evaluation; None where there is none.
-        unjudged: Why there is none on a log that the policy has not seen; else ''.
         study: The answers to the standard.
         notes: What a reader must be careful about.
     """
@@ -101,7 +99,7 @@ def card_of(
         },
         "quantitative_analyses": {
             "evaluation": None if judged is None else judged.to_dict(),
-            "not_evaluated": described.seen or unjudged or None,
+            "not_evaluated": described.seen or None,
             "certificate": None if proved is None else proved.to_dict(),
             "sensitivity": None if study.sensitivity is None else study.sensitivity.to_dict(),
             "not_bounded": study.refusal or study.unbounded or None,

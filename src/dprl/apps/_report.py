@@ -38,7 +38,6 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
-from dprl.logs._feature_input import without_numbers
 from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
@@ -149,8 +148,7 @@ def report(
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
     judged, notes = None, list(described.notes)
-    unjudged = "" if described.seen else without_numbers(log)
-    if not described.seen and not unjudged:
+    if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             judged = evaluate(
@@ -158,10 +156,7 @@ def report(
             )
         notes += [str(w.message) for w in caught]
     if columns and judged is None:
-        notes.append(
-            f"There are no subgroups by {', '.join(columns)}: "
-            + (f"{described.seen}." if described.seen else unjudged)
-        )
+        notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
     study = None
     if standard is not None:
         study = study_of(
@@ -170,21 +165,21 @@ def report(
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     title, notes = title or str(t("title")), list(dict.fromkeys(notes))
-    facts = _facts(described, judged, unjudged, notes, title, day, seed, t, study)
+    facts = _facts(described, judged, notes, title, day, seed, t, study)
     text, whole, listed = _fitted(facts, described, cases, lang)
     if study is None or beside is None:
         with replacing(target) as part:
             part.write_bytes(text)
     else:
         kept = card_of(
-            title, day, lang, target, text, described, judged, unjudged, study, notes
+            title, day, lang, target, text, described, judged, study, notes
         )  # both are whole on the disk before either takes its place
         with replacing(target) as part, replacing(beside) as card_part:
             _write(part, text)
             _write(card_part, kept)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered, unjudged,
+        described.not_done, described.seen, judged, described.uncovered,
         described.divided, beside, () if study is None else study.blanks,
     )  # fmt: skip
 
@@ -273,7 +268,6 @@ def verdict(check: Check) -> str:
 def _facts(
     described: Described,
     judged: Evaluation | None,
-    unjudged: str,
     notes: list[str],
     title: str,
     day: datetime.date,
@@ -296,7 +290,6 @@ def _facts(
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "unjudged": unjudged,
         "headline": headline_of(judged),
         "enough": ENOUGH,
         "chances": chances_words(described.log),
@@ -327,7 +320,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
-        "luck",
+        "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [

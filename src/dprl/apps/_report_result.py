@@ -39,8 +39,6 @@ class Report:
         evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
         scattered: Number of the log's decisions that the policy changes, but that lie in no region
             simple enough to tell; they are counted by change, not described.
-        unjudged: Why the whole policy is not estimated on a log it has not seen, in words (a
-            feature is a category, or missing somewhere); '' where it is.
         divided: Share of the log's decisions at which the policy names an action and practice is
             divided: no action has half of the share there.
         card: The model card beside the report; None where there is none.
@@ -57,7 +55,6 @@ class Report:
     seen: str
     evaluation: Evaluation | None
     scattered: int = 0
-    unjudged: str = ""
     divided: float = 0.0
     card: Path | None = None
     to_fill_in: tuple[str, ...] = ()
@@ -98,8 +95,6 @@ class Report:
             )  # fmt: skip
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
-        if self.unjudged:
-            lines.append(f"The whole policy is not estimated: {self.unjudged}")
         return "\n".join(lines)
 
     def _split(self) -> str:

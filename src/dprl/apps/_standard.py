@@ -157,7 +157,7 @@ def study_of(
     """
     bounds, why, refusal = None, "", ""
     if judged is None:
-        why = "seen" if described.seen else "numbers"
+        why = "seen"
     elif not judged.facts["spoken"]:
         why = "silent"
     else:

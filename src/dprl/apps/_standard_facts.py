@@ -143,7 +143,7 @@ class Facts:
         return lines
 
     def _no_estimate(self) -> Markup:
-        return self._say("no-check" if self.described.seen else "no-numbers")
+        return self._say("no-check")
 
     def _flow(self) -> list[Markup]:
         return [self._say("flow"), self._say("see-flow")]

@@ -57,15 +57,6 @@ KINDS = 10
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
 
-VERDICTS = {
-    "agrees": "agrees: the interval lies above 0",
-    "leans with it": "leans with it: better here too, but not surely",
-    "leans against it": "leans against it: not better here, but not surely worse",
-    "contradicts": "contradicts it: the interval lies below 0",
-    "cannot say": "cannot say: too few cases on one side",
-}
-"""What a check says about a change, in words."""
-
 
 def report(
     policy: DeferringPolicy,
@@ -254,7 +245,7 @@ SPEAK = 10
 
 
 def verdict(check: Check) -> str:
-    """The result of a check, as a key of VERDICTS."""
+    """The result of a check, in a word or two; the catalogue's [verdict] has more of them."""
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"
@@ -297,12 +288,11 @@ def _facts(
         "extent": pages.scale(ends),
         "verdict": verdict,
         "down": down,
-        "verdicts": VERDICTS,
         "tally": Counter(verdict(c.check) for c in changes),
         "regions": policy.changes_by == "region",
         "features": bool(policy.space.feature_names),
         "kept": KINDS,
-        "origin": _origin(policy, described, judged, seed),
+        "origin": _origin(policy, described, judged, seed, t),
         "short": short,
     }
 
@@ -314,9 +304,9 @@ def short(value: Any) -> Any:
 
 
 def _origin(
-    policy: DeferringPolicy, described: Described, judged: Evaluation | None, seed: int
+    policy: DeferringPolicy, described: Described, judged: Evaluation | None, seed: int, t: Words
 ) -> list[tuple[str, str]]:
-    """Where the policy, the log and the report come from: (name, value) pairs of text."""
+    """Where the policy, the log and the report come from: (key of its name, value)."""
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
@@ -324,20 +314,23 @@ def _origin(
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [
-        ("Policy", policy.digest()),
-        ("Judged by log", described.log_digest),
-        ("Trained on log", str(made.get("log", "not recorded"))),
-        ("Made by", f"{made.get('made_by', 'not recorded')}; this report by dprl {__version__}"),
-        ("Parameters", _words(policy.parameters, {"approved"})),
-        ("Training", _words(made, hidden)),
-    ]
+        ("policy", policy.digest()),
+        ("judged", described.log_digest),
+        ("trained", str(made.get("log", t("origin.not-recorded")))),
+        ("made", t(
+            "origin.made-words", made=made.get("made_by", t("origin.not-recorded")),
+            version=__version__,
+        )),
+        ("parameters", _words(policy.parameters, {"approved"})),
+        ("training", _words(made, hidden)),
+    ]  # fmt: skip
     if "sweep" in made:
-        rows.append(("Picked", _words(made["sweep"], hidden)))
+        rows.append(("picked", _words(made["sweep"], hidden)))
     if "approved" in made:
-        rows.append(("Approved", _words(made["approved"], set())))
+        rows.append(("approved", _words(made["approved"], set())))
     if judged is not None:
-        rows.append(("Evaluation", _words(judged.settings, {"log", "policy"})))
-    return [*rows, ("Seed", str(seed))]
+        rows.append(("evaluation", _words(judged.settings, {"log", "policy"})))
+    return [*rows, ("seed", str(seed))]
 
 
 def _words(facts: Mapping[str, Any], hidden: set[str]) -> str:

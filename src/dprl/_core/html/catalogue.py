@@ -21,6 +21,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dprl._core.practice import DIVIDED
 from dprl._core.table import Table
 from dprl.errors import ParameterError
 
@@ -30,6 +31,9 @@ LANGUAGES = ("en", "de")
 """The languages that pages can speak."""
 
 SWAPPED = str.maketrans(",.", ".,")
+NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
+"""Where one sentence ends and the next begins."""
 
 
 def visible(value: Any) -> Any:
@@ -117,28 +121,87 @@ class Words:
             self("date", day=str(day.day), month=self(f"month.{day.month}"), year=str(day.year))
         )
 
-    def quote(self, text: Any) -> Any:
-        """A sentence that the library wrote: in this language, or whole as it is, marked English.
+    def column(self, name: str) -> str:
+        """What people call a column of a table of ours."""
+        return self.messages.get(f"column.{name}", name)
 
-        Digits in it are written as in this language where it is translated.
+    def cell(self, names: list[str], place: int, text: str, numeric: bool) -> str:
+        """A cell of such a table: numbers as this language writes them, labels as they are."""
+        if numeric:
+            return self._local(text)
+        if names[place] == "kind":
+            return self.messages.get(f"cell.{text}", text)
+        return text
+
+    def usual(self, label: Any) -> str:
+        """The usual action; where there is none, that practice is divided."""
+        return self.messages["changes.divided"] if label == DIVIDED else str(label)
+
+    def ahead(self, words: str) -> str:
+        """What came next in a case, with its last words in this language."""
+        if words == "end":
+            return str(self("case.end"))
+        hit = re.search(r"… ([\d,]+) more$", words)
+        if hit is None:
+            return words
+        return words[: hit.start()] + str(self("case.more", n=self.digits(hit[1])))
+
+    def digits(self, text: str) -> str:
+        """A text such as "99.9 %" with its digits as this language writes them."""
+        return self._local(text)
+
+    def begin(self, sentence: Any) -> Any:
+        """A sentence with a capital letter at its beginning."""
+        if isinstance(sentence, Markup) and sentence.startswith("<span"):
+            return sentence  # a quotation
+        return sentence[:1].upper() + sentence[1:]
+
+    def english(self) -> Markup:
+        """The attribute that marks English words on a page of another language."""
+        return Markup("" if self.lang == "en" else ' lang="en"')
+
+    def quote(self, text: Any) -> Any:
+        """What the library wrote, in this language; or all of it as it is, marked as English.
+
+        A text is said in one language: if one of its sentences has no translation, none is used.
         """
         if self.lang == "en" or isinstance(text, Markup) or not isinstance(text, str) or not text:
             return text
-        for pattern, message in self.sentences:
-            if hit := pattern.fullmatch(text):
-                parts = {name: self._part(part) for name, part in hit.groupdict().items()}
-                return Markup(message).format(**parts)
-        return Markup('<span lang="en">{}</span>').format(visible(text))
+        parts = self._whole(text)
+        if parts is None:
+            return Markup('<span lang="en">{}</span>').format(visible(text))
+        return parts
 
-    def _part(self, part: str) -> Any:
-        """What stood in a place of a sentence: a number, a sentence of its own, or a label."""
-        if re.fullmatch(r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?", part):
+    def label(self, text: str) -> Any:
+        """Words made of labels and numbers, such as "age 60 to under 70 · ward = 3"."""
+        if self.lang == "en":
+            return text
+        return Markup(" · ").join(self.part(one) for one in text.split(" · "))
+
+    def part(self, part: str) -> Any:
+        """What stands in a place of a sentence: a number, words of ours, or a label."""
+        if NUMBER.fullmatch(part):
             return self._local(part)
+        translated = self._one(part)
+        return visible(part) if translated is None else translated
+
+    def _whole(self, text: str) -> Markup | None:
+        """A text sentence by sentence; None where one has no translation."""
+        at_once = self._one(text)
+        if at_once is not None:
+            return at_once
+        sentences = SENTENCES.split(text)
+        translated = [self._one(sentence) for sentence in sentences]
+        if len(sentences) == 1 or any(one is None for one in translated):
+            return None
+        return Markup(" ").join(one for one in translated if one is not None)
+
+    def _one(self, sentence: str) -> Markup | None:
         for pattern, message in self.sentences:
-            if hit := pattern.fullmatch(part):
-                inner = {name: self._part(own) for name, own in hit.groupdict().items()}
-                return Markup(message).format(**inner)
-        return visible(part)
+            if hit := pattern.fullmatch(sentence):
+                parts = {name: self.part(part) for name, part in hit.groupdict().items()}
+                return Markup(message).format(**parts)
+        return None
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
@@ -152,16 +215,16 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 
 def _pattern(sentence: str) -> re.Pattern[str]:
-    """A regular expression for an English sentence with places in braces."""
-    parts = re.split(r"\{(\w+)\}", sentence)
-    seen: set[str] = set()
+    """A regular expression for an English sentence; {n#} stands for a number, {a} for anything."""
+    parts = re.split(r"\{(\w+#?)\}", sentence)
     text = ""
     for i, part in enumerate(parts):
         if i % 2 == 0:
             text += re.escape(part)
+        elif part.endswith("#"):
+            text += f"(?P<{part[:-1]}>{NUMBER.pattern})"
         else:
-            text += f"(?P={part})" if part in seen else f"(?P<{part}>.+?)"
-            seen.add(part)
+            text += f"(?P<{part}>.+?)"
     return re.compile(text, re.DOTALL)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -84,9 +85,11 @@ class Facts:
 
     def _strategies(self) -> list[Markup]:
         d = self.described
+        names = d.policy.space.feature_names
         listed = [
             self._say(
-                "divided-change" if c.divided else "change", situation=c.situation,
+                "divided-change" if c.divided else "change",
+                situation=self.t.situation(c.situation, names),
                 usual=str(c.usual), suggested=str(c.suggested),
             )
             for c in d.changes[:SHOWN]
@@ -103,7 +106,11 @@ class Facts:
 
     def _time_zero(self) -> list[Markup]:
         follow = self.described.log.follow_up
-        end = self._say("followed-for", time=follow) if follow else self._say("followed-on")
+        end = (
+            self._say("followed-for", time=self.t.part(follow))
+            if follow
+            else self._say("followed-on")
+        )
         return [self._say("time-zero"), end]
 
     def _outcome(self) -> list[Markup]:
@@ -153,13 +160,13 @@ class Facts:
 
     def _follow_up(self) -> list[Markup]:
         log = self.described.log
-        lengths = sorted(log.lengths.tolist())
+        lengths = log.lengths.tolist()
         lines = []
         if lengths:
             lines.append(
                 self._say(
-                    "lengths", median=lengths[len(lengths) // 2], least=lengths[0],
-                    most=lengths[-1],
+                    "lengths", median=self.t.general(statistics.median(lengths)),
+                    least=min(lengths), most=max(lengths),
                 )
             )  # fmt: skip
         lines.append(self._say("cut-episodes", n=self.described.cut))

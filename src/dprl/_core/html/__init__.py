@@ -71,7 +71,6 @@ def _environment(lang: str = "en") -> Environment:
     made.filters.update(
         known=known, number=words.number, percent=words.percent, scale=scale, count=words.count,
         fixed=words.fixed, general=words.general, quote=words.quote,
-        quote_label=words.label,
     )  # fmt: skip
     return made
 

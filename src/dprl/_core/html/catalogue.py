@@ -14,7 +14,7 @@ import math
 import re
 import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -34,6 +34,9 @@ SWAPPED = str.maketrans(",.", ".,")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
 """Where one sentence ends and the next begins."""
+CELL = re.compile(r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", re.DOTALL)
+LISTS = {"List": r"; (?![^()]*\))", "Names": r", (?![^()]*\))"}
+"""Places that hold a list of words of ours, and what stands between two of them."""
 
 
 def visible(value: Any) -> Any:
@@ -172,11 +175,84 @@ class Words:
             return Markup('<span lang="en">{}</span>').format(visible(text))
         return parts
 
-    def label(self, text: str) -> Any:
-        """Words made of labels and numbers, such as "age 60 to under 70 · ward = 3"."""
-        if self.lang == "en":
-            return text
-        return Markup(" · ").join(self.part(one) for one in text.split(" · "))
+    def situation(
+        self, words: str, features: Sequence[str], cut: Callable[[str], str] = str
+    ) -> Any:
+        """Where a change is made, such as "age 60 to under 70"; a label of a state as it is.
+
+        Args:
+            words: The words of the library.
+            features: Names of the features; () where states are labels.
+            cut: Makes long words short.
+        """
+        if self.lang == "en" or not features:
+            return cut(words)
+        own = self._where(words, features)
+        if own is None:
+            return Markup('<span lang="en">{}</span>').format(visible(cut(words)))
+        return cut(own)
+
+    def _where(self, words: str, features: Sequence[str]) -> str | None:
+        """A cell, ranges of features, or the conditions of a rule; None where it is none."""
+        if cell := re.fullmatch(
+            r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", words
+        ):
+            near = self._centre(cell[2], features)
+            here = self._ranges(cell[3].removeprefix("; in this log "), features) if cell[3] else ""
+            if near is None or here is None:
+                return None
+            key = "where.cell-log" if here else "where.cell"
+            return self.plain(key, n=cell[1], near=near, here=here)
+        head, later, _ = words.partition(", where no earlier rule holds")
+        own = self._ranges(head, features) or self._conditions(head, features)
+        return own if own is None or not later else self.plain("where.otherwise", where=own)
+
+    def plain(self, key: str, **values: str) -> str:
+        """A message as text, without escaping: for words that are escaped later."""
+        return self.messages[key].format(**values)
+
+    def _pieces(
+        self, words: str, between: str, features: Sequence[str], kinds: Mapping[str, str]
+    ) -> str | None:
+        """Words about one feature after the other: name and a kind of words, each of `kinds`."""
+        names = "|".join(map(re.escape, sorted(features, key=len, reverse=True)))
+        pieces = []
+        for piece in words.split(between):
+            hit = re.fullmatch(f"(?P<name>{names}) (?P<rest>.+)", piece, re.DOTALL)
+            name, rest = (f"{hit['name']} ", hit["rest"]) if hit else ("", piece)
+            for pattern, key in kinds.items():
+                if own := re.fullmatch(pattern, rest, re.DOTALL):
+                    numbers = {f"x{i}": self._local(x) for i, x in enumerate(own.groups())}
+                    pieces.append(name + self.plain(key, **numbers))
+                    break
+            else:
+                return None
+            if not hit and not pieces[:-1]:
+                return None
+        return self.messages[f"where.{'and' if between == ' and ' else 'also'}"].join(pieces)
+
+    def _ranges(self, words: str, features: Sequence[str]) -> str | None:
+        if words == "anywhere":
+            return self.messages["where.anywhere"]
+        n = f"({NUMBER.pattern})"
+        kinds = {f"{n} to under {n}": "where.range", f"= {n}": "where.equal"}
+        return self._pieces(words, " · ", features, kinds)
+
+    def _centre(self, words: str, features: Sequence[str]) -> str | None:
+        kinds = {f"= ({NUMBER.pattern})": "where.equal"}
+        return self._pieces(words, ", ", features, kinds)
+
+    def _conditions(self, words: str, features: Sequence[str]) -> str | None:
+        if words == "everywhere":
+            return self.messages["where.anywhere"]
+        n = f"({NUMBER.pattern})"
+        kinds = {
+            f"at most {n}": "where.at-most",
+            f"above {n}": "where.above",
+            "missing": "where.missing",
+            "known": "where.known",
+        }
+        return self._pieces(words, " and ", features, kinds)
 
     def part(self, part: str) -> Any:
         """What stands in a place of a sentence: a number, words of ours, or a label."""
@@ -186,22 +262,32 @@ class Words:
         return visible(part) if translated is None else translated
 
     def _whole(self, text: str) -> Markup | None:
-        """A text sentence by sentence; None where one has no translation."""
-        at_once = self._one(text)
-        if at_once is not None:
-            return at_once
-        sentences = SENTENCES.split(text)
-        translated = [self._one(sentence) for sentence in sentences]
-        if len(sentences) == 1 or any(one is None for one in translated):
-            return None
-        return Markup(" ").join(one for one in translated if one is not None)
+        """A text sentence by sentence, else at once; None where neither has a translation."""
+        one_by_one = [self._one(sentence) for sentence in SENTENCES.split(text)]
+        if None not in one_by_one:
+            return Markup(" ").join(one for one in one_by_one if one is not None)
+        return self._one(text)
 
     def _one(self, sentence: str) -> Markup | None:
+        """A sentence of the library in this language; None where there is no translation."""
         for pattern, message in self.sentences:
             if hit := pattern.fullmatch(sentence):
-                parts = {name: self.part(part) for name, part in hit.groupdict().items()}
-                return Markup(message).format(**parts)
+                parts = {name: self._place(name, text) for name, text in hit.groupdict().items()}
+                if None not in parts.values():
+                    return Markup(message).format(**{n.rstrip("_"): p for n, p in parts.items()})
         return None
+
+    def _place(self, name: str, text: str) -> Any:
+        """What stands in a place: a number, a list, words of ours, or a label; None if unknown."""
+        if name.endswith("_"):
+            return self._local(text)
+        if not name[0].isupper():
+            return visible(text)
+        parts = [self._one(part) for part in re.split(LISTS[name], text)] if name in LISTS else []
+        if parts:
+            joined = "; " if name == "List" else ", "
+            return None if None in parts else Markup(joined).join(p for p in parts if p is not None)
+        return self._one(text)
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
@@ -215,16 +301,18 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 
 def _pattern(sentence: str) -> re.Pattern[str]:
-    """A regular expression for an English sentence; {n#} stands for a number, {a} for anything."""
+    """A regular expression for an English sentence with places; see words/de.sentences.toml."""
     parts = re.split(r"\{(\w+#?)\}", sentence)
     text = ""
     for i, part in enumerate(parts):
         if i % 2 == 0:
             text += re.escape(part)
         elif part.endswith("#"):
-            text += f"(?P<{part[:-1]}>{NUMBER.pattern})"
-        else:
+            text += f"(?P<{part[:-1]}_>{NUMBER.pattern})"
+        elif part[0].isupper():
             text += f"(?P<{part}>.+?)"
+        else:  # a label; one that looks like the end of a sentence or of a list has no translation
+            text += rf"(?P<{part}>(?:(?![.!?;]\s|[()]).)+?)"
     return re.compile(text, re.DOTALL)
 
 
@@ -245,8 +333,11 @@ def speak(lang: str) -> Words:
             f"languages are {', '.join(LANGUAGES)}",
             f"Say {near[0] if near else LANGUAGES[0]!r}, or another one of them.",
         )
-    source = resources.files("dprl._core.html").joinpath(f"words/{lang}.toml")
-    table = tomllib.loads(source.read_text(encoding="utf-8"))
-    sentences = table.pop("sentences", [])
-    pairs = tuple((_pattern(one["en"]), one["as"]) for one in sentences)
-    return Words(lang, _flat(table), pairs)
+    sentences = {} if lang == "en" else _table(f"{lang}.sentences")
+    pairs = tuple((_pattern(english), own) for english, own in sentences.items())
+    return Words(lang, _flat(_table(lang)), pairs)
+
+
+def _table(name: str) -> dict[str, Any]:
+    source = resources.files("dprl._core.html").joinpath(f"words/{name}.toml")
+    return tomllib.loads(source.read_text(encoding="utf-8"))

@@ -14,12 +14,13 @@ from dprl._core.limits import said_if_short
 from dprl._core.zones import written
 from dprl.errors import LogError, ParameterError
 from dprl.logs._also import AlsoNames
-from dprl.logs._assemble import Missing, build, examine
+from dprl.logs._assemble import build, examine
 from dprl.logs._categories import row_labels
 from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
 from dprl.logs._doses import checked_bins, several_actions
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
+from dprl.logs._gaps import Missing
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs._text import Text
 from dprl.logs.columns import by_role
@@ -80,9 +81,14 @@ def read(
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
-        missing: "error" refuses missing values, features excepted: a missing feature is kept as
-            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
-            included. Default "error".
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing". Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -194,9 +200,14 @@ def from_frame(
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
-        missing: "error" refuses missing values, features excepted: a missing feature is kept as
-            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
-            included. Default "error".
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing". Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -292,9 +303,14 @@ def from_arrays(
             NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses
             it. Default None: not recorded.
         feature_names: The d names of the features. Default None: x0, x1, ….
-        missing: "error" refuses missing values, features excepted: a missing feature is kept as
-            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
-            included. Default "error".
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing". Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that

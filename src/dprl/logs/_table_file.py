@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dprl._core.limits import said_if_short
 from dprl.errors import LogError, interruptible
 from dprl.logs._categories import Levels, label_text
-from dprl.logs._columns import encode, numbers, tidy_labels
+from dprl.logs._columns import MISSING_WORDS, encode, numbers, tidy_labels
 from dprl.logs._files import Files, Progress
 from dprl.logs._sources import no_column, one_column, quoted
 
@@ -36,6 +36,16 @@ class TableFile(Files):
         super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
         self.every_file_has(self.types)
         self.load(self.types)
+        self.written = dict(self.place)  # columns as they are handed back
+
+    def read_gaps(self, labels: Collection[Any] = ()) -> None:
+        """Read words such as 'NA' as missing, as in a log; not those that are `labels`."""
+        if self.kind != "csv":
+            return
+        words = [quoted(word, chr(39)) for word in MISSING_WORDS if word and word not in labels]
+        for name, c in self.written.items():
+            if self.types[name] == "VARCHAR" and words:
+                self.place[name] = f"(CASE WHEN {c} IN ({', '.join(words)}) THEN NULL ELSE {c} END)"
 
     def states(self, name: str, kind: type) -> list[Any]:
         """A column of states as text, whole numbers or truth values; None where missing."""
@@ -103,7 +113,7 @@ class TableFile(Files):
         if kind not in (".csv", ".parquet"):
             raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
         self.con.register("beside", {"v": v})
-        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
+        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.written.items())
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
         sql = (
             f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "

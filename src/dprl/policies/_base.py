@@ -16,6 +16,7 @@ from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.errors import PolicyError
 from dprl.logs._encoding import Encoding, encoding_of
+from dprl.logs._gaps import GONE
 from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
@@ -54,7 +55,7 @@ def _origin(
         "steps": log.n_steps,
         "cut_episodes": cut,
         "episodes_used": episodes_used,
-        "columns": dict(log.columns),
+        "columns": {name: own for name, own in log.columns.items() if name != "gaps"},
         "sample": dict(sample),
     }
 
@@ -144,6 +145,14 @@ class Parts:
     def encoding(self) -> Encoding | None:
         """How the columns of its log became states; None where they were states already."""
         return encoding_of(self.provenance.get("columns", {}))
+
+    @property
+    def gone(self) -> str | None:
+        """The label of a missing state, where training had one; None where there is none."""
+        columns = self.provenance.get("columns", {})
+        words, name = columns.get("missing", {}), columns.get("state")
+        flagged = isinstance(name, str) and isinstance(words, Mapping) and words.get(name) == "flag"
+        return GONE if flagged and GONE in self.states else None
 
     @property
     def luck(self) -> Luck | None:

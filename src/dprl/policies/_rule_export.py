@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import TRUTH, TRUTH_WORDS
+from dprl.logs._encoding import FAR, Encoding
 from dprl.logs.log import Label
 from dprl.policies._rule import Condition, Rule
 
@@ -34,8 +35,19 @@ SEMANTICS = (
     "levels false and true are also written 0 and 1, and with capitals."
 )
 
+FILLED = "First, a missing feature that is named in 'fills' takes the number given there."
+"""How fills are read, before SEMANTICS."""
+
+Fills: TypeAlias = Mapping[str, float]
+"""The number that stands for a missing feature, where there is one."""
 Categories: TypeAlias = Mapping[str, tuple[str, ...]]
 """Every feature that is a category, and its labels."""
+
+
+def _fills(encoding: Encoding | None) -> Fills:
+    """The number that stands for a missing feature, where there is one."""
+    values = {} if encoding is None else {n: encoding.filling(n) for n in encoding.columns}
+    return {name: value for name, value in values.items() if value is not None and value != FAR}
 
 
 def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
@@ -73,15 +85,18 @@ def to_sql(
     column: str,
     digest: str,
     categories: Categories,
+    encoding: Encoding | None,
 ) -> str:
     """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
+    fills = _fills(encoding)
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
     apart([*asked, column])
     parts = [table] if isinstance(table, str) else list(table)
     source = ".".join(map(_identifier, parts)) or _identifier("")
     kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
     lines = [
-        f"    WHEN {_sql_rule(rule, categories)} THEN {_sql_label(rule, kind)}" for rule in rules
+        f"    WHEN {_sql_rule(rule, categories, fills)} THEN {_sql_label(rule, kind)}"
+        for rule in rules
     ]
     cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
     answer = cases if lines else f"CAST(NULL AS {kind})"
@@ -103,9 +118,11 @@ def apart(names: Sequence[str]) -> None:
             )
 
 
-def _sql_rule(rule: Rule, categories: Categories) -> str:
+def _sql_rule(rule: Rule, categories: Categories, fills: Fills) -> str:
     tests = [
-        _sql_labels(c, categories[c.feature]) if c.feature in categories else _sql_condition(c)
+        _sql_labels(c, categories[c.feature])
+        if c.feature in categories
+        else _sql_condition(c, fills.get(c.feature))
         for c in rule.conditions
     ]
     return " AND ".join(tests) or "TRUE"
@@ -124,8 +141,10 @@ def _sql_text(text: str) -> str:
     return "'" + _writable(text).replace("'", "''") + "'"
 
 
-def _sql_condition(condition: Condition) -> str:
+def _sql_condition(condition: Condition, fill: float | None) -> str:
     name = f"CAST({_identifier(condition.feature)} AS DOUBLE)"
+    if fill is not None:
+        name = f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
     if condition.kind == "missing":
         return f"({name} IS NULL OR isnan({name}))"
     if condition.kind == "at most":
@@ -175,13 +194,16 @@ def to_json(
     feature_names: Sequence[str],
     digest: str,
     categories: Categories,
+    encoding: Encoding | None,
 ) -> str:
-    """The rules as JSON text."""
+    """The rules as JSON text; version 2 where missing numbers are filled first."""
+    fills = _fills(encoding)
     content = {
         "format": "dprl-rules",
-        "version": 1,
+        "version": 2 if fills else 1,
         "policy": digest,
-        "read_as": SEMANTICS,
+        "read_as": f"{FILLED} {SEMANTICS}" if fills else SEMANTICS,
+        **({"fills": dict(fills)} if fills else {}),
         "features": list(feature_names),
         "levels": {name: list(labels) for name, labels in categories.items()},
         "actions": list(actions),
@@ -202,9 +224,14 @@ def to_json(
 
 
 def to_python(
-    rules: Sequence[Rule], actions: Sequence[Label], digest: str, categories: Categories
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    digest: str,
+    categories: Categories,
+    encoding: Encoding | None,
 ) -> str:
     """The source of `suggest(row)`."""
+    fills = _fills(encoding)
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
     kind = "str" if isinstance(actions[0], str) else "int"
     lines = [
@@ -213,9 +240,10 @@ def to_python(
         f"LARGEST = {LARGEST}",
         "",
         "",
-        "def number(value):",
-        '    """A number; NaN where it is missing."""',
-        '    return float("nan") if value is None else float(value)',
+        "def number(value, fill=None):",
+        '    """A number; the fill where it is missing, and NaN without one."""',
+        '    x = float("nan") if value is None else float(value)',
+        "    return fill if fill is not None and x != x else x",
         *(LABEL if any(name in categories for name in asked) else ()),
         "",
         "",
@@ -223,7 +251,8 @@ def to_python(
         '    """The suggestion for one state, a mapping from feature to value; None is DEFER."""',
     ]
     lines += [
-        f"    x{i} = {'label' if name in categories else 'number'}(row[{_literal(name)}])"
+        f"    x{i} = {'label' if name in categories else 'number'}"
+        f"(row[{_literal(name)}]{f', {fills[name]!r}' if name in fills else ''})"
         for i, name in enumerate(asked)
     ]
     for rule in rules:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
-from dprl.apps.cli.ranges import bins_of
+from dprl.apps.cli.ranges import bins_of, words_of
 from dprl.errors import ParameterError
 from dprl.logs.columns import NAMES, ROLES
 
@@ -41,7 +41,9 @@ __all__ = [
 
 SETTINGS = "dprl.toml"
 
-OF_LOG = ("categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins")
+OF_LOG = (
+    "categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins", "missing",
+)  # fmt: skip
 """Settings of a log besides its columns, which a policy keeps too."""
 
 
@@ -144,6 +146,15 @@ Letters = Annotated[
     str | None,
     Parameter(help="How the letters of CSV files are written: utf-8 (default), latin-1 or utf-16."),
 ]
+MissingWords = Annotated[
+    list[str] | None,
+    Parameter(
+        help="What to do about missing values: error (default), drop-episodes, median (of the "
+        "training log), or flag (the same, and a feature that says where; of labels, a label "
+        "missing). COLUMN=WORD for one column; repeat it for several. A policy keeps it.",
+        negative="",
+    ),
+]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -192,9 +203,7 @@ _MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
 class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     """Which column is what."""
 
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
+    missing: MissingWords = None
     partitions: Partitions = False
     decimal: Decimal = None
     encoding: Letters = None
@@ -211,12 +220,14 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Columns that are not in the state are read if they are named, or are to be compared.
         """
         one = len(self.state) == 1 and not features
+        one = one and self.state[0] not in (self.categorical or ())
         given = {k: v for k, v in vars(self).items() if v or k not in ("decimal", "encoding")}
         return {
             **given,
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
             "action_bins": bins_of(self.action_bins),
+            "missing": words_of(self.missing) or "error",
             "also": self.also if compare or self.also is not None else (),
         }
 
@@ -226,9 +237,7 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
 class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
     """Which column is what, for a command that can also work without a log."""
 
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
+    missing: MissingWords = None
     partitions: Partitions = False
     events: Events = None
     follow_up: FollowUp = None
@@ -244,6 +253,7 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
         one = len(self.state) == 1
         return {
             **vars(self),
+            "missing": words_of(self.missing) or "error",
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
             "also": (),
@@ -255,9 +265,7 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
 class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     """Which column is what, where that is not as it was for the policy."""
 
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
+    missing: MissingWords = None
     partitions: Partitions = False
     decimal: Decimal = None
     encoding: Letters = None
@@ -307,6 +315,12 @@ def settings(app: App) -> Dict | None:
     if not tables:
         return None
     _check_tables(tables, app, ["log"])
+    for table in tables.values():  # [log.missing]: a column → a word
+        own = table.get("missing")
+        if isinstance(own, dict):
+            table["missing"] = [f"{column}={word}" for column, word in own.items()]
+        elif isinstance(own, str):
+            table["missing"] = [own]
     shared = tables.pop("log", {})
     for name in _commands(app):
         command = app[name].default_command

@@ -80,6 +80,9 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
         )
     names = policy.space.feature_names
     encoding = getattr(policy.space, "encoding", None)
+    levels = getattr(policy.space, "levels", None)
+    kinds = [*(levels or ()), *(() if encoding is None else encoding.levels)]
+    table.read_gaps({*policy.space.states, *(label for own in kinds for label in own or ())})
     if encoding is not None and column is None:
         columns = table.mixed_features(list(encoding.columns), encoding.levels)
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -92,7 +95,6 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
                 f"a state of this policy is {len(names)} features, not {column!r}.",
                 do="Leave --state out: the table's columns are found by the features' names.",
             )
-        levels = getattr(policy.space, "levels", None)
         if levels is not None:  # which has an answer where a feature is missing
             columns = table.mixed_features(names, levels)
             rows = [
@@ -116,5 +118,6 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
         )
     policy_states = policy.space.states
     states = table.states(column, type(policy_states[0]) if policy_states else int)
-    unknown = len(states) - sum(map(set(policy_states).__contains__, states))
+    seen = {*policy_states, *([None] if getattr(policy.space, "gone", None) is not None else [])}
+    unknown = len(states) - sum(map(seen.__contains__, states))
     return Answered(table, states, policy.act(states), unknown, guessed)

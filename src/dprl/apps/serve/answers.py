@@ -223,6 +223,8 @@ class Answers:
             if name not in state:
                 raise StateError(f"a state needs the column {name!r}.", index, name, hint)
             if state[name] is None or state[name] == "":
+                if name in self.policy.space.encoding.fills:  # type: ignore[union-attr]
+                    continue
                 raise StateError(f"{name!r} is missing.", index, name, hint)
             if labels is None:
                 _number(state[name], index, name)
@@ -237,6 +239,8 @@ class Answers:
         """Refuse a label of another type than the policy's."""
         labels = self.policy.space.states
         kind = type(labels[0]) if labels else str
+        if state is None and getattr(self.policy.space, "gone", None) is not None:
+            return  # which has a label of its own
         if type(state) is not kind:
             what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
             raise StateError(
@@ -268,6 +272,8 @@ class Answers:
         """Why a state lies outside the training log; '' where it does not."""
         ranges = self.policy.provenance["ranges"]
         for name, value, (low, high) in zip(self.features, x.tolist(), ranges, strict=True):
+            if value == FAR and self.columns.get(name, ()) is None:
+                return f"{name} is missing, and never was in training."
             if value == FAR and self.columns:
                 return f"{name.partition('=')[0]} has a label that training did not have."
             if not low <= value <= high:

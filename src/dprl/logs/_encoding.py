@@ -27,6 +27,7 @@ from dprl.logs._doses import BETWEEN
 from dprl.logs._feature_input import place_of
 from dprl.logs._gaps import GONE, fitted_fills, gap_counts
 from dprl.logs._raw_states import FAR, Encoding, How, encoding_of, flag_of
+from dprl.logs._text import fold
 from dprl.logs.log import Log
 
 __all__ = [
@@ -48,6 +49,7 @@ def encoded_by(log: Log, wanted: Encoding | None) -> Log:
         return log
     if log.feature_names == wanted.features != tuple(wanted.columns):
         return log  # of indicators that were written to a file
+    log = _folded(log, wanted.fold)
     if wanted.how == "joined":
         return joined(log, wanted)
     return filled(log, wanted) if wanted.how == "plain" else with_indicators(log, wanted)
@@ -67,6 +69,23 @@ def _refuse_own_fills(log: Log, wanted: Encoding | None) -> None:
         "Hand over the log as it was read (before log.indicators() or log.joined()): the policy "
         "fills it.",
     )
+
+
+def _folded(log: Log, how: str) -> Log:
+    """The log with the labels of its categories written alike, where a policy writes them so."""
+    if not how or not log.levels or log.columns.get("labels") == how:
+        return log
+    features, levels = np.array(log.features), list(log.levels)
+    for j, own in enumerate(levels):
+        words = [fold(label, how) for label in own or ()]
+        if own is None or words == list(own):
+            continue
+        merged = tuple(sorted({word for word in words if word}))
+        table = np.array([*(merged.index(w) if w else np.nan for w in words), np.nan])
+        gone = np.isnan(features[:, j])
+        places = np.where(gone, len(words), np.nan_to_num(features[:, j])).astype(np.int64)
+        features[:, j], levels[j] = table[places], merged
+    return replace(log, features=features, levels=tuple(levels))
 
 
 def joined(log: Log, wanted: Encoding | None = None) -> Log:
@@ -162,7 +181,7 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
     """
     if log.features is None or encoding_of(log.columns) is not None:
         return log
-    if wanted is None and not _has_labels(log.levels) and not _declared(log):
+    if wanted is None and not _has_labels(log.levels) and not _declared(log) and not _dated(log):
         return log
     own = _columns(log, wanted, "indicators", medians_of)
     columns: list[NDArray[np.float64]] = []
@@ -224,7 +243,8 @@ def filled(log: Log, wanted: Encoding | None = None) -> Log:
     """
     if log.features is None or encoding_of(log.columns) is not None:
         return log
-    if wanted is None and "median" not in _declared(log).values():
+    needed = "median" in _declared(log).values() or bool(_dated(log))
+    if wanted is None and not needed and not (log.levels and log.columns.get("labels")):
         return log
     own = _columns(log, wanted, "plain")
     columns = [_filled(log.features[:, j], own, name)[0] for j, name in enumerate(own.columns)]
@@ -235,6 +255,11 @@ def _declared(log: Log) -> dict[str, str]:
     """The features whose gaps are to be filled or flagged."""
     words: Mapping[str, str] = log.columns.get("missing", {})
     return {n: words[n] for n in log.feature_names if words.get(n) in ("flag", "median")}
+
+
+def _dated(log: Log) -> dict[str, str]:
+    """The features that are dates → how they were written."""
+    return {n: own for n, own in log.columns.get("days", {}).items() if n in log.feature_names}
 
 
 def _has_labels(levels: Levels) -> bool:
@@ -287,4 +312,4 @@ def _own_encoding(log: Log, how: How, medians_of: Log | None) -> Encoding:
                 f"{name!r} is flagged by a feature {flag_of(name)!r}, and the log has one already.",
                 do="Rename it, or leave it out: the flag says the same.",
             )
-    return Encoding(how, levels, fills)
+    return Encoding(how, levels, fills, _dated(log), str(log.columns.get("labels", "")))

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
+from dprl.logs.columns import NAMES
 from dprl.logs.log import Log
 
 __all__ = [
@@ -86,6 +87,7 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
     part_of = {
         name: part
         for part, own in names.items()
+        if part in NAMES
         for name in (own if isinstance(own, list) else [own])
         if isinstance(name, str)
     }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dprl.logs._action_rules import doses, many_actions
+from dprl.logs._dates import SINCE
 from dprl.logs._doses import called
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
@@ -206,6 +207,22 @@ def categories(log: Log) -> Finding | None:
     )
 
 
+def dates(log: Log) -> Finding | None:
+    """Features that are dates."""
+    days = log.columns.get("days", {})
+    dated = [name for name in log.feature_names if name in days]
+    if not dated:
+        return None
+    return Finding(
+        "note",
+        "dates",
+        f"{len(dated):,} of {len(log.feature_names):,} features "
+        f"{'is a date' if len(dated) == 1 else 'are dates'}: {', '.join(map(repr, dated[:5]))}.",
+        do=f"A date counts as days since {SINCE}. A policy takes dates as the log has them; it "
+        "defers on days that training did not have.",
+    )
+
+
 def probabilities_known(log: Log) -> Finding | None:
     """Rows on which the chance of what was done is known."""
     if log.propensity is None:
@@ -250,6 +267,7 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     missing_features,
     missing_by_action,
     categories,
+    dates,
     probabilities_known,
     further_columns,
 )

@@ -10,8 +10,10 @@ import numpy as np
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import TRUTH, TRUTH_WORDS, Levels, label_text
+from dprl.logs._dates import SINCE, check_dates, day_of
 from dprl.logs._doses import BETWEEN
 from dprl.logs._gaps import GONE, Fill, is_gone
+from dprl.logs._text import check_labels, fold
 from dprl.logs.log import Label
 
 __all__ = ["FAR", "Encoding", "How", "encoding_of"]
@@ -32,11 +34,16 @@ class Encoding:
             numbers are filled).
         columns: Each column of the source → its labels, None where it holds numbers.
         fills: Column → what stands for its missing values. Default: nothing does.
+        days: Column of dates → how they were written ("iso", "day-first", …); it became days since
+            `dprl.logs._dates.SINCE`. Default: there are none.
+        fold: What is done to labels first ("trim,casefold"). Default "": nothing.
     """
 
     how: How
     columns: Mapping[str, tuple[str, ...] | None]
     fills: Mapping[str, Fill] = field(default_factory=dict)
+    days: Mapping[str, str] = field(default_factory=dict)
+    fold: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As values that JSON can carry."""
@@ -44,6 +51,10 @@ class Encoding:
         facts: dict[str, Any] = {"how": self.how, "columns": named}
         if self.fills:
             facts["fills"] = {name: fill.to_dict() for name, fill in self.fills.items()}
+        if self.days:
+            facts["days"] = {name: {"since": SINCE, "written": w} for name, w in self.days.items()}
+        if self.fold:
+            facts["labels"] = self.fold
         return facts
 
     @property
@@ -79,6 +90,10 @@ class Encoding:
         if fill is None or (self.how == "plain" and fill.how == "flag"):
             return None
         return FAR if fill.how == "flag" and not fill.marks else fill.value
+
+    def day(self, value: Any, name: str) -> Any:
+        """One value of a column of dates as days; a number, and a gap, stay as they are."""
+        return day_of(value, self.days[name], name)
 
     def states(self, given: Any) -> Any:
         """States as they come, made ready: labels, or a mapping of features.
@@ -135,7 +150,7 @@ class Encoding:
 
     def _word(self, value: Any, name: str) -> str | None:
         """The label a value stands for; None where it is missing and that is no label."""
-        word = _text(value, self.columns[name])
+        word = _text(fold(value, self.fold), self.columns[name])
         return GONE if word is None and self.flagged(name) else word
 
     def label(self, words: Sequence[str | None]) -> str:
@@ -152,7 +167,7 @@ class Encoding:
                 ready |= self._filled(name, values)
                 continue
             if self.how == "plain":
-                ready[name] = values
+                ready[name] = [fold(value, self.fold) for value in values]
                 continue
             words = [self._word(value, name) for value in values]
             if own == TRUTH and None not in words and GONE not in words:
@@ -181,6 +196,8 @@ class Encoding:
     def _filled(self, name: str, values: list[Any]) -> Columns:
         """A column of numbers with its gaps filled, and its flag where it has one."""
         value = self.filling(name)
+        if name in self.days:
+            values = [self.day(one, name) for one in values]
         if value is None:
             return {name: values}
         gone = [is_gone(one) for one in values]
@@ -205,7 +222,19 @@ def encoding_of(columns: Mapping[str, Any]) -> Encoding | None:
         for name, own in given["columns"].items()
     }
     how: How = given["how"] if given["how"] in ("joined", "plain") else "indicators"
-    return Encoding(how, named, _fills_in(given, named))
+    days = given.get("days", {})
+    if not isinstance(days, Mapping) or not all(
+        isinstance(own, Mapping) and own.get("since") == SINCE and name in named
+        for name, own in days.items()
+    ):
+        raise PolicyError(
+            "how dates became numbers is on record, and damaged.",
+            str(days)[:80],
+            "Fit the policy again.",
+        )
+    written = {str(name): check_dates(own.get("written")) for name, own in days.items()}
+    folds = check_labels(given.get("labels", ""))
+    return Encoding(how, named, _fills_in(given, named), written, folds)
 
 
 def _finite(value: Any) -> bool:

@@ -18,6 +18,7 @@ from dprl.errors import PolicyError
 from dprl.logs._encoding import Encoding, encoding_of
 from dprl.logs._gaps import GONE
 from dprl.logs._overlap import sealed_origin, sketch
+from dprl.logs._text import check_labels
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
 from dprl.policies._conditions import conditions_of
@@ -153,6 +154,11 @@ class Parts:
         words, name = columns.get("missing", {}), columns.get("state")
         flagged = isinstance(name, str) and isinstance(words, Mapping) and words.get(name) == "flag"
         return GONE if flagged and GONE in self.states else None
+
+    @property
+    def fold(self) -> str:
+        """What was done to the labels of its log ("trim,casefold"); '' where nothing was."""
+        return check_labels(self.provenance.get("columns", {}).get("labels", ""))
 
     @property
     def luck(self) -> Luck | None:

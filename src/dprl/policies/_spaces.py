@@ -20,6 +20,7 @@ from dprl.logs._encoding import FAR, Encoding, encoded_by
 from dprl.logs._feature_input import columns_in, features_of, plain_features
 from dprl.logs._gaps import is_gone
 from dprl.logs._label_codes import CodedFeatures, codes_for, mixed_features_of
+from dprl.logs._text import fold
 from dprl.logs.log import Label, Log
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ class LabelSpace:
         states: The labels a policy knows, S of them.
         encoding: How several columns became one label. Default None: it was one column.
         gone: The label of a missing state. Default None: it has none, and is like one never seen.
+        fold: What is done to labels first ("trim,casefold"). Default "": nothing.
     """
 
     states: tuple[Label, ...]
     encoding: Encoding | None = None
     gone: str | None = None
+    fold: str = ""
     feature_names: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
@@ -79,6 +82,8 @@ class LabelSpace:
         return np.array([self._code(state) for state in states], np.int64)
 
     def _code(self, state: Any) -> int:
+        if self.fold and self.encoding is None:
+            state = fold(state, self.fold)
         if self.gone is not None and is_gone(state):
             return self._codes.get(self.gone, -1)
         if _missing(state):

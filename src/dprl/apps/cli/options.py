@@ -12,6 +12,7 @@ from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
 from dprl.apps.cli.ranges import bins_of, words_of
+from dprl.apps.cli.reading import ActionBins, Dates, Decimal, Labels, Letters, MissingWords
 from dprl.errors import ParameterError
 from dprl.logs.columns import NAMES, ROLES
 
@@ -43,8 +44,13 @@ SETTINGS = "dprl.toml"
 
 OF_LOG = (
     "categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins", "missing",
+    "dates", "labels",
 )  # fmt: skip
 """Settings of a log besides its columns, which a policy keeps too."""
+
+
+WRITTEN = ("decimal", "encoding", "dates", "labels")
+"""How the text of a log is written; left out where it is as usual."""
 
 
 def whole(word: str) -> int:
@@ -129,32 +135,6 @@ FollowUp = Annotated[
         "cut later is not cut any more."
     ),
 ]
-ActionBins = Annotated[
-    list[str] | None,
-    Parameter(
-        help="Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
-        "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns are "
-        "the action. A policy keeps the edges.",
-        negative="",
-    ),
-]
-Decimal = Annotated[
-    str | None,
-    Parameter(help="Mark before the fraction of a number in CSV files: . (default) or ,"),
-]
-Letters = Annotated[
-    str | None,
-    Parameter(help="How the letters of CSV files are written: utf-8 (default), latin-1 or utf-16."),
-]
-MissingWords = Annotated[
-    list[str] | None,
-    Parameter(
-        help="What to do about missing values: error (default), drop-episodes, median (of the "
-        "training log), or flag (the same, and a feature that says where; of labels, a label "
-        "missing). COLUMN=WORD for one column; repeat it for several. A policy keeps it.",
-        negative="",
-    ),
-]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -207,6 +187,8 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     partitions: Partitions = False
     decimal: Decimal = None
     encoding: Letters = None
+    dates: Dates = None
+    labels: Labels = None
     categorical: Categorical = None
     action_bins: ActionBins = None
     also: AlsoColumns = None
@@ -221,7 +203,7 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         """
         one = len(self.state) == 1 and not features
         one = one and self.state[0] not in (self.categorical or ())
-        given = {k: v for k, v in vars(self).items() if v or k not in ("decimal", "encoding")}
+        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
         return {
             **given,
             "state": self.state[0] if one else list(self.state),
@@ -269,6 +251,8 @@ class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     partitions: Partitions = False
     decimal: Decimal = None
     encoding: Letters = None
+    dates: Dates = None
+    labels: Labels = None
     categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None

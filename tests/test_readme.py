@@ -85,6 +85,7 @@ def of_tables(block):
     return re.search(r"\bicu\b", block[1]) is not None
 
 
+@pytest.mark.slow
 def test_blocks_of_the_readme_run(empty):
     out = run(empty, blocks("README.md"))
     assert "['antibiotics', DEFER]" in out

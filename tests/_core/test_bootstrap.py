@@ -15,11 +15,13 @@ SRC = Path(dprl.__file__).parent
 
 @pytest.mark.parametrize("n", [1, 2, 7, 1000])
 @pytest.mark.parametrize("room", [1, 15, 1 << 24])
-def test_counts_are_counts_of_picks(n, room, monkeypatch):
+@pytest.mark.parametrize("at_once", [3, 300, 1 << 16])
+def test_counts_are_counts_of_picks(n, room, at_once, monkeypatch):
     monkeypatch.setattr(bootstrap, "ROOM", room)
-    found = np.concatenate(list(bootstrap.counts(n, 13, seed=5)))
-    chosen = bootstrap.picks(n, 13, seed=5)
-    assert found.shape == chosen.shape == (13, n)
+    monkeypatch.setattr(bootstrap, "AT_ONCE", at_once)
+    found = np.concatenate([some.copy() for some in bootstrap.counts(n, 33, seed=5)])
+    chosen = bootstrap.picks(n, 33, seed=5)
+    assert found.shape == chosen.shape == (33, n)
     assert np.array_equal(found, [np.bincount(row, minlength=n) for row in chosen])
 
 

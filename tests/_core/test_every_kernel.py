@@ -135,6 +135,8 @@ def judging():
     log, test = world.sample(30, seed=0), world.sample(20, seed=1)
     policy = dprl.DPRLDiscrete(n_min=3, gamma=0.9, cut="terminal").fit(log)
     dprl.evaluate(policy, test, draws=3, cut="terminal", allow_seen=True)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=0.9, cut="terminal").fit(labelled(1))
+    dprl.evaluate(policy, labelled(1), draws=3, allow_seen=True)
 
 
 def certifying():

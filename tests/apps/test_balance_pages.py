@@ -137,6 +137,7 @@ def test_the_command_line(run, files):
     assert json.loads(out)["evaluation"]["subgroups"]["by"] == ["sex"]
 
 
+@pytest.mark.slow
 def test_gate_check_and_fit(run, files):
     trial(14_000).to_csv("train.csv", index=False)  # so many that the gate issues something
     ends = ["--lowest", 0, "--highest", 1]

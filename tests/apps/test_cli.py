@@ -218,6 +218,7 @@ def test_whole_numbers_are_not_rounded(run, visits, tmp_path, number):
     assert dprl.load("policy.dprl").parameters["n_min"] == 20
 
 
+@pytest.mark.slow
 def test_dropped_episodes_are_told(run, fitted, tmp_path):
     path, columns = fitted
     held = pd.read_csv(path).assign(patient=lambda t: t.patient + 1000, score=lambda t: 1 - t.score)

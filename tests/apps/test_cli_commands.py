@@ -65,10 +65,10 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
     assert (code, rows) == (
         0,
         [
-            "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
+            "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
             "sensitivity",
             "sweep", "split", "evidence", "merge", "report", "review", "serve", "export", "icu",
-            "reproduce", "demo",
+            "reproduce", "demo", "doctor", "completion",
         ],
     )  # fmt: skip
 

@@ -313,6 +313,7 @@ def slow_silence(policy, log):
     return {why: n / log.n_steps for why, n in counts.items()}
 
 
+@pytest.mark.slow
 def test_silence_is_counted_by_reason(walker, care, cells):
     policy, log = care
     unknown = to_log([[("elsewhere", "watch", 0.0), ("fever", "watch", 1.0)]])

@@ -185,6 +185,7 @@ def test_certified_and_other_policies_have_claims_of_their_own(sound):
     assert "if no action mattered" not in str(confident)
 
 
+@pytest.mark.slow
 def test_over_features_it_speaks_of_training_points(tmp_path, monkeypatch):
     log = dprl.envs.PointMass().sample(100, seed=0)
     learner = dprl.DPRLContinuous(n_min=10, radius=0.5, gamma=0.97, cut="drop-unrelated")

@@ -232,6 +232,7 @@ def test_a_file_of_before_is_taken(tmp_path, monkeypatch):
     assert len(Verdicts(tmp_path / "v.sqlite", "p", ["k"]).all()) == 2
 
 
+@pytest.mark.slow
 def test_it_needs_the_training_log(world, tmp_path):
     policy, _, _ = world
     frame(0).to_csv(tmp_path / "train.csv", index=False)

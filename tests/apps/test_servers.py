@@ -197,6 +197,7 @@ def test_export_without_a_page(demo, capsys, monkeypatch):
     assert "0 of 1 changes approved → approved.dprl" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_features_are_reviewed_by_the_columns_the_policy_knows(tmp_path, capsys, monkeypatch):
     from dataclasses import replace
 

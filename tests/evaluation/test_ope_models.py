@@ -11,7 +11,8 @@ from conftest import random_episodes, to_log
 from dprl.errors import LogError, ParameterError
 from dprl.evaluation._behavior import folds_of
 from dprl.evaluation._decisions import Spoken, spoken
-from dprl.evaluation._values import evaluate_q, tables
+from dprl.evaluation._label_values import label_values
+from dprl.evaluation._values import Values, evaluate_q
 
 # -- fitted Q -----------------------------------------------------------------------------------
 
@@ -50,7 +51,10 @@ def test_fqe_against_a_linear_solve(seed):
     if seed % 2:
         pi = np.where(speaks[:, None], np.eye(A)[rng.integers(0, A, S)], 0.0)
     said = Spoken(pi, speaks, None, log.codes().astype(np.int64), log.actions)
-    found = tables(log, said, 0.9, np.ones(log.n_steps, bool))
+    N = log.n_steps
+    found = Values(np.full(N, np.nan), np.full(N, np.nan), np.zeros(N, bool))
+    learned = label_values(log, said, 0.9, np.ones(N, bool))
+    learned.at(log, said, np.arange(N), found.Q, found.V, found.guessed)
     pairs, Q = dense_q(log, said, 0.9)
     table = dict(zip(pairs, Q, strict=True))
     usual = {s: np.mean([table[s, a] for t, a in zip(log.codes(), log.action, strict=True) if t == s])

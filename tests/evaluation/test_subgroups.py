@@ -181,6 +181,7 @@ def coverage(logs, draws):
     return held
 
 
+@pytest.mark.slow
 def test_the_intervals_hold_for_all_at_once():
     assert coverage(20, 200) >= 16
 

@@ -415,6 +415,7 @@ def test_plot_leaves_its_rows_beside_it(swept, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["sweep.parquet", "sweep.png"]
 
 
+@pytest.mark.slow
 def test_plot_over_radii(walks):
     train, valid = walks
     found = dprl.sweep(

@@ -394,6 +394,32 @@ def test_ctrl_c_inside_duckdb_is_ctrl_c():
             raise other
 
 
+def test_ctrl_c_during_an_import_waits_for_its_end(tmp_path):
+    """Compiled modules (DuckDB's) abort the whole process when interrupted while they start."""
+    (tmp_path / "module.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(.2)\nwhole = True\n"
+    )
+    program = """if True:
+        import signal, time
+        from dprl.__main__ import _stop
+        signal.signal(signal.SIGINT, _stop)
+        import module
+        try:
+            time.sleep(10)
+        except KeyboardInterrupt:
+            print("stopped", module.whole)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (run.stdout, run.stderr) == ("stopped True\n", "")
+
+
 @pytest.mark.slow
 def test_ctrl_c_while_reading(tmp_path):
     """Whenever it comes: while it starts, reads, hands columns over, or counts."""
@@ -508,6 +534,7 @@ def test_bounds_need_a_range_that_holds():
     assert "NOT VALID" not in str(dprl.certificate.published(log, policy, v_max=2.0, **given))
 
 
+@pytest.mark.slow
 def test_a_damaged_part_is_done_again(tmp_path):
     from test_experiments import TOY
 

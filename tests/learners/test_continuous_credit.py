@@ -70,6 +70,7 @@ def test_whole_credit_of_a_model_that_expects_nothing_is_the_return(seed, visits
     assert plain.act(log.features) == whole.act(log.features)
 
 
+@pytest.mark.slow
 def test_so_it_is_where_episodes_were_cut():
     """What is added for the rest of a cut episode is part of its credit too."""
     log = dprl.envs.PointMass().sample(60, seed=0)

@@ -244,6 +244,7 @@ def test_a_later_rule_does_not_take_over():
     assert policy.narrowed(2, [above(1.0)], {}).act([[0.5], [-1.0]]) == ["a", dprl.DEFER]
 
 
+@pytest.mark.slow
 def test_our_own_models_come_out_again(tmp_path):
     """From a file, with the default models and the settings that the file holds."""
     log, _ = world(2, 300)

@@ -171,6 +171,7 @@ def test_rivals_differ_where_their_probabilities_do():
     assert "0.01" in str(dprl.evaluate(rival, log, gamma=1, draws=10))
 
 
+@pytest.mark.slow
 def test_cells_and_neighbours_count_them_too():
     """One cell and one ball: the usual action, done in 3 of 4, confirmed."""
     took = np.arange(80) % 4 > 0

@@ -58,6 +58,7 @@ def test_the_policy_s_columns_beat_a_settings_file(run, files):
     assert "reward = 'bed', used is 'reward' (--reward overrides)" in lines(err)[0]
 
 
+@pytest.mark.slow
 def test_every_command_with_a_policy_reads_the_policy_s_columns(run, files):
     range_ = ("--lowest", 0, "--highest", 1)
     for command in (

@@ -117,6 +117,7 @@ def test_the_work_does_not_grow_with_the_log(monkeypatch):
     assert max(kinds for _, kinds, _ in fitted) <= REGIONS
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.integers(0, 50))
 def test_the_order_of_the_steps_leaves_no_trace(seed):

@@ -465,6 +465,7 @@ def test_layouts_files_cases_threads_and_order_change_nothing(tmp_path):
         assert found == first
 
 
+@pytest.mark.slow
 def test_the_file_is_the_same_bytes_again(tmp_path):
     ward = busy(3)
     for name, reverse in (("a", False), ("b", True)):
@@ -580,6 +581,7 @@ def test_settings_are_checked(tmp_path, options, match):
         icu.build(folder, tmp_path / "s.csv")
 
 
+@pytest.mark.slow
 def test_items_of_another_hospital(tmp_path):
     ward = Ward().stay(low=0)
     for i in range(7):
@@ -699,6 +701,7 @@ def test_splits_can_be_written_and_fitted(many, tmp_path, monkeypatch, capsys):
     assert dprl.load("policy.dprl").parameters["metric"]["weights"] == icu.WEIGHTS
 
 
+@pytest.mark.slow
 def test_the_command_takes_costs(many, tmp_path, capsys):
     from dprl.apps.cli.main import main
 

@@ -20,6 +20,8 @@ __all__ = ["counts", "percentiles", "picks"]
 
 ROOM = 1 << 24
 """Counts held at a time, unless `AT_LEAST` draws need more."""
+AT_ONCE = 1 << 14
+"""Groups chosen at a time: in larger arrays most of the time goes into getting new memory."""
 AT_LEAST = 8
 """Draws held at a time, however many groups there are: users take several in one go."""
 
@@ -53,11 +55,11 @@ def picks(
 
 
 @compiled
-def _tally(chosen: NDArray[Any], row: NDArray[Any]) -> None:  # pragma: no cover
-    """Fill row (n,) with how often each group was chosen."""
-    row[:] = 0
-    for group in chosen:
-        row[group] += 1
+def _tally(chosen: NDArray[Any], counts: NDArray[Any]) -> None:  # pragma: no cover - compiled
+    """Add to counts (some, n) how often each group was chosen (some, k)."""
+    for row in range(len(chosen)):
+        for group in chosen[row]:
+            counts[row, group] += 1
 
 
 def counts(
@@ -71,7 +73,8 @@ def counts(
 ) -> Iterator[NDArray[Any]]:
     """How often each group is drawn, (some, n) at a time; `draws` rows in all.
 
-    The next rows are drawn on a thread of their own while these are being used.
+    The next rows are drawn on a thread of their own while these are being used, and then take
+    their place: copy what is needed for longer than until the next rows are asked for.
 
     Args:
         n: Groups there are.
@@ -88,22 +91,28 @@ def counts(
     for _ in range(after):
         _picks(rng, n, 1, picked)
     at_once = max(1, ROOM // n // together) * together
+    rooms = [np.empty((min(at_once, draws), n), kind) for _ in range(1 + (draws > at_once))]
+    some_rows = max(1, AT_ONCE // n)
 
     def block(begin: int) -> NDArray[Any]:
-        some = np.empty((min(at_once, draws - begin), n), kind)
-        for row in some:
-            _tally(_picks(rng, n, 1, picked)[0], row)
+        some: NDArray[Any] = rooms[begin // at_once % 2][: draws - begin]
+        some[:] = 0
+        for first in range(0, len(some), some_rows):
+            rows = some[first : first + some_rows]
+            for of_row in range(0, n, AT_ONCE):
+                size = (len(rows), min(AT_ONCE, n - of_row))
+                _tally(rng.integers(n, size=size, dtype=picked), rows)
         return some
 
     if draws <= at_once:
         yield block(0)
         return
     with ThreadPoolExecutor(1) as ahead:
-        some = ahead.submit(block, 0)
+        coming = ahead.submit(block, 0)
         for begin in range(at_once, draws, at_once):
-            now, some = some.result(), ahead.submit(block, begin)
+            now, coming = coming.result(), ahead.submit(block, begin)
             yield now
-        yield some.result()
+        yield coming.result()
 
 
 def percentiles(draws: NDArray[np.float64], level: float) -> tuple[float, float]:

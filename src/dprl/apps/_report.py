@@ -36,7 +36,6 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
 from dprl.logs._encoding import encoded_like, encoding_of
-from dprl.logs._feature_input import without_numbers
 from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
@@ -87,8 +86,6 @@ class Report:
         evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
         scattered: Number of the log's decisions that the policy changes, but that lie in no region
             simple enough to tell; they are counted by change, not described.
-        unjudged: Why the whole policy is not estimated on a log it has not seen, in words (a
-            feature is a category, or missing somewhere); '' where it is.
         divided: Share of the log's decisions at which the policy names an action and practice is
             divided: no action has half of the share there.
         gaps: On how many rows of the log each column of the state is missing, by the action taken
@@ -105,7 +102,6 @@ class Report:
     seen: str
     evaluation: Evaluation | None
     scattered: int = 0
-    unjudged: str = ""
     divided: float = 0.0
     gaps: Mapping[str, Any] | None = None
 
@@ -136,8 +132,6 @@ class Report:
             lines.insert(0, self._split())
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
-        if self.unjudged:
-            lines.append(f"The whole policy is not estimated: {self.unjudged}")
         return "\n".join(lines)
 
     def _split(self) -> str:
@@ -227,8 +221,7 @@ def report(
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
     judged, notes = None, list(described.notes)
-    unjudged = "" if described.seen else without_numbers(log)
-    if not described.seen and not unjudged:
+    if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             judged = evaluate(
@@ -236,14 +229,11 @@ def report(
             )
         notes += [str(w.message) for w in caught]
     if columns and judged is None:
-        notes.append(
-            f"There are no subgroups by {', '.join(columns)}: "
-            + (f"{described.seen}." if described.seen else unjudged)
-        )
+        notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
-        _facts(described, judged, unjudged, list(dict.fromkeys(notes)), title, day, seed)
+        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed)
         | _gap_facts(policy, gaps),
         described, cases,
     )  # fmt: skip
@@ -251,8 +241,7 @@ def report(
         part.write_bytes(text)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered, unjudged,
-        described.divided, gaps,
+        described.not_done, described.seen, judged, described.uncovered, described.divided, gaps,
     )  # fmt: skip
 
 
@@ -323,7 +312,6 @@ def verdict(check: Check) -> str:
 def _facts(
     described: Described,
     judged: Evaluation | None,
-    unjudged: str,
     notes: list[str],
     title: str,
     day: datetime.date,
@@ -343,7 +331,6 @@ def _facts(
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,
         "chances": chances_words(described.log),

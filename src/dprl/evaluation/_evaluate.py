@@ -37,15 +37,15 @@ from dprl._core.checks import (
 )
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._cautions import wary_of
-from dprl.evaluation._decisions import Spoken, spoken
+from dprl.evaluation._cautions import no_spread, wary_of
+from dprl.evaluation._decisions import spoken
 from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
-from dprl.evaluation._matters import differs, practice, reached, sample_size
+from dprl.evaluation._matters import differs, only_return, practice, reached, sample_size
 from dprl.evaluation._on_cluster import drawn_there
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
+from dprl.evaluation._suggestions import Rows, compared, not_offered, suggested
 from dprl.evaluation._values import evaluate_q
-from dprl.evidence.balance import balance, changes_in
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import refuse_seen
@@ -87,14 +87,15 @@ def evaluate(
         log: A log that the policy was not made from.
         gamma: Discount per step, in (0, 1]. Default None: the policy's own.
         behavior: The probability of each action: a `dprl.Behavior` of this log, or numbers as for
-            `Behavior.given`. Default None: estimated from the log.
+            `Behavior.given`. Default None: that of the action taken as the log records it
+            (`propensity`), and estimated from the log where it does not.
         cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal",
             "bootstrap" or "ipcw". Default None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models, a whole number from 0. The same seed
             gives the same numbers. Default 0.
-        clip: An estimated probability below this is raised to it; given ones stay as they are. In
+        clip: An estimated probability below this is raised to it; known ones stay as they are. In
             [0, 1]. Default 0.01.
         values: Whether to fit Q̂, which the estimates DM, DR and WDR need. Default True.
         allow_seen: Whether to evaluate, with a warning, even on a log that the policy was made or
@@ -150,13 +151,19 @@ def evaluate(
     decisions = spoken(asked, settled)
     tell("behaviour", 0.0)
     behavior_model = _behavior(behavior, log, seed)
-    rows = np.asarray(settled.time, np.int64)
+    rows = _rows(settled, log)
 
     chance = behavior_model.took()[rows]
+    recorded = np.zeros(0, bool)
+    floor: Any = clip if behavior_model.estimated else 0.0
+    if settled.propensity is not None and behavior is None:
+        recorded = ~np.isnan(settled.propensity)
+        chance = np.where(recorded, settled.propensity, chance)
+        floor = np.where(recorded, 0.0, clip)
     speaks = decisions.speaks[decisions.row]
     named = decisions.pi[decisions.row, settled.action]
-    floor = clip if behavior_model.estimated else 0.0
-    ratio = np.where(speaks, named / np.maximum(chance, max(floor, np.finfo(float).tiny)), 1.0)
+    least = np.maximum(floor, np.finfo(float).tiny)
+    ratio = np.where(speaks, named / np.maximum(chance, least), 1.0)
     needed = speaks & (named > 0)
     model, trouble = None, ""
     if values and speaks.any():
@@ -188,12 +195,13 @@ def evaluate(
         **_where_it_matters(weighted, settled, apart, changed, never),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
-        "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
+        "clipped": float((chance < floor)[needed].mean()) if needed.any() else 0.0,
+        "recorded": float(recorded.mean()) if len(recorded) else 0.0,
         "behavior": behavior_model.how,
         "misplaced": behavior_model.misplaced,
         "log_loss": behavior_model.log_loss,
-        **_suggested(behavior_model, decisions, rows, settled, speaks),
-        "not_offered": _not_offered(decisions, settled, speaks),
+        **suggested(behavior_model, decisions, rows, settled, speaks),
+        "not_offered": not_offered(decisions, settled, speaks),
         **_range(weighted, declared),
         "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
     }
@@ -213,13 +221,8 @@ def evaluate(
         for row in rows_out.values():
             row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
-    compared = balance(
-        settled,
-        changes_in(
-            settled, np.flatnonzero(changed), decisions.suggested[decisions.row], decisions.actions
-        ),
-        _chance_of_suggested(behavior_model, decisions, rows, settled, changed),
-    )  # fmt: skip
+    wary += no_spread(only_return(weighted, settled, apart, never), level)
+    balanced = compared(behavior_model, decisions, rows, settled, changed)
     groups = None
     if columns:
         groups = subgroups(
@@ -227,7 +230,7 @@ def evaluate(
             level=float(level), draws=draws, seed=seed,
         )  # fmt: skip
     wary += [] if groups is None else groups.warnings()
-    wary += [] if compared is None else compared.warnings()
+    wary += [] if balanced is None else balanced.warnings()
     evaluation = Evaluation(
         rows=rows_out,
         behavior=usual_practice,
@@ -238,7 +241,7 @@ def evaluate(
             "cut": cut, "clip": float(clip), "log": log.digest(), "policy": _digest(policy),
             **({} if log.also is None else {"also": log.also.digest()}),
         },
-        balance=compared,
+        balance=balanced,
         subgroups=groups,
     )  # fmt: skip
     return replace(evaluation, warnings=tuple(dict.fromkeys((*wary, *evaluation.impossible()))))
@@ -289,6 +292,13 @@ def _behavior(given: Any, log: Log, seed: int) -> Behavior:
     return given
 
 
+def _rows(settled: Log, log: Log) -> Rows:
+    """The rows of `log` that are left, in order; a slice, which copies nothing, if all are."""
+    rows = np.asarray(settled.time, np.int64)
+    whole = len(rows) == log.n_steps and bool((rows[1:] > rows[:-1]).all())
+    return slice(None) if whole else rows
+
+
 def _digest(policy: Any) -> str | None:
     try:
         return str(policy.digest())
@@ -317,44 +327,6 @@ def _where_it_matters(
         "ess_differs": ess,
         "ess_change": ess_change,
     }
-
-
-def _not_offered(decisions: Spoken, log: Log, speaks: Bools) -> float:
-    """Share of the steps at which the policy speaks and its suggestion was not on offer."""
-    if log.available is None or log.menus is None or not speaks.any():
-        return 0.0
-    suggested = decisions.suggested[decisions.row[speaks]]
-    in_log = suggested < log.n_actions
-    offered = log.menus[log.available[speaks], np.where(in_log, suggested, 0)]
-    return float((~(in_log & offered)).mean())
-
-
-def _suggested(
-    behavior: Behavior, decisions: Spoken, rows: NDArray[np.int64], log: Log, speaks: Bools
-) -> dict[str, float | None]:
-    """How often the suggested action was expected from the behaviour, and how often taken."""
-    at = np.flatnonzero(speaks)
-    if not len(at):
-        return {"suggested_expected": None, "suggested_done": None}
-    suggested = decisions.suggested[decisions.row[at]]
-    theirs = suggested < log.n_actions
-    chance = behavior.table[behavior.row[rows[at]], np.where(theirs, suggested, 0)] * theirs
-    return {
-        "suggested_expected": float(chance.mean()),
-        "suggested_done": float((suggested == log.action[at]).mean()),
-    }
-
-
-def _chance_of_suggested(
-    behavior: Behavior, decisions: Spoken, rows: NDArray[np.int64], log: Log, changed: Bools
-) -> Floats:
-    """float64 (N,): the chance of the suggestion at the steps that change, 0 elsewhere."""
-    at = np.flatnonzero(changed)
-    suggested = decisions.suggested[decisions.row[at]]
-    theirs = suggested < log.n_actions
-    chance = np.zeros(log.n_steps)
-    chance[at] = behavior.table[behavior.row[rows[at]], np.where(theirs, suggested, 0)] * theirs
-    return chance
 
 
 def _drawn(weighted: Weighted, draws: int, seed: int, cluster: Any, tell: Progress) -> Floats:

@@ -29,13 +29,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.compiled import compiled
 from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._decisions import AT_ONCE, Spoken
-from dprl.evaluation._estimators import Weighted
+from dprl.evaluation._decisions import Spoken
+from dprl.evaluation._estimators import BEHAVIOR, Weighted
 from dprl.evaluation._result import TOLERANCE
 from dprl.logs.log import Log
 
-__all__ = ["differs", "practice", "reached", "sample_size"]
+__all__ = ["differs", "only_return", "practice", "reached", "sample_size"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -67,12 +68,28 @@ def differs(decisions: Spoken, table: Floats, row: Ints) -> Bools:
     wide[:, : table.shape[1]] = table
     tolerance = np.where(decisions.pi.max(axis=1, initial=0.0) < 1, TOLERANCE, ROUNDING)
     differing = np.zeros(len(row), bool)
-    spoken = np.flatnonzero(decisions.speaks[decisions.row])
-    for first in range(0, len(spoken), AT_ONCE):
-        at = spoken[first : first + AT_ONCE]
-        moved = np.abs(decisions.pi[decisions.row[at]] - wide[row[at]]).sum(axis=1) / 2
-        differing[at] = moved > tolerance[decisions.row[at]]
+    _differ(decisions.pi, decisions.speaks, tolerance, decisions.row, wide, row, differing)
     return differing
+
+
+@compiled
+def _differ(
+    pi: Floats,
+    speaks: Bools,
+    tolerance: Floats,
+    decision: Ints,
+    table: Floats,
+    practised: Ints,
+    differing: Bools,
+) -> None:  # pragma: no cover - compiled
+    """Fill differing (N,): where π (M, A) of the row `decision` is not practice (M', A)."""
+    for i in range(len(decision)):
+        m = decision[i]
+        if speaks[m]:
+            moved = 0.0
+            for a in range(pi.shape[1]):
+                moved += abs(pi[m, a] - table[practised[i], a])
+            differing[i] = moved / 2 > tolerance[m]
 
 
 def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[int, int, float]:
@@ -93,6 +110,22 @@ def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[i
 
     followers = groups(follows) & ~groups(reaches & ~follows)
     return int(groups(reaches).sum()), int(followers.sum()), sample_size(weighted, log, reaches)
+
+
+def only_return(
+    weighted: Weighted, log: Log, steps: Bools, never: Bools
+) -> tuple[int, float] | None:
+    """The return of all who followed and their number, if it is one and others had other returns.
+
+    Resampling them shows no spread then, and an interval that rests on them has no width.
+    """
+    reaches = np.logical_or.reduceat(steps, log.starts[:-1])
+    follows = reaches & ~np.logical_or.reduceat(steps & never, log.starts[:-1])
+    G = weighted.single[:, BEHAVIOR]
+    own = G[follows]
+    if len(own) == 0 or own.min() < own.max() or G.min() == G.max():
+        return None
+    return len(own), float(own[0])
 
 
 def sample_size(weighted: Weighted, log: Log, episodes: Bools) -> float:

@@ -15,9 +15,10 @@ number of the group, so these numbers are added up once, before the first draw:
 
 All sums of `LANES` draws are a product of matrices, counts times numbers, and BLAS computes it.
 Groups of about the same length lie in one table, filled up to its longest: with the last weight in
-W, and with zeros elsewhere. A draw is always one of `LANES` rows and BLAS is kept to one thread, so
-the answer does not depend on threads, nor on what shares the product. How BLAS adds up is its own:
-other machines may differ in the last bits of a number.
+W, and with zeros elsewhere. A trajectory whose weight has become 0 stays at 0, and is as long as
+that: most are, where a policy speaks at many steps. A draw is always one of `LANES` rows and BLAS
+is kept to one thread, so the answer does not depend on threads, nor on what shares the product. How
+BLAS adds up is its own: other machines may differ in the last bits of a number.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Sums:
         blocks: The numbers of all groups.
         columns: Of each step: 4 for W, A, B and C; 2 where there is no model: then B is A, and C
             is 0.
-        longest: Steps of the longest group.
+        longest: Steps of the longest group, as far as its weights are not 0.
         same: Whether the policy does what was done at all steps, with ratio 1 and V̂ = Q̂: then the
             estimates are the mean return, to the last bit.
         like_return: Which of the estimates from single trajectories (`OWN`) are the return, for
@@ -111,9 +112,14 @@ class Sums:
         """Sums over the groups: by step (B, T, columns), and of the trajectories alone (B, 6)."""
         steps = np.zeros((LANES, self.longest, self.columns))
         alone = np.zeros((LANES, len(OWN) + 1))
+        room = np.empty(LANES * max(len(block.table) for block in self.blocks))
         for block in self.blocks:
-            c = np.zeros((LANES, len(block.table)))
-            c[: len(counts)] = counts[:, block.groups]
+            c = room[: LANES * len(block.table)].reshape(LANES, -1)
+            if isinstance(block.groups, slice):
+                c[: len(counts)] = counts[:, block.groups]
+            else:
+                _gather(counts, block.groups, c)
+            c[len(counts) :] = 0.0
             sums, width = c @ block.table, block.steps * self.columns
             steps[:, : block.steps] += sums[:, :width].reshape(LANES, block.steps, self.columns)
             steps[:, block.steps :, 0] += sums[:, [width - self.columns]]  # they keep their weight
@@ -150,7 +156,7 @@ def sums_by_group(
         The sums.
     """
     longest = np.zeros(n_groups, np.int64)
-    np.maximum.at(longest, group, np.diff(starts))
+    _steps_that_count(starts, group, w, longest)
     columns = 4 if Q.any() or V.any() else 2
     order = np.argsort(longest, kind="stable")
     padded, place = np.empty_like(longest), np.empty_like(longest)
@@ -194,6 +200,26 @@ def _pieces(first: int, last: int, begin: int, width: int) -> Iterator[tuple[int
     rows = max(1, ROOM // width)
     for a in range(first, last, rows):
         yield a, min(a + rows, last), begin + (a - first) * width
+
+
+@compiled
+def _gather(counts: NDArray[Any], groups: Ints, c: Floats) -> None:  # pragma: no cover - compiled
+    """Fill the first rows of c (LANES, k) with the counts (B, G) of these k groups."""
+    for row in range(len(counts)):
+        for k in range(len(groups)):
+            c[row, k] = counts[row, groups[k]]
+
+
+@compiled
+def _steps_that_count(
+    starts: Ints, group: NDArray[np.int32], w: Floats, longest: Ints
+) -> None:  # pragma: no cover - compiled
+    """Fill longest (G,), which are 0: steps of a group up to its end, or its first weight 0."""
+    for e in range(len(starts) - 1):
+        end = starts[e] + 1
+        while end < starts[e + 1] and w[end - 1] != 0.0:
+            end += 1
+        longest[group[e]] = max(longest[group[e]], end - starts[e])
 
 
 @compiled

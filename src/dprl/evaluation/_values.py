@@ -28,17 +28,17 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from dprl._core.linear import solve
 from dprl.evaluation._behavior import folds_of
 from dprl.evaluation._decisions import Spoken
+from dprl.evaluation._in_numbers import in_numbers
+from dprl.evaluation._label_values import label_values
 from dprl.evidence._cross_fit import Fit, in_threads, plan_fits
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines._transitions import Transitions
 from dprl.learners.baselines.fitted import FittedQ, fitted_q
-from dprl.logs._feature_input import EVALUATED, plain_features
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 
 __all__ = ["Values", "evaluate_q"]
@@ -108,12 +108,11 @@ def evaluate_q(
     tell("values", 0.0)
     if log.state is not None:
         for k in range(K):
-            others, mine = tables(log, decisions, gamma, rows != k), rows == k
-            values.Q[mine], values.V[mine] = others.Q[mine], others.V[mine]
-            values.guessed[mine] = others.guessed[mine]
+            others, mine = label_values(log, decisions, gamma, rows != k), np.flatnonzero(rows == k)
+            others.at(log, decisions, mine, values.Q, values.V, values.guessed)
             tell("values", (k + 1) / K)
         return values
-    plain_features(log, do=EVALUATED)  # refused here, with advice for whoever evaluates
+    log = in_numbers(log)
     group = np.repeat(log.group, log.lengths).astype(np.int64)
     fits = plan_fits(group, len(log.groups), K, seed)
     grow = [partial(forests, log, decisions, gamma, fit, trees=trees, seed=seed) for fit in fits]
@@ -121,72 +120,6 @@ def evaluate_q(
         values.Q[fit.held], values.V[fit.held] = here.Q, here.V
         values.guessed[fit.held] = here.guessed
     return values
-
-
-# -- labels -----------------------------------------------------------------------------------
-
-
-def tables(log: Log, decisions: Spoken, gamma: float, use: Bools) -> Values:
-    """Values at every step, learned from the steps `use` (N,) of whole episodes."""
-    state, A = log.codes().astype(np.int64), len(decisions.actions)
-    pair = state * A + log.action
-    seen, n = np.unique(pair[use], return_counts=True)
-    place = np.full(log.n_states * A, -1, np.int64)
-    place[seen] = np.arange(len(seen))
-    R = np.bincount(place[pair[use]], weights=log.reward[use], minlength=len(seen)) / n
-
-    last = np.zeros(log.n_steps, bool)
-    last[log.starts[1:] - 1] = True
-    before = np.flatnonzero(use & ~last)
-    after, action = _ahead(decisions, before + 1)
-    to = place[state[before + 1][after] * A + action]
-    weight = decisions.pi[decisions.row[before + 1][after], action]
-    observed = place[pair[before + 1]]
-    to = np.where(to >= 0, to, observed[after])  # never seen: what was done is used instead
-    silent = np.flatnonzero(~decisions.speaks[decisions.row[before + 1]])
-    source = place[pair[before]]
-    P = sparse.csr_array(
-        (
-            np.concatenate([weight, np.ones(len(silent))]),
-            (
-                np.concatenate([source[after], source[silent]]),
-                np.concatenate([to, observed[silent]]),
-            ),
-        ),
-        shape=(len(seen), len(seen)),
-    )
-    Q = solve((gamma * sparse.diags_array(1 / n) @ P).tocsr(), R)
-    return _spread(log, decisions, use, pair, place, Q)
-
-
-def _ahead(
-    decisions: Spoken, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The actions that the policy may take at these steps: (place in `rows`, action) pairs."""
-    which, action = np.nonzero(decisions.pi[decisions.row[rows]])
-    return which, action
-
-
-def _spread(
-    log: Log,
-    decisions: Spoken,
-    use: Bools,
-    pair: NDArray[np.int64],
-    place: NDArray[np.int64],
-    Q: Floats,
-) -> Values:
-    """Q̂ and V̂ at every step from Q of the pairs seen; usual practice for a pair never seen."""
-    state, A = log.codes(), len(decisions.actions)
-    practised = Q[place[pair[use]]]
-    visits = np.bincount(state[use], minlength=log.n_states)
-    usual = np.bincount(state[use], weights=practised, minlength=log.n_states)
-    usual = np.where(visits > 0, usual / np.maximum(visits, 1), practised.mean())
-    table = np.where(place >= 0, Q[place], np.repeat(usual, A)).reshape(-1, A)
-    took = table[state, pair - state * A]
-    pi = decisions.pi[decisions.row]
-    V = np.where(decisions.speaks[decisions.row], (pi * table[state]).sum(axis=1), took)
-    unseen = (place < 0).reshape(-1, A)
-    return Values(took, V, np.any((pi > 0) & unseen[state], axis=1))
 
 
 # -- features ---------------------------------------------------------------------------------
@@ -218,7 +151,7 @@ def forests(
     here, step, action = pi[fit.held], np.arange(len(fit.held)), log.action[fit.held]
     asked = here > 0
     asked[step, action] = True
-    Q = fitted.values(metric.transform(plain_features(log, do=EVALUATED)[fit.held]), asked)
+    Q = fitted.values(metric.transform(plain_features(log)[fit.held]), asked)
     V = np.where(here > 0, here * Q, 0.0).sum(axis=1)
     taken = np.bincount(part.action, minlength=A) > 0
     return Values(Q[step, action], V, np.any((here > 0) & ~taken, axis=1))

@@ -35,7 +35,7 @@ from dprl.logs._also import Also
 from dprl.logs.log import Label, Log
 
 __all__ = ["ALL", "LARGE", "Balance", "Compared", "ComparedChange", "Difference", "balance",
-           "changes_in"]  # fmt: skip
+           "changes_in", "comparable"]  # fmt: skip
 
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -76,10 +76,10 @@ def changes_in(log: Log, rows: Ints, suggested: Ints, actions: Sequence[Label]) 
     if not len(rows):
         return []
     place = np.zeros(len(rows), np.int64) if log.state is None else log.state[rows].astype(np.int64)
-    keys, which, counts = np.unique(
-        place * len(actions) + suggested[rows], return_inverse=True, return_counts=True
-    )
-    parts = np.split(rows[np.argsort(which, kind="stable")], np.cumsum(counts)[:-1])
+    key = place * len(actions) + suggested[rows]
+    order = np.argsort(key, kind="stable")
+    begins = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] - 1))
+    keys, parts = key[order[begins]], np.split(rows[order], begins[1:])
     changes = []
     for key, part in zip(keys.tolist(), parts, strict=True):
         state, action = divmod(key, len(actions))
@@ -88,6 +88,11 @@ def changes_in(log: Log, rows: Ints, suggested: Ints, actions: Sequence[Label]) 
             words = f"{log.states[state]}: {words}"
         changes.append(Compared(words, part, action if action < log.n_actions else -1))
     return changes
+
+
+def comparable(log: Log) -> bool:
+    """Whether the log has further columns, or left some out: else there is nothing to compare."""
+    return log.also is not None and bool(log.also.names or log.also.left_out)
 
 
 def balance(log: Log, changes: Sequence[Compared], chance: Floats | None = None) -> Balance | None:
@@ -114,7 +119,7 @@ def balance(log: Log, changes: Sequence[Compared], chance: Floats | None = None)
         'a higher age'
     """
     also = log.also
-    if also is None or not (also.names or also.left_out):
+    if also is None or not comparable(log):
         return None
     unit = "episodes" if len(log.groups) == log.n_episodes else "groups"
     group = np.repeat(log.group, log.lengths)

@@ -1,0 +1,94 @@
+"""What becomes of suggestions: how often they were expected, on offer and taken, and by whom."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.compiled import compiled
+from dprl.evaluation._behavior import Behavior
+from dprl.evaluation._decisions import Spoken
+from dprl.evidence.balance import Balance, balance, changes_in, comparable
+from dprl.logs.log import Log
+
+__all__ = ["Rows", "compared", "not_offered", "suggested"]
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Rows: TypeAlias = NDArray[np.int64] | slice
+
+
+def not_offered(decisions: Spoken, log: Log, speaks: Bools) -> float:
+    """Share of the steps at which the policy speaks and its suggestion was not on offer."""
+    if log.available is None or log.menus is None or not speaks.any():
+        return 0.0
+    suggested = decisions.suggested[decisions.row[speaks]]
+    in_log = suggested < log.n_actions
+    offered = log.menus[log.available[speaks], np.where(in_log, suggested, 0)]
+    return float((~(in_log & offered)).mean())
+
+
+def suggested(
+    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, speaks: Bools
+) -> dict[str, float | None]:
+    """How often the suggested action was expected from the behaviour, and how often taken."""
+    if not speaks.any():
+        return {"suggested_expected": None, "suggested_done": None}
+    suggested = decisions.suggested
+    chance, done = np.zeros(log.n_steps), np.zeros(log.n_steps, bool)
+    _chances(behavior.table, behavior.row[rows], suggested, decisions.row, log.action, chance, done)
+    steps = int(speaks.sum())
+    return {
+        "suggested_expected": float(chance.sum() / steps),
+        "suggested_done": float(done.sum() / steps),
+    }
+
+
+@compiled
+def _chances(
+    table: Floats,
+    behaved: NDArray[np.int64],
+    suggested: NDArray[np.int64],
+    decision: NDArray[np.int64],
+    action: NDArray[np.int32],
+    chance: Floats,
+    done: Bools,
+) -> None:  # pragma: no cover - compiled
+    """Fill chance and done (N,), which are 0: of the suggestion, and whether it was taken."""
+    for i in range(len(decision)):
+        a = suggested[decision[i]]
+        if a >= 0:
+            done[i] = a == action[i]
+            if a < table.shape[1]:
+                chance[i] = table[behaved[i], a]
+
+
+def compared(
+    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, changed: Bools
+) -> Balance | None:
+    """Those who took the suggestions beside the others; None where nothing can be compared."""
+    if not comparable(log):
+        return None
+    suggested = decisions.suggested[decisions.row]
+    changes = changes_in(log, np.flatnonzero(changed), suggested, decisions.actions)
+    return balance(log, changes, _chance_of_suggested(behavior, decisions, rows, log, changed))
+
+
+def _chance_of_suggested(
+    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, changed: Bools
+) -> Floats:
+    """float64 (N,): the chance of the suggestion at the steps that change, 0 elsewhere."""
+    chance, done = np.zeros(log.n_steps), np.zeros(log.n_steps, bool)
+    _chances(
+        behavior.table,
+        behavior.row[rows],
+        decisions.suggested,
+        decisions.row,
+        log.action,
+        chance,
+        done,
+    )
+    chance[~changed] = 0.0
+    return chance

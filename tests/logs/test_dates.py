@@ -175,6 +175,25 @@ def test_a_log_with_dates_is_evaluated(near, tmp_path, run):
     assert code == 0, err
 
 
+def test_dates_and_numbers_are_not_taken_for_each_other(rows, log, near, tmp_path):
+    days = [{**row, "admitted": row["admitted"] and slow_days(row["admitted"])} for row in rows]
+    numbers = read(write_csv(tmp_path / "n.csv", days))
+    with pytest.raises(dprl.LogError, match="'admitted' holds numbers here, and held dates in the"):
+        near.space.of_log(numbers)
+    with pytest.raises(dprl.LogError, match="'admitted' holds dates here, and held numbers in the"):
+        LEARNER.fit(numbers).space.of_log(log)
+    plain = [{**row, "admitted": row["admitted"] or 19_800.0} for row in days]
+    policy = LEARNER.fit(read(write_csv(tmp_path / "p.csv", plain), missing="error"))
+    with pytest.raises(dprl.LogError, match="'admitted' holds dates here, and held numbers in the"):
+        policy.space.of_log(log)
+    full = [{**row, "admitted": row["admitted"] or datetime.date(2024, 5, 1)} for row in rows]
+    policy = LEARNER.fit(read(write_csv(tmp_path / "f.csv", full), missing="error"))
+    answers = Answers(policy)
+    answers.warm()
+    with pytest.raises(StateError, match="'admitted' holds 'soon', which is no date as declared"):
+        answers.act([{"admitted": "soon", "age": 50, "icu": True}])
+
+
 def test_rules_count_days_in_every_language(rows, log):
     kept = filled(log)
     cut = slow_days(datetime.date(2024, 6, 1))

@@ -408,3 +408,33 @@ def test_a_proof_needs_medians_of_other_rows(files, near):
         dprl.gate(near, log, value_range=(-9, 9))
     gated = dprl.gate(near, read(files[1]), value_range=(-9, 9))
     assert gated.encoding == near.encoding
+
+
+def test_settings_are_compared_on_logs_with_gaps(files):
+    swept = dprl.sweep(
+        LEARNER, read(files[0]), read(files[1]), n_min=[3, 5], values=False, draws=20
+    )
+    assert [row["n_min"] for row in swept.rows] == [3, 5]
+    labels = [read(file, "flag", ["ward", "icu"]) for file in files]
+    learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
+    swept = dprl.sweep(learner, *labels, n_min=[5, 9], values=False, draws=20)
+    assert "ward=missing · icu=true" in swept.policies[0].states
+
+
+def test_a_certificate_is_watched_on_logs_with_gaps(files):
+    names = ["ward", "icu"]
+    learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
+    gated = dprl.gate(learner, read(files[0], "flag", names), value_range=(-9, 9))
+    assert gated.certificate.grade == "proved"  # a label of its own needs no median
+    one = read(files[0], "flag", "ward")
+    assert dprl.gate(learner, one, value_range=(-9, 9)).gone == "missing"
+
+
+def test_the_service_wakes_up_with_columns_as_they_come(files):
+    log = read(files[0], {"lactate": "median", "age": "median"}, ["lactate", "age", "icu"])
+    policy = LEARNER.fit(log)
+    assert policy.feature_names == ("lactate", "age", "icu")
+    answers = Answers(policy)
+    answers.warm()
+    state = {"lactate": None, "age": 50.0, "icu": True}
+    assert answers.act([state])[0]["action"] == policy.act(state)

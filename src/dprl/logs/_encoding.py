@@ -208,9 +208,9 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
             levels += [None] * len(own.indicators(name))
             continue
         if labels == TRUTH:
-            gone = np.isnan(x)
-            columns.append(np.where(gone, FAR, x) if own.flagged(name) and gone.any() else x)
-            levels.append(labels)
+            strange = np.isnan(x) if own.flagged(name) else np.zeros(len(x), bool)
+            columns.append(np.where(strange, FAR, x))
+            levels.append(None if strange.any() else labels)  # FAR is neither true nor false
             continue
         if log.missing[j] and not own.flagged(name):
             raise _gap(
@@ -223,8 +223,8 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
         codes, texts = _with_gone(log, j)
         code_of = np.array([place.get(label, -1) for label in texts], np.int64)
         codes = code_of[codes]
-        strange = np.where(codes < 0, FAR, 0.0)
-        columns += [np.where(codes == code, 1.0, strange) for code in range(len(labels))]
+        other = np.where(codes < 0, FAR, 0.0)
+        columns += [np.where(codes == code, 1.0, other) for code in range(len(labels))]
         levels += [None] * len(labels)
     twice = [name for name in names if names.count(name) > 1]
     if twice:

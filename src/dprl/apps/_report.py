@@ -369,7 +369,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
-        "luck",
+        "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.database import connect
 from dprl._core.limits import said_if_short
 from dprl.errors import LogError, ParameterError
 from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
@@ -76,7 +77,7 @@ class Files(FileTimes):
             self.copies = Recoded(self.files, self.text.encoding)  # kept as long as this is
             self.files, self.text = self.copies.files, replace(self.text, encoding="utf-8")
         self.error = duckdb.Error
-        self.con = duckdb.connect()
+        self.con = connect()
         self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         self.con.execute("SET parquet_metadata_cache = true")  # files are asked for each column

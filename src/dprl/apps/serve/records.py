@@ -45,6 +45,8 @@ ROOM = 10_000
 """Largest number of lines of the log that wait to be written."""
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16
+CARDS = ("card", "suggestion")
+"""What an entry names only where there was a card: not where the policy deferred."""
 
 
 def now() -> str:
@@ -263,7 +265,7 @@ class Records:
         return [
             {
                 "event": "answer",
-                **about,
+                **{k: v for k, v in about.items() if k not in CARDS or not answer["defer"]},
                 "state": place,
                 "input": input_hash(state, self.key),
                 **{k: answer[k] for k in ("action", "defer", "kind", "in_range")},

@@ -315,10 +315,17 @@ def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
         `lines`, the number of whole lines, and `torn`, the number of lines that a crash cut short.
 
     Raises:
+        ParameterError: The file cannot be read.
         PolicyError: A line does not follow from the one before it.
     """
     before, lines, torn = b"", 0, 0
-    with Path(path).open("rb") as file:
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise ParameterError(
+            f"the audit {str(path)!r} cannot be read: {error.strerror}."
+        ) from error
+    with file:
         for number, line in enumerate(file, 1):
             text = line.rstrip(b"\n")
             match = CHAIN.search(text)

@@ -38,6 +38,7 @@ USES = {
 
 
 def run(*command: object, **options: object) -> str:
+    """What a command prints; its output, and the end, if it fails."""
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, check=False, **options
     )
@@ -56,6 +57,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def environment(folder: Path, python: str) -> Path:
+    """The Python of a new, empty environment."""
     run(python, "-m", "venv", folder)
     return folder / "bin" / "python"
 
@@ -87,7 +89,14 @@ def use(python: Path, extra: str) -> None:
     assert doctor["trouble"] == [], doctor["trouble"]
 
 
+def say(line: str) -> None:
+    """Print at once: every step takes a while."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
+    """Build, install, use."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pythons", nargs="*", default=[], help="3.12 3.13: try these too")
     parser.add_argument("--extras", nargs="*", help="only these; '' is the core")
@@ -99,13 +108,13 @@ def main() -> None:
         folder = Path(name)
         wheel, source = build(folder)
         look_inside(wheel, source)
-        print(f"{wheel.name} {wheel.stat().st_size / 1e6:.1f} MB, {source.name}")
+        say(f"{wheel.name} {wheel.stat().st_size / 1e6:.1f} MB, {source.name}")
         jobs = [(sys.executable, extra, wheel) for extra in extras]
         jobs.append((sys.executable, "", source))
         for version in asked.pythons:
             python = shutil.which(f"python{version}")
             if python is None:
-                print(f"Python {version} is not here: not tried")
+                say(f"Python {version} is not here: not tried")
             else:
                 jobs.append((python, "", wheel))
         for number, (python, extra, archive) in enumerate(jobs):
@@ -115,7 +124,7 @@ def main() -> None:
             run(inside, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", what)
             use(inside, extra)
             version = run(inside, "-c", "import sys; print(sys.version.split()[0])").strip()
-            print(f"Python {version}, {archive.suffix} {extra or 'core'}: works", flush=True)
+            say(f"Python {version}, {archive.suffix} {extra or 'core'}: works")
             shutil.rmtree(place)
 
 

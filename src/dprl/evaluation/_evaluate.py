@@ -87,14 +87,15 @@ def evaluate(
         log: A log that the policy was not made from.
         gamma: Discount per step, in (0, 1]. Default None: the policy's own.
         behavior: The probability of each action: a `dprl.Behavior` of this log, or numbers as for
-            `Behavior.given`. Default None: estimated from the log.
+            `Behavior.given`. Default None: that of the action taken as the log records it
+            (`propensity`), and estimated from the log where it does not.
         cut: How cut episodes are treated, as for learners: "drop-unrelated", "terminal",
             "bootstrap" or "ipcw". Default None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models, a whole number from 0. The same seed
             gives the same numbers. Default 0.
-        clip: An estimated probability below this is raised to it; given ones stay as they are. In
+        clip: An estimated probability below this is raised to it; known ones stay as they are. In
             [0, 1]. Default 0.01.
         values: Whether to fit Q̂, which the estimates DM, DR and WDR need. Default True.
         allow_seen: Whether to evaluate, with a warning, even on a log that the policy was made or
@@ -153,10 +154,16 @@ def evaluate(
     rows = _rows(settled, log)
 
     chance = behavior_model.took()[rows]
+    recorded = np.zeros(0, bool)
+    floor: Any = clip if behavior_model.estimated else 0.0
+    if settled.propensity is not None and behavior is None:
+        recorded = ~np.isnan(settled.propensity)
+        chance = np.where(recorded, settled.propensity, chance)
+        floor = np.where(recorded, 0.0, clip)
     speaks = decisions.speaks[decisions.row]
     named = decisions.pi[decisions.row, settled.action]
-    floor = clip if behavior_model.estimated else 0.0
-    ratio = np.where(speaks, named / np.maximum(chance, max(floor, np.finfo(float).tiny)), 1.0)
+    least = np.maximum(floor, np.finfo(float).tiny)
+    ratio = np.where(speaks, named / np.maximum(chance, least), 1.0)
     needed = speaks & (named > 0)
     model, trouble = None, ""
     if values and speaks.any():
@@ -188,7 +195,8 @@ def evaluate(
         **_where_it_matters(weighted, settled, apart, changed, never),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
-        "clipped": float((chance[needed] < floor).mean()) if needed.any() else 0.0,
+        "clipped": float((chance < floor)[needed].mean()) if needed.any() else 0.0,
+        "recorded": float(recorded.mean()) if len(recorded) else 0.0,
         "behavior": behavior_model.how,
         "misplaced": behavior_model.misplaced,
         "log_loss": behavior_model.log_loss,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.limits import said_if_short
+from dprl._core.table import FORMULA, no_formula
 from dprl.errors import LogError, interruptible
 from dprl.logs._categories import Levels, label_text
-from dprl.logs._columns import encode, numbers, tidy_labels
+from dprl.logs._columns import MISSING_WORDS, Coded, encode, numbers, tidy_labels
+from dprl.logs._dates import Days
 from dprl.logs._files import Files, Progress
 from dprl.logs._sources import no_column, one_column, quoted
+from dprl.logs._text import Text
 
 __all__ = ["TableFile"]
 
@@ -31,11 +34,25 @@ class TableFile(Files):
     """A whole CSV or Parquet table, to be answered row by row and written again."""
 
     def __init__(
-        self, paths: Any, progress: Progress | None = None, partitions: bool = False
+        self,
+        paths: Any,
+        progress: Progress | None = None,
+        partitions: bool = False,
+        text: Text | None = None,
     ) -> None:
-        super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
+        super().__init__(paths, progress, [""], partitions, text)  # 'NA' is handed back as 'NA'
         self.every_file_has(self.types)
         self.load(self.types)
+        self.written = dict(self.place)  # columns as they are handed back
+
+    def read_gaps(self, labels: Collection[Any] = ()) -> None:
+        """Read words such as 'NA' as missing, as in a log; not those that are `labels`."""
+        if self.kind != "csv":
+            return
+        words = [quoted(word, chr(39)) for word in MISSING_WORDS if word and word not in labels]
+        for name, c in self.written.items():
+            if self.types[name] == "VARCHAR" and words:
+                self.place[name] = f"(CASE WHEN {c} IN ({', '.join(words)}) THEN NULL ELSE {c} END)"
 
     def states(self, name: str, kind: type) -> list[Any]:
         """A column of states as text, whole numbers or truth values; None where missing."""
@@ -74,8 +91,16 @@ class TableFile(Files):
             )
         return x
 
-    def mixed_features(self, names: Sequence[str], levels: Levels) -> dict[str, list[Any]]:
-        """Feature → its numbers, or the labels of a category; None where one is missing."""
+    def mixed_features(
+        self, names: Sequence[str], levels: Levels, days: Collection[str] = ()
+    ) -> dict[str, list[Any]]:
+        """Feature → its numbers, days or labels; None where one is missing.
+
+        Args:
+            names: The features.
+            levels: The labels of each that is a category, None for numbers.
+            days: The features that are dates. Default (): none.
+        """
         columns: dict[str, list[Any]] = {}
         for j, name in enumerate(names):
             if name not in self.types:
@@ -85,25 +110,49 @@ class TableFile(Files):
                 texts = [*map(label_text, coded.labels), None]
                 columns[name] = [texts[code] for code in coded.codes.tolist()]
             else:
-                x = numbers(self.number(name), name)
+                x = self.days(name) if name in days else numbers(self.number(name), name)
                 columns[name] = [None if value != value else value for value in x.tolist()]
         return columns
 
-    def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
-        """Write every column unchanged, and one more column called `name`."""
+    def days(self, name: str) -> NDArray[np.float64]:
+        """A column of dates as days; numbers are days already."""
+        column = self.feature(name, False)
+        if isinstance(column, Coded) and column.labels:
+            raise LogError(
+                f"{name!r} must be dates; it holds {str(column.labels[0])[:40]!r}.",
+                do="Write them as in the training log, or as 2024-02-01.",
+            )
+        return column.values if isinstance(column, Days) else np.asarray(column, np.float64)
+
+    def write_with(
+        self, name: str, words: list[str], path: Path, kind: str, guard: bool = False
+    ) -> None:
+        """Write every column unchanged, and one more column called `name`.
+
+        With `guard`, text in a CSV file that a spreadsheet would take for a formula gets a ' before
+        it; numbers stay as they are.
+        """
         answers = np.empty(len(words), object)
         answers[:] = words
-        self._write(answers, f", v AS {quoted(name)}", "", path, kind)
+        guard = guard and kind == ".csv"
+        new = _no_formula("v") if guard else "v"
+        title = no_formula(name) if guard else name
+        self._write(answers, f", {new} AS {quoted(title)}", "", path, kind, guard)
 
     def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
         """Write the rows where `chosen` (N,) is true, every column unchanged."""
         self._write(chosen, "", "WHERE v", path, kind)
 
-    def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:
+    def _write(
+        self, v: NDArray[Any], more: str, where: str, path: Path, kind: str, guard: bool = False
+    ) -> None:
         if kind not in (".csv", ".parquet"):
             raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
         self.con.register("beside", {"v": v})
-        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
+        columns = ", ".join(
+            f"{_no_formula(c)} AS {quoted(no_formula(n))}" if guard else f"{c} AS {quoted(n)}"
+            for n, c in self.written.items()
+        )
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
         sql = (
             f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
@@ -117,3 +166,13 @@ class TableFile(Files):
         except self.error as error:
             reason = str(error).splitlines()[0][:200]
             raise LogError("the table could not be written.", reason) from error
+
+
+def _no_formula(column: str) -> str:
+    """SQL: text that is no number and begins like a formula, with a ' before it."""
+    signs = "".join(FORMULA).replace("-", "\\-")
+    return (
+        f"CASE WHEN regexp_matches({column}::VARCHAR, '^\\s*[{signs}]') "
+        f"AND try_cast({column}::VARCHAR AS DOUBLE) IS NULL "
+        f"THEN chr(39) || {column}::VARCHAR ELSE {column}::VARCHAR END"
+    )

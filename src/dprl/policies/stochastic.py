@@ -47,13 +47,14 @@ class StochasticPolicy(Stored):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_arrays({"pi": "float64"}, (len(self.states), len(self.actions)))
-        if not ((self.pi >= 0).all() and (np.abs(self.pi.sum(axis=1) - 1) <= 1e-9).all()):
+        inside = ((self.pi >= 0) & (self.pi <= 1 + 1e-9)).all()
+        if not (inside and (np.abs(self.pi.sum(axis=1) - 1) <= 1e-9).all()):
             self._refuse("a row of 'pi' is not a distribution")
 
     @functools.cached_property
     def space(self) -> LabelSpace:
         """The labels it knows."""
-        return LabelSpace(self.states, self.encoding)
+        return LabelSpace(self.states, self.encoding, self.gone, self.fold)
 
     def at(self, states: Label | Iterable[Label | None] | None) -> Decisions:
         """What it answers at these states: the most probable action, the first of equals.

@@ -18,6 +18,7 @@ __all__ = ["doctor"]
 OPTIONAL = {
     "plot": ("matplotlib",),
     "serve": ("starlette", "uvicorn"),
+    "sign": ("cryptography",),
     "cluster": ("dask", "distributed"),
     "deep": ("torch",),
     "gym": ("gymnasium", "minari"),

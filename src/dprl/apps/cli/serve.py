@@ -13,7 +13,15 @@ from dprl._core.checks import check_whole
 from dprl._core.disk import expand_paths
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress
-from dprl.apps.cli.listening import Host, Names, Port, announce, check_packages, warn_of_others
+from dprl.apps.cli.listening import (
+    Host,
+    Names,
+    Port,
+    RequireSigned,
+    announce,
+    check_packages,
+    warn_of_others,
+)
 from dprl.apps.cli.options import Json, Whole
 from dprl.errors import ParameterError
 
@@ -30,6 +38,7 @@ def serve(
     *,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    require_signed: RequireSigned = None,
     allow_host: Names = None,
     token: Annotated[
         bool,
@@ -80,6 +89,9 @@ def serve(
     Args:
         policy: A policy file.
     """
+    from dprl.policies._signature import require
+
+    require(require_signed)
     from dprl.policies._load import deferring
 
     check_packages()

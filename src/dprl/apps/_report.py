@@ -35,7 +35,8 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
-from dprl.logs._feature_input import without_numbers
+from dprl.logs._encoding import encoded_like, encoding_of
+from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
@@ -51,6 +52,9 @@ WHOLE, LISTED, PROOFS = 12, 400, 40
 
 KINDS = 10
 """Largest number of changes that no region tells and that are counted in a line each."""
+
+GAPS, GAP_ACTIONS = 30, 8
+"""Largest numbers of columns and of actions in the table of missing values."""
 
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
@@ -82,10 +86,10 @@ class Report:
         evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
         scattered: Number of the log's decisions that the policy changes, but that lie in no region
             simple enough to tell; they are counted by change, not described.
-        unjudged: Why the whole policy is not estimated on a log it has not seen, in words (a
-            feature is a category, or missing somewhere); '' where it is.
         divided: Share of the log's decisions at which the policy names an action and practice is
             divided: no action has half of the share there.
+        gaps: On how many rows of the log each column of the state is missing, by the action taken
+            ("rows", "actions", "columns"); None where nothing is missing.
     """
 
     path: Path
@@ -98,8 +102,8 @@ class Report:
     seen: str
     evaluation: Evaluation | None
     scattered: int = 0
-    unjudged: str = ""
     divided: float = 0.0
+    gaps: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
@@ -128,8 +132,6 @@ class Report:
             lines.insert(0, self._split())
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
-        if self.unjudged:
-            lines.append(f"The whole policy is not estimated: {self.unjudged}")
         return "\n".join(lines)
 
     def _split(self) -> str:
@@ -212,13 +214,14 @@ def report(
         )
     cases = check_whole("cases", cases, 0)
     check_log(log)
+    gaps = gap_counts(log)
+    log = encoded_like(log, policy.provenance.get("columns", {}))
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
     judged, notes = None, list(described.notes)
-    unjudged = "" if described.seen else without_numbers(log)
-    if not described.seen and not unjudged:
+    if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             judged = evaluate(
@@ -226,23 +229,33 @@ def report(
             )
         notes += [str(w.message) for w in caught]
     if columns and judged is None:
-        notes.append(
-            f"There are no subgroups by {', '.join(columns)}: "
-            + (f"{described.seen}." if described.seen else unjudged)
-        )
+        notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
-        _facts(described, judged, unjudged, list(dict.fromkeys(notes)), title, day, seed),
+        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed)
+        | _gap_facts(policy, gaps),
         described, cases,
     )  # fmt: skip
     with replacing(target) as part:
         part.write_bytes(text)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered, unjudged,
-        described.divided,
+        described.not_done, described.seen, judged, described.uncovered, described.divided, gaps,
     )  # fmt: skip
+
+
+def _gap_facts(policy: DeferringPolicy, gaps: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Where values are missing, by the action taken, and what the policy does about them."""
+    fills = getattr(encoding_of(policy.provenance.get("columns", {})), "fills", {})
+    rows = [] if gaps is None else gap_shares(gaps)
+    return {
+        "gaps": rows[:GAPS],
+        "gaps_left": max(0, len(rows) - GAPS),
+        "gap_actions": [] if gaps is None else gaps["actions"][:GAP_ACTIONS],
+        "gap_actions_left": 0 if gaps is None else max(0, len(gaps["actions"]) - GAP_ACTIONS),
+        "fills": fills,
+    }
 
 
 def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:
@@ -299,7 +312,6 @@ def verdict(check: Check) -> str:
 def _facts(
     described: Described,
     judged: Evaluation | None,
-    unjudged: str,
     notes: list[str],
     title: str,
     day: datetime.date,
@@ -319,7 +331,6 @@ def _facts(
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,
         "chances": chances_words(described.log),
@@ -358,7 +369,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
-        "luck",
+        "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [

@@ -13,17 +13,9 @@ from dprl.logs._categories import TRUTH
 from dprl.logs.log import Log
 
 __all__ = [
-    "EVALUATED", "columns_in", "features_of", "place_of", "plain_features", "refuse_categories",
+    "columns_in", "features_of", "place_of", "plain_features", "refuse_categories",
     "without_numbers",
 ]  # fmt: skip
-
-EVALUATED = (
-    "Evaluation models usual practice from numbers alone. Learn and evaluate on numbers (a column "
-    "of 0 and 1 per label, gaps filled), or in Python say what usual practice is: behavior=..., "
-    "values=False. What rules show on the half that certified them is in policy.changes() (dprl "
-    "changes)."
-)
-"""What to do where a log with categories or gaps is to be evaluated."""
 
 
 def place_of(log: Log, row: int) -> str:
@@ -68,8 +60,9 @@ def plain_features(
                 f"{log.n_steps:,} rows.",
                 place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
                 do
-                or 'Fill it first, leave such episodes out (missing="drop-episodes"), or use '
-                "dprl.Rules, which gives missing values a side of their own.",
+                or 'Fill it (read with missing="flag" or "median", then log.indicators()), leave '
+                'such episodes out (missing="drop-episodes"), or use dprl.Rules, which gives '
+                "missing values a side of their own.",
             )
     if places == list(range(len(log.feature_names))):
         return log.features

@@ -70,4 +70,5 @@ def test_pinned_requirements_have_hashes_and_agree_with_the_constraints():
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]
     )
     assert pinned == {name: held[name] for name in pinned}
-    assert {*CORE, "cryptography", "starlette", "uvicorn"} <= set(pinned)
+    extras = PROJECT["optional-dependencies"]
+    assert {*CORE, *map(package, extras["serve"]), *map(package, extras["sign"])} <= set(pinned)

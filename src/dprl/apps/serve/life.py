@@ -135,10 +135,14 @@ class Life:
                 await self.reload()
 
 
-def _stamp(path: str | None) -> tuple[int, int, int] | None:
-    """What changes when a file does; None where there is none."""
+def _stamp(path: str | None) -> tuple[int, ...] | None:
+    """What changes when a file does, or its signature; None where there is no file."""
     try:
         facts = os.stat(path or "")
     except OSError:
         return None
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino
+    stamp: tuple[int, ...] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+    with contextlib.suppress(OSError):
+        facts = os.stat(f"{path}.minisig")
+        stamp += (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+    return stamp

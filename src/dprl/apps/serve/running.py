@@ -116,7 +116,7 @@ def _worker(settings: Settings, sock: socket.socket) -> None:
     """One of several processes."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens to it
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _run(settings.app(deferring(settings.kept or settings.policy)), sock)
+    _run(settings.app(deferring(settings.kept or settings.policy, own=bool(settings.kept))), sock)
 
 
 def _end_with_parent() -> None:

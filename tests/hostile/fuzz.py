@@ -37,7 +37,15 @@ def serve_too() -> None:
         module = importlib.import_module("fuzz_serve")
     except ImportError:
         return
-    EACH["requests to serve"] = (lambda n, seed, folder: module.main(n, seed), 500)
+
+    def asked(requests: int, seed: int, folder: Path) -> dict[str, Any]:
+        try:
+            counted = module.main(requests, seed)
+        except AssertionError as error:
+            return {"failures": {"request": str(error)[:300]}}
+        return {"counts": {f"answers {status}": n for status, n in counted.items()}}
+
+    EACH["requests to serve"] = (asked, 500)
 
 
 def rounds(minutes: float, seed: int) -> tuple[dict[str, Counter[str]], dict[str, str]]:

@@ -80,22 +80,24 @@ def fits(head: Mapping[str, Any]) -> str:
     return ""
 
 
-def unpack(
-    path: str | os.PathLike[str],
-) -> tuple[str, dict[str, Any], Arrays]:
+def unpack(path: str | os.PathLike[str], own: bool = False) -> tuple[str, dict[str, Any], Arrays]:
     """Kind, words and arrays of a policy file, or a PolicyError that says what is wrong with it.
 
     Where the environment variable DPRL_REQUIRE_SIGNED holds a key, what is unpacked is exactly what
-    was found to be signed with it.
+    was found to be signed with it; unless the file is this program's `own` copy of such a policy.
     """
     source = Path(path)
     if not source.is_file():
         raise PolicyError(f"there is no policy file {str(path)!r}.", do="Check the path.")
     content: Path | io.BytesIO = source
-    if key := os.environ.get(REQUIRED, "").strip():
+    key = "" if own else os.environ.get(REQUIRED, "").strip()
+    if key:
         from dprl.policies._signature import PublicKey, verify
 
-        content = io.BytesIO(source.read_bytes())
+        try:
+            content = io.BytesIO(source.read_bytes())
+        except OSError as error:
+            raise ARCHIVE.broken(source.name, str(error)) from error
         verify(source, PublicKey.read(key), content.getvalue())
     version, kind, words, arrays = ARCHIVE.unpack(content, source.name, LARGEST, fits)
     for older in range(version, VERSION):

@@ -56,14 +56,24 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         ...     load(path).act("fever")
         'antibiotics'
     """
-    kind, words, arrays = archive.unpack(path)
+    return _opened(path)
+
+
+def _opened(path: str | os.PathLike[str], own: bool = False) -> Loaded:
+    kind, words, arrays = archive.unpack(path, own)
     home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
     return home._opened(path, kind, words, arrays)
 
 
-def deferring(path: str | os.PathLike[str]) -> Deferring:
-    """A policy of DPRL's from a file; the rivals' have no changes to list."""
-    fitted = load(path)
+def deferring(path: str | os.PathLike[str], own: bool = False) -> Deferring:
+    """A policy of DPRL's from a file; the rivals' have no changes to list.
+
+    Args:
+        path: The file.
+        own: Whether this program wrote it, in a folder of its own, so that no signature is asked
+            for. Default False.
+    """
+    fitted = _opened(path, own)
     if not fitted.knows_practice:
         raise PolicyError(
             f"{os.fspath(path)!r} holds a policy of "

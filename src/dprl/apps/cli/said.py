@@ -11,8 +11,8 @@ from dprl.apps.cli.options import SETTINGS
 __all__ = ["defaults_of", "say_defaults"]
 
 TO_BE_SAID = (
-    "out", "record", "verdicts", "audit", "temp", "host", "port", "allow_host", "token", "cases",
-    "cluster", "require_signed",
+    "out", "record", "verdicts", "audit", "temp", "log", "cds", "host", "port", "allow_host",
+    "token", "cases", "cluster", "require_signed",
 )  # fmt: skip
 """Options that say where is written and who may ask: a file found in a folder sets none unsaid."""
 OF_SERVE = ("log", "log_states", "cds", "reload")

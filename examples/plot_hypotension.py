@@ -1,4 +1,8 @@
-"""Treating low pressure by its cause: what DPRL finds in simulated intensive-care tables.
+"""
+Low pressure by its cause
+=========================
+
+Treating low pressure by its cause: what DPRL finds in simulated intensive-care tables.
 
 Septic patients need vasopressors, and dry patients (who lack fluid) need fluid. Lactate tells which
 is which, but the simulated clinician looks at the pressure alone and starts too low. The tables of

@@ -1,4 +1,8 @@
-"""Where the policy makes suggestions, and where it defers: a noisy point mass.
+"""
+A point mass: where a policy speaks
+===================================
+
+Where the policy makes suggestions, and where it defers: a noisy point mass.
 
 An expert moves a point mass around a pit to a goal, but in one strip of the square the expert takes
 the wrong way four times out of five. From 400 logged walks DPRL should change the actions in the

@@ -93,6 +93,13 @@ def test_blocks_of_the_readme_run(empty):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", ["index", "start", "choose"])
+def test_blocks_of_the_first_pages_run(empty, page):
+    leave_what_the_readme_leaves(empty)
+    assert run(empty, blocks(f"docs/{page}.md"))
+
+
+@pytest.mark.slow
 def test_blocks_of_the_howto_run(empty):
     leave_what_the_readme_leaves(empty)
     chain = [block for block in blocks("docs/howto.md") if not of_tables(block)]
@@ -127,6 +134,19 @@ def test_links_lead_somewhere(page):
     text = (ROOT / "docs" / page).read_text()
     for target in re.findall(r"\]\(([^)#:]+\.md)\)", text):
         assert (ROOT / "docs" / target).exists()
+
+
+@pytest.mark.parametrize(
+    "name", sorted(p.stem for p in (ROOT / "docs" / "_drawings").glob("[!_]*.py"))
+)
+def test_every_drawing_is_shown_and_every_shown_one_is_drawn(name):
+    """What the pages name, from the sources alone: making them is the work of `make docs`."""
+    source = (ROOT / "docs" / "_drawings" / f"{name}.py").read_text()
+    made = set(re.findall(r'"([\w-]+)": \w+', source.split("DRAWINGS = ")[1]))
+    pages = "".join(p.read_text() for p in (ROOT / "docs").glob("*.md"))
+    shown = set(re.findall(r"^```\{drawing\} ([\w-]+)$", pages, re.MULTILINE))
+    assert made
+    assert made <= shown
 
 
 def test_tests_named_in_the_paper_table_exist():

@@ -149,12 +149,26 @@ def test_every_drawing_is_shown_and_every_shown_one_is_drawn(name):
     assert made <= shown
 
 
-def test_tests_named_in_the_paper_table_exist():
-    text = (ROOT / "docs" / "paper.md").read_text()
+@pytest.mark.parametrize("page", ["docs/paper.md", "README.md"])
+def test_tests_named_in_a_table_exist(page):
+    text = (ROOT / page).read_text()
     for file, start in re.findall(r"`(test_\w+\.py)(?:::(\w+?)…?)?`", text):
         (place,) = (ROOT / "tests").rglob(file)
         source = place.read_text()
         assert f"def {start}" in source
+
+
+def test_links_of_the_readme_lead_somewhere():
+    """Files and headings, as GitHub names headings."""
+    text = (ROOT / "README.md").read_text()
+    targets = re.findall(r"\]\(([^)#:]+)(?:#([\w-]+))?\)", text)
+    assert len(targets) > 20
+    for file, heading in targets:
+        assert (ROOT / file).exists(), file
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(), re.MULTILINE)
+            names = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert heading in names, f"{file}#{heading}"
 
 
 def test_versions_agree():

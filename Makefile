@@ -10,7 +10,7 @@ STAMP := .venv/.installed
 test check: export PYTHONDONTWRITEBYTECODE :=
 DOCTESTS := --doctest-modules src/dprl --ignore=src/dprl/studies/atari
 
-.PHONY: demo test check lint coverage format slow deep atari lowest bench docs clean
+.PHONY: demo test check lint coverage format slow deep atari lowest bench docs release clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
@@ -71,6 +71,10 @@ bench: $(STAMP)-bench
 docs: $(STAMP)-docs
 	@$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Wheel and source archive, installed into empty environments with every extra (some minutes each).
+release: $(STAMP)
+	@$(BIN)/python .ci/release.py --pythons 3.12 3.13
 
 clean:
 	rm -rf .venv .venv-lowest build dist docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,14 +19,16 @@ from dprl.errors import PackageError
 SRC = Path(__file__).parents[2] / "src" / "dprl"
 OPTIONAL = {
     "ale_py", "gymnasium", "icu_sepsis", "matplotlib", "minari", "pandas", "polars", "pyarrow",
-    "starlette", "torch", "uvicorn",
+    "prometheus_client", "starlette", "torch", "uvicorn",
 }  # fmt: skip
 GUARDED = {
     "planning/_gym.py": {"gymnasium"},
     "studies/paper/gridworld.py": {"matplotlib"},
     "studies/paper/lines.py": {"matplotlib"},
+    "apps/_connections.py": {"uvicorn"},
     "apps/review/app.py": {"starlette"},
     "apps/serve/app.py": {"starlette"},
+    "apps/serve/replies.py": {"starlette"},
 }
 """Files that import one outright: whatever imports or calls them has asked `needed` before."""
 

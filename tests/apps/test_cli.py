@@ -353,7 +353,7 @@ def test_split_takes_its_settings_from_dprl_toml(run, visits, tmp_path):
     path, _ = visits
     (tmp_path / "dprl.toml").write_text("[split]\nby = 'patient'\nout = 'halves'\nfraction = 0.7\n")
     code, _, err = run("split", path)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "dprl.toml in this folder sets --out: halves\n")
     assert (tmp_path / "halves" / "train.csv").is_file()
 
 

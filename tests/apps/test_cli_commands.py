@@ -65,10 +65,10 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
     assert (code, rows) == (
         0,
         [
-            "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
+            "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
             "sensitivity",
-            "sweep", "split", "evidence", "merge", "report", "review", "serve", "export", "icu",
-            "reproduce", "demo",
+            "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify", "serve", "export", "icu",
+            "reproduce", "demo", "doctor", "completion",
         ],
     )  # fmt: skip
 
@@ -76,5 +76,5 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
 def test_main_only_runs():
     tree = ast.parse((FOLDER / "main.py").read_text())
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    assert functions == ["main", "_json_by_default", "_run", "_place"]
+    assert functions == ["main", "_run", "_place"]
     assert DEFINED["main"] == []

@@ -295,24 +295,18 @@ def test_export_to_another_language_is_for_rules(run, visits, tmp_path):
     assert code == 1
 
 
-def test_evaluation_of_labels_and_gaps_is_refused_without_advice_that_was_followed(
-    run, made, tmp_path
-):
+def test_rules_over_labels_and_gaps_are_evaluated(run, made, tmp_path):
     path, policy = made
     saved = path.with_name("policy.dprl")
     fresh = write_rows(tmp_path / "fresh.csv", 1, 60)
-    code, out, err = run("evaluate", saved, fresh)
-    assert (code, out, len(err.splitlines())) == (1, "", 3)
-    assert "feature 'ward' is a category" in err
-    assert "dprl.Rules" not in err
-    assert "behavior=..., values=False" in err
+    code, out, _ = run("evaluate", saved, fresh, "--draws", "50", "--json")
+    assert code == 0
+    rows = {row["estimator"]: row for row in json.loads(out)["estimates"]}
     log = dprl.read(fresh, state=FEATURES, **COLUMNS)
     half = np.full((log.n_steps, 2), 0.5)
-    judged = dprl.evaluate(policy, log, behavior=half, values=False, draws=50)
-    assert np.isfinite(judged["WPDIS"]["difference"])
-    with pytest.raises(dprl.LogError, match="category") as refused:
-        dprl.evaluate(policy, log, behavior=half, draws=50)
-    assert "dprl.Rules" not in str(refused.value)
+    for judged in (rows, dprl.evaluate(policy, log, behavior=half, draws=50)):
+        for name in ("WPDIS", "DM", "DR", "WDR"):
+            assert np.isfinite(judged[name]["difference"])
     gaps = dprl.from_arrays(
         episode=range(60), state=np.where(np.arange(60) % 7, 1.0, np.nan)[:, None],
         action=["give", "wait"] * 30, reward=np.arange(60.0),
@@ -321,9 +315,7 @@ def test_evaluation_of_labels_and_gaps_is_refused_without_advice_that_was_follow
         states=(), actions=("give", "wait"), parameters={}, provenance={}, feature_names=("x0",),
         rules=({"conditions": [{"feature": "x0", "kind": "missing"}], "suggested": "give"},),
     )  # fmt: skip
-    with pytest.raises(dprl.LogError, match="is missing on") as refused:
-        dprl.evaluate(plain, gaps, gamma=1.0, draws=50)
-    assert "dprl.Rules" not in str(refused.value)
+    assert np.isfinite(dprl.evaluate(plain, gaps, gamma=1.0, draws=50)["DR"]["difference"])
 
 
 def test_known_probabilities_come_from_a_column(run, tmp_path):
@@ -393,15 +385,14 @@ def test_a_log_for_a_policy_needs_no_probabilities(run, tmp_path):
     assert (code, "no column 'q' for propensity" in err) == (1, True)
 
 
-def test_a_report_of_rules_says_what_is_stated_and_why_nothing_is_estimated(run, made, tmp_path):
+def test_a_report_of_rules_says_what_is_stated_and_what_held_out_rows_say(run, made, tmp_path):
     path, policy = made
     fresh = write_rows(tmp_path / "fresh.csv", 1, 60)
     code, out, err = run("report", path.with_name("policy.dprl"), fresh, "--out", "r.html")
     assert (code, err) == (0, "")
-    reason = "feature 'ward' is a category of 2 labels, not a number."
-    assert f"The whole policy is not estimated: {reason}" in out
+    assert "not estimated" not in out
     page = html.unescape((tmp_path / "r.html").read_text())
-    assert page.count(f"<strong>The whole policy is not estimated:</strong> {reason}") == 2
+    assert "the estimate rests on an effective sample of" in page
     assert "no held-out check" not in page
     for sentence in policy.stated:
         assert f'<p class="notice">{sentence}</p>' in page
@@ -410,6 +401,6 @@ def test_a_report_of_rules_says_what_is_stated_and_why_nothing_is_estimated(run,
     assert "groups_by_action" not in page
     code, out, _ = run("report", path.with_name("policy.dprl"), fresh, "--out", "r.html", "--json")
     facts = json.loads(out)
-    assert (facts["unjudged"], facts["evaluation"]) == (reason, None)
+    assert "DR" in [row["estimator"] for row in facts["evaluation"]["estimates"]]
     code, out, _ = run("report", path.with_name("policy.dprl"), path, "--out", "r.html")
     assert (code, "No held-out check" in out, "not estimated" in out) == (0, True, False)

@@ -39,7 +39,10 @@ def served(request, tmp_path_factory):
 @pytest.mark.parametrize(
     ("operation", "mode"),
     [(f"POST /{path}", mode) for path in ("act", "explain") for mode in ("positive", "negative")]
-    + [(f"GET /{path}", "positive") for path in ("policy", "healthz", "metrics", "openapi.json")],
+    + [
+        (f"GET /{path}", "positive")
+        for path in ("policy", "livez", "readyz", "healthz", "metrics", "openapi.json")
+    ],
 )
 def test_nothing_breaks_it(served, operation, mode):
     headers = {"Authorization": f"Bearer {served['token']}"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import sys
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 from starlette.testclient import TestClient
 
 from dprl.apps import _web as web
-from dprl.apps.serve import app as serving
+from dprl.apps.serve import life
 from dprl.apps.serve.app import serve_app
 
 TOKEN = "a-token-nobody-guesses"
@@ -338,14 +339,39 @@ def test_not_ready_until_warm(monkeypatch):
     with TestClient(serve_app(policy, token=None), base_url="http://127.0.0.1:9") as client:
         assert client.get("/healthz").status_code == 503
         assert refused(client, 503, json={"states": ["s"]})["kind"] == "starting"
-        assert "dprl_ready 0" in client.get("/metrics").text
+        assert client.get("/livez").json() == {"status": "ok"}
+        assert client.get("/readyz").status_code == 503
+        assert numbers(client)["dprl_ready"] == 0
         go.set()
         ready(client)
         assert act(client, "s")
-        assert "dprl_ready 1" in client.get("/metrics").text
+        assert client.get("/readyz").json() == {"status": "ok"}
+        assert numbers(client)["dprl_ready"] == 1
 
 
-def test_metrics_count_what_happened():
+def numbers(client):
+    """Every sample of /metrics: its name with its labels in order → its value."""
+    text, result = client.get("/metrics").text, {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            sample, value = line.rsplit(" ", 1)
+            name, _, labels = sample.rstrip("}").partition("{")
+            parts = sorted(re.findall(r'\w+="[^"]*"', labels))
+            result[name + ("{" + ",".join(parts) + "}" if parts else "")] = float(value)
+    return result
+
+
+@pytest.fixture(params=["by prometheus-client", "by hand"])
+def renderer(request, monkeypatch):
+    if request.param == "by hand":
+        monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    else:
+        pytest.importorskip(
+            "prometheus_client", reason="prometheus-client is not installed (dprl[serve])"
+        )
+
+
+def test_metrics_count_what_happened(renderer):
     log = to_log([[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 4 + [[("t", "a", 0.0)]])
     policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log)
     with TestClient(serve_app(policy, token=None), base_url="http://127.0.0.1:9") as client:
@@ -354,25 +380,25 @@ def test_metrics_count_what_happened():
         client.post("/act", json={"states": [3]})
         client.get("/nothing/at/all")
         client.get("/policy", headers={"Host": "evil.example"})
-        text = client.get("/metrics").text
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert lines['dprl_answers_total{kind="change"}'] == "2"
-    assert lines['dprl_answers_total{kind="defer"}'] == "1"
-    assert lines['dprl_answers_total{kind="out_of_range"}'] == "1"
-    assert lines['dprl_requests_total{path="/act",code="200"}'] == "1"
-    assert lines['dprl_requests_total{path="/act",code="422"}'] == "1"
-    assert lines['dprl_requests_total{path="other",code="404"}'] == "1"
-    assert lines['dprl_requests_total{path="/policy",code="421"}'] == "1"
-    assert lines['dprl_request_seconds_bucket{path="/act",le="+Inf"}'] == "2"
-    assert lines['dprl_request_seconds_count{path="/act"}'] == "2"
-    assert f'dprl_policy_info{{digest="{policy.digest()}"}}' in lines
+        lines = numbers(client)
+    assert lines['dprl_answers_total{kind="change"}'] == 2
+    assert lines['dprl_answers_total{kind="defer"}'] == 1
+    assert lines['dprl_answers_total{kind="out_of_range"}'] == 1
+    assert lines['dprl_requests_total{code="200",path="/act"}'] == 1
+    assert lines['dprl_requests_total{code="422",path="/act"}'] == 1
+    assert lines['dprl_requests_total{code="404",path="other"}'] == 1
+    assert lines['dprl_requests_total{code="421",path="/policy"}'] == 1
+    assert lines['dprl_request_seconds_bucket{le="+Inf",path="/act"}'] == 2
+    assert lines['dprl_request_seconds_count{path="/act"}'] == 2
+    assert lines[f'dprl_policy_info{{digest="{policy.digest()}"}}'] == 1
 
 
 def test_the_description_names_what_there_is(walker, care):
     for client, policy in (walker, care):
         document = client.get("/openapi.json").json()
         assert set(document["paths"]) == {
-            "/act", "/explain", "/policy", "/healthz", "/metrics", "/openapi.json",
+            "/act", "/explain", "/policy", "/healthz", "/livez", "/readyz", "/metrics",
+            "/openapi.json",
         }  # fmt: skip
         asked = document["paths"]["/act"]["post"]["requestBody"]["content"]["application/json"]
         items = asked["schema"]["properties"]["states"]["items"]
@@ -432,8 +458,10 @@ def test_half_a_request_is_no_request():
     async def app(scope, receive, send):
         reached.append((await receive())["body"])
 
-    guard = web.Guard(app, "127.0.0.1", (), 1_000, lambda *why: None, origin=False)
-    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"127.0.0.1")]}
+    guard = web.Guard(
+        app, "127.0.0.1", (), 1_000, lambda *why: None, origin=False, enter=lambda *asked: True
+    )
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"host", b"127.0.0.1")]}
     first = {"type": "http.request", "body": b"agree", "more_body": True}
 
     def asked(then):
@@ -455,10 +483,9 @@ def test_a_warm_up_that_fails_ends_the_server(care, monkeypatch, capsys):
         raise ValueError("no room")
 
     ended = []
-    service = serving._Service(serving.Answers(care[1]), None)
-    service.metrics = SimpleNamespace(ready=False)
-    monkeypatch.setattr(type(service.answers), "warm", lambda self: fails())
-    monkeypatch.setattr(serving.os, "kill", lambda *told: ended.append(told))
+    service = serve_app(care[1], token=None).state.life
+    monkeypatch.setattr(type(service.served.answers), "warm", lambda self: fails())
+    monkeypatch.setattr(life.os, "kill", lambda *told: ended.append(told))
     asyncio.run(service._warm())
     assert len(ended) == 1
     assert not service.metrics.ready

@@ -159,6 +159,17 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
             "--body-limit must be a whole number, at least 1",
         ),
         (["serve", "none.dprl"], "there is no policy file"),
+        (["serve", "p.dprl", "--workers", "0"], "--workers must be a whole number, from 1 to 256"),
+        (["serve", "p.dprl", "--reload", "0"], "--reload must be 0.1 to 86,400 seconds; got 0"),
+        (["serve", "p.dprl", "--reload", "nan"], "--reload must be 0.1 to 86,400 seconds"),
+        (["serve", "p.dprl", "--audit", "p.dprl"], "'p.dprl' would be overwritten"),
+        (["serve", "p.dprl", "--log", "p.dprl"], "'p.dprl' would be overwritten"),
+        (["serve", "p.dprl", "--log", "x", "--audit", "./x"], "name the same file"),
+        (["serve", "p.dprl", "--log", "no/log"], "the log cannot be written to 'no/log'"),
+        (["serve", "p.dprl", "--audit", "no/audit"], "the audit cannot be kept in 'no/audit'"),
+        (["serve", "p.dprl", "--log", "x", "--audit", "no/audit"], "the audit cannot be kept"),
+        (["serve", "p.dprl", "--cds", "x.toml"], "--cds needs --audit"),
+        (["serve", "p.dprl", "--cds", "x.toml", "--audit", "x"], "cannot read 'x.toml'"),
         ([*review, "--needs", "0"], "--needs must be a whole number, at least 1"),
         ([*review, "--out", "p.dprl"], "cannot be written to 'p.dprl'"),
         ([*review, "--out", "no/where.dprl"], "cannot be written to"),
@@ -168,6 +179,9 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
         assert _run(tokens) == 1
         assert said in capsys.readouterr().err
     assert sorted(os.listdir(folder)) == before
+    Path("edited").write_text('{"event":"answer","chain":"' + "0" * 64 + '"}\n')
+    assert _run(["serve", "p.dprl", "--audit", "edited"]) == 1
+    assert "'edited' was changed by other hands" in capsys.readouterr().err
     monkeypatch.setenv("DPRL_TOKEN", "short")
     assert _run(["serve", "p.dprl"]) == 1
     assert "at least 16 characters" in capsys.readouterr().err

@@ -1,3 +1,28 @@
+-- Each concept's last value in each hour in which it was charted.
+--
+-- Of values charted at the same moment the invasive line (rank 1) wins over the cuff (rank 2), and of
+-- equals the lowest: nothing depends on the order of rows.
+CREATE TABLE vitals AS
+SELECT stay_id, hour, concept, arg_max(value, (charttime, -rank, -value)) AS value
+FROM charted
+JOIN cohort USING (stay_id)
+WHERE concept IN ('map', 'sbp', 'dbp', 'fio2')
+GROUP BY ALL;
+-- The three parts of the Glasgow coma scale, each the last of its hour; their sum is made where all
+-- three are known (features.sql), for they are not always charted together.
+CREATE TABLE gcs AS
+SELECT stay_id, hour, concept, arg_max(value, (charttime, -rank, -value)) AS value
+FROM charted
+JOIN cohort USING (stay_id)
+WHERE concept IN ('gcs_eye', 'gcs_verbal', 'gcs_motor')
+GROUP BY ALL;
+-- The last value of each laboratory test in each hour.
+CREATE TABLE labs_of_hour AS
+SELECT stay_id, hour, concept, arg_max(value, (charttime, -rank, -value)) AS value
+FROM labs
+GROUP BY ALL;
+CREATE TABLE boluses_of_hour AS
+SELECT stay_id, hour, CAST(sum(ml) AS DOUBLE) AS ml FROM boluses GROUP BY ALL;
 -- One row a stay and hour, from the look-back to the last whole hour: what was charted in that hour
 -- (NULL: nothing) and what was given in it.
 CREATE TABLE grid AS
@@ -8,7 +33,7 @@ WITH hours AS (
 ),
 measured AS (
     SELECT * FROM vitals UNION ALL BY NAME SELECT * FROM gcs
-    UNION ALL BY NAME SELECT * FROM labs UNION ALL BY NAME SELECT * FROM urine
+    UNION ALL BY NAME SELECT * FROM labs_of_hour UNION ALL BY NAME SELECT * FROM urine
 ),
 -- FiO2 comes from the chart and from blood gases; the chart's of the same hour wins.
 wide AS (
@@ -31,7 +56,7 @@ wide AS (
 oxygen AS (
     SELECT stay_id, hour, coalesce(v.value, l.value) AS fio2
     FROM (SELECT * FROM vitals WHERE concept = 'fio2') AS v
-    FULL JOIN (SELECT * FROM labs WHERE concept = 'fio2') AS l USING (stay_id, hour)
+    FULL JOIN (SELECT * FROM labs_of_hour WHERE concept = 'fio2') AS l USING (stay_id, hour)
 )
 SELECT h.*, w.* EXCLUDE (stay_id, hour), o.fio2,
        CASE WHEN h.hour >= 0 THEN coalesce(v.dose, 0) END AS vasopressor_dose,
@@ -40,4 +65,4 @@ FROM hours AS h
 LEFT JOIN wide AS w USING (stay_id, hour)
 LEFT JOIN oxygen AS o USING (stay_id, hour)
 LEFT JOIN vasopressors AS v USING (stay_id, hour)
-LEFT JOIN boluses AS b USING (stay_id, hour);
+LEFT JOIN boluses_of_hour AS b USING (stay_id, hour);

@@ -342,3 +342,26 @@ def slow_log(events, spec, table=()):
             )  # fmt: skip
             log.append((name, who, k, t, state, action, reward, ended))
     return log
+
+
+def same(a, b):
+    if a is None or b is None:
+        return a is b
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def assert_same_rows(names, rows, expected, spec, moment, label):
+    """The rows of a log against those of `slow_log`; `moment` writes a time as the log does.
+
+    Both are sorted by episode and step. Returns the number of rows.
+    """
+    got = [dict(zip(names, row, strict=True)) for row in rows]
+    assert [(r["episode"], r["step"]) for r in got] == [(e[0], e[2]) for e in expected], label
+    for row, (name, who, k, t, state, action, reward, ended) in zip(got, expected, strict=True):
+        where = (label, name, k)
+        assert (row["subject"], row["time"], row["ended"]) == (who, moment(t), ended), where
+        for feature, value in zip(spec.features, state, strict=True):
+            assert same(row[feature.name], value), (*where, feature, row[feature.name], value)
+        assert row["action"] == action, (*where, spec.action)
+        assert same(row["reward"], reward), (*where, spec.rewards)
+    return len(got)

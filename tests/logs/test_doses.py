@@ -142,6 +142,7 @@ def test_check_says_that_there_are_too_many_actions(tmp_path):
     assert "each of them an action" in finding.what
     assert "on fewer than 10 rows" in finding.what
     assert "--action-bins 4" in finding.do
+    assert "Numbers that are names, of items say, can stay as they are." in finding.do
     with pytest.warns(dprl.errors.LabelWarning, match="different numbers, each of them an action"):
         dprl.read(whole, **names)
     with warnings.catch_warnings():

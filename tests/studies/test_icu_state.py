@@ -1,4 +1,4 @@
-"""The state of the study, made by the builder of events, is that of window functions over a grid."""
+"""States, doses and outcomes that the builder of events makes are those of window functions over a grid."""
 
 from __future__ import annotations
 
@@ -65,6 +65,17 @@ def test_demos(demo):
     made, expected = both(DATA / demo)
     assert len(expected["hour"]) > 3000
     assert_same_bits(made, expected)
+
+
+def test_later_hours_know_what_was_given_and_how_it_went(tmp_path):
+    """An hour's treatment and outcome are dealt by the builder; its last hour has them too."""
+    icu.simulate(tmp_path, stays=12, seed=2)
+    made, expected = both(tmp_path)
+    for name in ("vasopressor_dose", "bolus_ml", "next_map", "next_urine", "ended"):
+        assert len(set(np.ma.asarray(expected[name]).compressed().tolist())) > 1, name
+        assert_same_bits({name: made[name]}, {name: expected[name]})
+    last = np.append(np.flatnonzero(np.diff(expected["stay_id"])), len(expected["hour"]) - 1)
+    assert not np.ma.getmaskarray(np.ma.asarray(made["next_map"]))[last].all()
 
 
 def test_no_feature_looks_at_its_own_hour():

@@ -9,7 +9,9 @@ its Python source and none is forgotten.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,10 +37,58 @@ KERNELS: dict[str, Any] = {}
 
 
 def _kernel(function: F, **options: Any) -> F:
-    """Compile `function` on first call, and list it."""
-    kernel = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    """Compile `function` on first call, and list it.
+
+    Where machine code cannot be kept (a read-only installation and no home folder that could hold
+    it, a full disk), it is compiled anew by every process, which is said once.
+    """
+    options |= {"nogil": True, "error_model": "numpy"}
+    try:
+        kernel = numba.njit(cache=True, **options)(function)
+    except RuntimeError as error:  # numba finds no folder that it can write to
+        if "cache" not in str(error):
+            raise
+        _say_uncached(str(error))
+        kernel = numba.njit(**options)(function)
+    else:
+        _let_fail(kernel)
     KERNELS[f"{function.__module__}.{function.__qualname__}"] = kernel
     return cast(F, kernel)
+
+
+def _let_fail(kernel: Any) -> None:
+    """Let a kernel run where its machine code cannot be read from or written to the disk."""
+    cache = kernel._cache
+
+    def forgiving(work: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(work)
+        def tried(*args: Any) -> Any:
+            try:
+                return work(*args)
+            except OSError as error:
+                _say_uncached(str(error))
+                return None
+
+        return tried
+
+    for name in ("load_overload", "save_overload"):
+        setattr(cache, name, forgiving(getattr(cache, name)))
+
+
+def _say_uncached(why: str = "") -> None:
+    """Say, once, that the next process will be as slow to start as this one."""
+    if _SAID:
+        return
+    _SAID.append(why)
+    logging.getLogger("dprl").warning(
+        "dprl: compiled code cannot be kept (%s); every start takes some seconds more. "
+        "Set NUMBA_CACHE_DIR to a folder that can be written to.",
+        why.splitlines()[0][:160] if why else "no folder can be written to",
+    )
+
+
+_SAID: list[str] = []
+"""Why compiled code is not kept, once that was said."""
 
 
 def compiled(function: F) -> F:

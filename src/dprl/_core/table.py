@@ -12,7 +12,7 @@ from typing import Any
 from dprl._core.optional import needed
 from dprl.errors import ParameterError
 
-__all__ = ["Table", "to_json_value"]
+__all__ = ["CONTROLS", "FORMULA", "Table", "harmless", "no_formula", "printable", "to_json_value"]
 
 BACKENDS = ("pandas", "polars", "pyarrow")
 
@@ -30,6 +30,32 @@ def to_json_value(value: Any) -> Any:
     return value
 
 
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 10}
+CONTROLS |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+CONTROLS |= {9: "\\t", 13: "\\r", 0x2028: "\\u2028", 0x2029: "\\u2029", 0x200E: "\\u200e"}
+CONTROLS |= {0x200F: "\\u200f", 0xFEFF: "\\ufeff"}
+"""Characters that move the cursor, colour or turn around what a terminal shows, as visible text."""
+
+
+def harmless(text: str) -> str:
+    """A text of several lines, with everything that a terminal would obey made visible."""
+    return text.translate(CONTROLS)
+
+
+def printable(value: Any) -> str:
+    """A value on one line, with everything that a terminal would obey made visible."""
+    return harmless(str(value)).replace("\n", "\\n")
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a formula begins with in a spreadsheet; the last four are wide forms of the first."""
+
+
+def no_formula(text: str) -> str:
+    """The text, changed so that a spreadsheet does not take it for a formula."""
+    return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
+
+
 def _text(value: Any) -> str:
     """A value as people read it: – for a missing value, commas in large whole numbers."""
     value = to_json_value(value)
@@ -39,7 +65,7 @@ def _text(value: Any) -> str:
         return f"{value:.4g}" if abs(value) >= 1e4 or 0 < abs(value) < 1e-3 else f"{value:.3f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value)
+    return printable(value)
 
 
 @dataclass(frozen=True)
@@ -177,7 +203,7 @@ class Table:
     def _cells(self) -> list[list[str]]:
         """The columns as texts people read."""
         return [
-            [str(v) if name in self.identifiers else _text(v) for v in values]
+            [printable(v) if name in self.identifiers else _text(v) for v in values]
             for name, values in self.columns.items()
         ]
 
@@ -202,12 +228,12 @@ class Table:
     def __str__(self) -> str:
         lines = [self.caption] if self.caption else []
         if len(self):
-            cells, right = self._cells(), self.numeric()
+            cells, right, titles = self._cells(), self.numeric(), [*map(printable, self.columns)]
             width = [
                 max([len(name), *map(len, column)])
-                for name, column in zip(self.columns, cells, strict=True)
+                for name, column in zip(titles, cells, strict=True)
             ]
-            rows = [list(self.columns), *map(list, zip(*cells, strict=True))]
+            rows = [titles, *map(list, zip(*cells, strict=True))]
             lines += [
                 "  ".join(
                     cell.rjust(w) if r else cell.ljust(w)

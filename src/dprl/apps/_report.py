@@ -35,7 +35,6 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
-from dprl.logs._feature_input import without_numbers
 from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
@@ -82,8 +81,6 @@ class Report:
         evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
         scattered: Number of the log's decisions that the policy changes, but that lie in no region
             simple enough to tell; they are counted by change, not described.
-        unjudged: Why the whole policy is not estimated on a log it has not seen, in words (a
-            feature is a category, or missing somewhere); '' where it is.
         divided: Share of the log's decisions at which the policy names an action and practice is
             divided: no action has half of the share there.
     """
@@ -98,7 +95,6 @@ class Report:
     seen: str
     evaluation: Evaluation | None
     scattered: int = 0
-    unjudged: str = ""
     divided: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,8 +124,6 @@ class Report:
             lines.insert(0, self._split())
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
-        if self.unjudged:
-            lines.append(f"The whole policy is not estimated: {self.unjudged}")
         return "\n".join(lines)
 
     def _split(self) -> str:
@@ -217,8 +211,7 @@ def report(
     tell("describing the changes", 0.0)
     described = describe_changes(policy, log)
     judged, notes = None, list(described.notes)
-    unjudged = "" if described.seen else without_numbers(log)
-    if not described.seen and not unjudged:
+    if not described.seen:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             judged = evaluate(
@@ -226,22 +219,18 @@ def report(
             )
         notes += [str(w.message) for w in caught]
     if columns and judged is None:
-        notes.append(
-            f"There are no subgroups by {', '.join(columns)}: "
-            + (f"{described.seen}." if described.seen else unjudged)
-        )
+        notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
-        _facts(described, judged, unjudged, list(dict.fromkeys(notes)), title, day, seed),
+        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed),
         described, cases,
     )  # fmt: skip
     with replacing(target) as part:
         part.write_bytes(text)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered, unjudged,
-        described.divided,
+        described.not_done, described.seen, judged, described.uncovered, described.divided,
     )  # fmt: skip
 
 
@@ -299,7 +288,6 @@ def verdict(check: Check) -> str:
 def _facts(
     described: Described,
     judged: Evaluation | None,
-    unjudged: str,
     notes: list[str],
     title: str,
     day: datetime.date,
@@ -319,7 +307,6 @@ def _facts(
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "unjudged": unjudged,
         "headline": _headline(judged),
         "enough": ENOUGH,
         "chances": chances_words(described.log),
@@ -358,7 +345,7 @@ def _origin(
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
-        "luck",
+        "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [

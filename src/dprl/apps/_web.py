@@ -5,18 +5,21 @@ A server binds to loopback unless told otherwise, and asks for its token. Beside
 * The Host header must name this machine: a loopback name, a bare address, or a name that was given.
   A page elsewhere that points a name of its own at us (DNS rebinding) still sends its own name.
 * A request that says it comes from a page (Origin, Sec-Fetch-Site) must come from one of ours.
-* Bodies are limited in size and in the time they may take.
+* The token comes before the body: of a request without it nothing more than the head is read.
+* Bodies are limited in size and in the time they may take; so are heads, and connections without a
+  token (`dprl.apps._connections`).
 * Pages may load nothing from elsewhere, run no script, and not be shown in a frame.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,10 +30,26 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "is_loopback", "new_token", "open_socket", "run", "same", "url_of"]
+    from dprl.apps._connections import Strangers
+
+__all__ = [
+    "Guard",
+    "is_loopback",
+    "new_token",
+    "open_socket",
+    "run",
+    "same",
+    "token_in_path",
+    "url_of",
+]
 
 SECONDS_A_BODY = 20.0
 """Seconds that a request may take to send its body."""
+SECONDS_TO_LINGER = 1.0
+"""Seconds for which the body of a refused request is read and thrown away. Closing at once would
+reset the connection, and the refusal could be lost."""
+TRUSTED = "dprl.trusted"
+"""Key in an ASGI scope: a function to be called once a request has shown the token."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; "
@@ -79,6 +98,8 @@ class Guard:
         refuse: Makes the response to a refused request from its status, what is wrong and what to
             do.
         origin: Whether a POST must state that it comes from one of our own pages.
+        enter: Looks for the token, given the path and the headers: True where it is there, False
+            where this path needs none (a body is then not read), else the refusal.
     """
 
     def __init__(
@@ -89,8 +110,10 @@ class Guard:
         limit: int,
         refuse: Callable[[int, str, str], Response],
         origin: bool,
+        enter: Callable[[str, Mapping[str, str]], Response | bool],
     ) -> None:
         self.app, self.limit, self.refuse, self.origin = app, limit, refuse, origin
+        self.enter = enter
         self.loopback = is_loopback(host)
         self.names = {host.lower(), "localhost", *(name.lower() for name in names)}
 
@@ -100,27 +123,43 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        send_with_headers = _adding_headers(send)
+        coming = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        send = _adding_headers(send)
+
+        async def refuse(refusal: Response) -> None:
+            if coming:
+                refusal.headers["Connection"] = "close"
+            await refusal(scope, receive, _lingering(send, receive) if coming else send)
+
         wrong = self._wrong(scope["method"], headers)
         if wrong is not None:
-            await self.refuse(*wrong)(scope, receive, send_with_headers)
+            await refuse(self.refuse(*wrong))
             return
-        try:
-            async with asyncio.timeout(SECONDS_A_BODY):
-                body = await self._body(headers, receive)
-        except ConnectionError:  # broken off midway: half a request is not answered
+        entered = self.enter(scope["path"], headers)
+        if not isinstance(entered, bool):
+            await refuse(entered)
             return
-        except TimeoutError:
-            refusal = self.refuse(
-                408, "the request's body did not arrive in time.", "Send it again."
-            )
-            await refusal(scope, receive, send_with_headers)
-            return
+        if entered:
+            scope.get(TRUSTED, _nothing)()
+        body: bytes | None = b""
+        if not entered and coming:
+            send = _adding_headers(send, {"Connection": "close"})
+        elif entered:
+            try:
+                async with asyncio.timeout(SECONDS_A_BODY):
+                    body = await self._body(headers, receive)
+            except ConnectionError:  # broken off midway: half a request is not answered
+                return
+            except TimeoutError:
+                late = self.refuse(
+                    408, "the request's body did not arrive in time.", "Send it again."
+                )
+                late.headers["Connection"] = "close"
+                await late(scope, receive, send)
+                return
         if body is None:
             do = f"Send at most {self.limit:,} bytes at a time."
-            await self.refuse(413, "the request's body is too large.", do)(
-                scope, receive, send_with_headers
-            )
+            await refuse(self.refuse(413, "the request's body is too large.", do))
             return
         given = False
 
@@ -131,7 +170,7 @@ class Guard:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self.app(scope, whole, send_with_headers)
+        await self.app(scope, whole, send)
 
     def _wrong(self, method: str, headers: dict[str, str]) -> tuple[int, str, str] | None:
         host = headers.get("host", "")
@@ -142,7 +181,14 @@ class Guard:
                 "Use the address it printed, or name this one with --allow-host.",
             )
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        try:
+            foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        except ValueError:
+            return (
+                400,
+                f"the header Origin is no address: {str(origin)[:100]!r}.",
+                "Send the address of the page, such as http://localhost:8000, or no Origin.",
+            )
         if method not in ("GET", "HEAD"):
             foreign = foreign or site not in ("none", "same-origin")
             foreign = foreign or (self.origin and origin is None)
@@ -163,8 +209,10 @@ class Guard:
     async def _body(self, headers: dict[str, str], receive: Receive) -> bytes | None:
         """The whole body; None where it is larger than the limit."""
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self.limit:
-            return None
+        if length.isascii() and length.isdigit():
+            digits = length.lstrip("0") or "0"
+            if len(digits) > 18 or int(digits) > self.limit:
+                return None
         parts: list[bytes] = []
         size = 0
         while True:
@@ -179,8 +227,29 @@ class Guard:
                 return b"".join(parts)
 
 
-def _adding_headers(send: Send) -> Send:
-    more = [(k.lower().encode(), v.encode()) for k, v in HEADERS.items()]
+def token_in_path(
+    token: str, refuse: Callable[[int, str, str], Response]
+) -> Callable[[str, Mapping[str, str]], Response | bool]:
+    """A guard's `enter` where the path begins with the token: /TOKEN/page."""
+
+    def enter(path: str, _: Mapping[str, str]) -> Response | bool:
+        first, *parts = path.split("/")
+        if first or len(parts) < 2:
+            return False  # there is no such page, whoever asks
+        if same(parts[0], token):
+            return True
+        do = "Use the whole address that was printed at the start."
+        return refuse(403, "403: this address holds no valid token", do)
+
+    return enter
+
+
+def _nothing() -> None:
+    """What is done with trust where the server does not ask for it."""
+
+
+def _adding_headers(send: Send, headers: Mapping[str, str] = HEADERS) -> Send:
+    more = [(k.lower().encode(), v.encode()) for k, v in headers.items()]
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -188,6 +257,23 @@ def _adding_headers(send: Send) -> Send:
         await send(message)
 
     return send_with_headers
+
+
+def _lingering(send: Send, receive: Receive) -> Send:
+    """Send an answer whole, then read for a moment what still comes; then the connection closes."""
+
+    async def send_and_linger(message: Message) -> None:
+        if message["type"] != "http.response.body" or message.get("more_body", False):
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS_TO_LINGER):
+                while (await receive()).get("more_body", False):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_and_linger
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -214,19 +300,37 @@ def url_of(sock: socket.socket, host: str) -> str:
     return f"http://{named}:{sock.getsockname()[1]}"
 
 
-def run(app: Any, sock: socket.socket) -> None:
-    """Serve until told to stop; requests under way are finished first."""
+def run(app: Any, sock: socket.socket, strangers: Strangers | None = None) -> None:
+    """Serve until told to stop; requests under way are finished first.
+
+    Connections without the token are counted in `strangers`, where given.
+    """
     uvicorn = needed("uvicorn", "a server", "dprl[serve]")
+    from dprl.apps._connections import Strangers, protocol_for
+
+    _allow_many_files()
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",  # what strangers send wrongly is counted, not written down
         access_log=False,
         server_header=False,
-        http="h11",
+        http=protocol_for(Strangers() if strangers is None else strangers),
         ws="none",
         lifespan="on",
-        limit_concurrency=512,
         timeout_graceful_shutdown=10,
         proxy_headers=False,
     )
     uvicorn.Server(config).run(sockets=[sock])
+
+
+def _allow_many_files() -> None:
+    """Let this process have as many connections open as the system allows it, up to 65,536."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -122,10 +122,13 @@ def by_lot(log: Log, place: str) -> list[str]:
         log: The log.
         place: Where takers are compared with others: "state" or "region of a rule".
     """
-    if getattr(log, "propensity", None) is None:  # logs in parts, and of other sites, do not say
+    words = getattr(log, "recorded", None)  # logs in parts, and of sites, have no rows to look at
+    if words is None:
+        words = "" if log.propensity is None else chances_words(log)
+    if not words:
         return []
     return [
-        f"{chances_words(log)} The certificate does not use these probabilities: it needs that "
+        f"{words} The certificate does not use these probabilities: it needs that "
         f"within a {place} they are the same for all."
     ]
 

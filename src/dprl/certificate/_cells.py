@@ -50,7 +50,7 @@ from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import FittedMetric
 from dprl.evidence.neighbors.samples import Points
 from dprl.evidence.tabular import availability, count, evidence
-from dprl.learners.continuous import DPRLContinuous, feature_ranges
+from dprl.learners.continuous import DPRLContinuous, feature_quantiles, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs._feature_input import plain_features
@@ -170,7 +170,11 @@ def _gated(
         steps=np.bincount(whole.codes(), minlength=M + 1),
         parameters=learner.settings(),
         provenance=provenance_of(
-            log, settled, notes=list(cells.metric.notes), ranges=feature_ranges(settled)
+            log,
+            settled,
+            notes=list(cells.metric.notes),
+            ranges=feature_ranges(settled),
+            quantiles=feature_quantiles(settled),
         ),
     )
     policy = _cell_policy(inner, cells, log)

@@ -8,6 +8,7 @@ issued need the whole log in memory.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -30,6 +31,7 @@ from dprl.learners._parts_discrete import check_table, choose_parts
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._parts_cut import settled_part
 from dprl.logs._parts_overlap import sketch_of_parts
+from dprl.logs._probability_words import recorded_words
 from dprl.logs.log import Label, Log
 from dprl.logs.parts import LogInParts
 from dprl.logs.returns import outside_error, outside_range, returns
@@ -101,6 +103,13 @@ class PartsAsLog:
     @property
     def time(self) -> Any:
         return self.parts.part(0).time
+
+    @property
+    def recorded(self) -> str:
+        """What the log records of the probabilities of actions; "" where it has no such column."""
+        if not self.parts.has_propensity:
+            return ""
+        return recorded_words(self.parts.reduce(known_of_part, operator.add), self.parts.n_steps)
 
     def digest(self) -> str:
         return self.parts.digest()
@@ -229,6 +238,11 @@ def _some_groups(
     own = inside[[number[label] for label in settled.groups]]
     episodes = np.flatnonzero(own[settled.group])
     return settled.take(episodes) if len(episodes) else None
+
+
+def known_of_part(log: Log) -> int:
+    """The number of rows of a part on which the probability of the action taken is known."""
+    return 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
 
 
 def groups_of_part(log: Log) -> dict[Label, int]:

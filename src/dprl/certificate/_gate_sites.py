@@ -38,6 +38,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import FIRST
 from dprl.evidence._site_bins import UNITS
 from dprl.evidence._site_evidence import SiteEvidence
+from dprl.evidence._site_words import chances_of
 from dprl.evidence.decision_points import best_choice
 from dprl.learners._sites import check_agreed, policy_of, provenance_of_sites
 from dprl.learners.discrete import DPRLDiscrete
@@ -103,6 +104,11 @@ class _AsLog:
     @property
     def time(self) -> bool | None:
         return True if all(site["timed"] for site in self.sites.sites) else None
+
+    @property
+    def recorded(self) -> str:
+        """What the sites' logs record of the probabilities of actions; "" where none says."""
+        return chances_of(self.sites)
 
     def digest(self) -> str:
         return str(provenance_of_sites(self.sites)["log"])

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dprl._core.disk import check_target, replacing
+from dprl._core.disk import append, check_target, replacing
 from dprl.errors import PolicyError
 from dprl.logs.log import Label
 
@@ -85,14 +84,14 @@ class Record:
         self.additions.append(entry)
         if self.path is None:
             return
-        if len(self.additions) == 1 or self.torn or not self.path.exists():
-            self.write(self.path)
-            return
-        line = self._lines()[-1]
-        with self.path.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            if len(self.additions) == 1 or self.torn or not self.path.exists():
+                self.write(self.path)
+            else:
+                append(self.path, self._lines()[-1])
+        except BaseException:
+            self.additions.pop()  # it is not in the file
+            raise
 
     def write(self, path: Path) -> None:
         """Write all of it to a file, which is replaced as a whole."""

@@ -34,7 +34,6 @@ from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_models import MOST_ROWS
 from dprl.evidence.nuisances import fit_behavior
-from dprl.logs._feature_input import EVALUATED, plain_features
 from dprl.logs.log import Log, check_log
 
 __all__ = ["Behavior", "folds_of"]
@@ -125,8 +124,6 @@ class Behavior:
         """
         check_log(log)
         threads = check_threads(threads)
-        if log.state is None:
-            plain_features(log, do=EVALUATED)
         wanted = _usual_folds(log) if folds is None else folds
         fold = np.repeat(folds_of(log, wanted, seed), log.lengths)
         K = int(fold.max()) + 1

@@ -15,7 +15,7 @@ from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
 
-__all__ = ["wary_of"]
+__all__ = ["no_spread", "wary_of"]
 
 
 def _window(policy: Policy, log: Log) -> list[str]:
@@ -30,6 +30,25 @@ def _window(policy: Policy, log: Log) -> list[str]:
             f"{f'for {log.follow_up}' if log.follow_up else 'to their end'}."
         )
     return words
+
+
+def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
+    """A warning where all who followed had one and the same return; else nothing.
+
+    Args:
+        followed: How many episodes, and their return; None where returns differ.
+        level: Coverage of the intervals.
+    """
+    if followed is None:
+        return []
+    n, value = followed
+    most = 1 - (1 - level) ** (1 / n)
+    return [
+        f"all {n:,} episodes that followed the policy had the return {value:g}: resampling shows "
+        "no spread among them, and intervals are too short. A return that none of them had may "
+        f"still come in up to {100 * most:.2g} % of such episodes (with {100 * level:g} % "
+        "confidence)."
+    ]
 
 
 def wary_of(

@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from dprl._core.compiled import compiled
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._decisions import Spoken
-from dprl.evaluation._estimators import Weighted
+from dprl.evaluation._estimators import BEHAVIOR, Weighted
 from dprl.evaluation._result import TOLERANCE
 from dprl.logs.log import Log
 
-__all__ = ["differs", "practice", "reached", "sample_size"]
+__all__ = ["differs", "only_return", "practice", "reached", "sample_size"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -110,6 +110,22 @@ def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[i
 
     followers = groups(follows) & ~groups(reaches & ~follows)
     return int(groups(reaches).sum()), int(followers.sum()), sample_size(weighted, log, reaches)
+
+
+def only_return(
+    weighted: Weighted, log: Log, steps: Bools, never: Bools
+) -> tuple[int, float] | None:
+    """The return of all who followed and their number, if it is one and others had other returns.
+
+    Resampling them shows no spread then, and an interval that rests on them has no width.
+    """
+    reaches = np.logical_or.reduceat(steps, log.starts[:-1])
+    follows = reaches & ~np.logical_or.reduceat(steps & never, log.starts[:-1])
+    G = weighted.single[:, BEHAVIOR]
+    own = G[follows]
+    if len(own) == 0 or own.min() < own.max() or G.min() == G.max():
+        return None
+    return len(own), float(own[0])
 
 
 def sample_size(weighted: Weighted, log: Log, episodes: Bools) -> float:

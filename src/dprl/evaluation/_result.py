@@ -228,10 +228,22 @@ class Evaluation:
             f"Weights: mean {f['mean_weight']:.3f} (1 is expected), largest "
             f"{f['largest_weight']:.3g}; {100 * f['clipped']:.1f} % of the probabilities behind "
             f"them were raised to {self.settings['clip']:g}.",
+            *self._recorded(),
             f"Behaviour ({f['behavior']}): probability misplaced {f['misplaced']:.3f} a step, log "
             f"loss {f['log_loss']:.3f}; what the policy suggests was expected at "
             f"{100 * f['suggested_expected']:.1f} % and done at {100 * f['suggested_done']:.1f} % "
             "of the steps at which it speaks.",
+        ]
+
+    def _recorded(self) -> list[str]:
+        """Where the chances behind the weights are known, in a sentence."""
+        share = self.facts.get("recorded", 0.0)
+        if not share:
+            return []
+        where = "all steps" if share == 1 else f"{100 * share:.1f} % of steps"
+        return [
+            f"The log records at {where} with which chance the action was taken; the weights use "
+            f"it as it is{'' if share == 1 else ', and estimate the rest'}."
         ]
 
     def _speaks(self) -> str:

@@ -31,13 +31,14 @@ from numpy.typing import NDArray
 
 from dprl.evaluation._behavior import folds_of
 from dprl.evaluation._decisions import Spoken
+from dprl.evaluation._in_numbers import in_numbers
 from dprl.evaluation._label_values import label_values
 from dprl.evidence._cross_fit import Fit, in_threads, plan_fits
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines._transitions import Transitions
 from dprl.learners.baselines.fitted import FittedQ, fitted_q
-from dprl.logs._feature_input import EVALUATED, plain_features
+from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 
 __all__ = ["Values", "evaluate_q"]
@@ -111,7 +112,7 @@ def evaluate_q(
             others.at(log, decisions, mine, values.Q, values.V, values.guessed)
             tell("values", (k + 1) / K)
         return values
-    plain_features(log, do=EVALUATED)  # refused here, with advice for whoever evaluates
+    log = in_numbers(log)
     group = np.repeat(log.group, log.lengths).astype(np.int64)
     fits = plan_fits(group, len(log.groups), K, seed)
     grow = [partial(forests, log, decisions, gamma, fit, trees=trees, seed=seed) for fit in fits]
@@ -150,7 +151,7 @@ def forests(
     here, step, action = pi[fit.held], np.arange(len(fit.held)), log.action[fit.held]
     asked = here > 0
     asked[step, action] = True
-    Q = fitted.values(metric.transform(plain_features(log, do=EVALUATED)[fit.held]), asked)
+    Q = fitted.values(metric.transform(plain_features(log)[fit.held]), asked)
     V = np.where(here > 0, here * Q, 0.0).sum(axis=1)
     taken = np.bincount(part.action, minlength=A) > 0
     return Values(Q[step, action], V, np.any((here > 0) & ~taken, axis=1))

@@ -7,6 +7,7 @@ most of the time goes into fitting them. In smaller logs every model answers for
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -73,7 +74,18 @@ def contest(
             partial(probabilities, model, x, action, A, fit) for model in some for fit in rounds
         ]
 
-    results = in_threads([*tasks(models, now), *beside], threads)
+    spent: dict[int, float] = {}
+
+    def timed(place: int, task: Callable[[], Floats]) -> Floats:
+        begun = time.perf_counter()
+        result = task()
+        spent[place] = time.perf_counter() - begun
+        return result
+
+    first_round: list[Callable[[], Floats]] = [
+        partial(timed, i // len(now), task) for i, task in enumerate(tasks(models, now))
+    ]
+    results = in_threads([*first_round, *beside], threads)
     first, done = results[: len(models) * len(now)], results[len(models) * len(now) :]
     answers = {m: first[m * len(now) : (m + 1) * len(now)] for m in range(len(models))}
     going_on = list(range(len(models)))
@@ -83,8 +95,9 @@ def contest(
         taken = [floored(a, offered)[np.arange(len(held)), action[held]] for a in first]
         weights = stack_weights(np.column_stack(taken))
         going_on = [m for m in going_on if weights[m] >= SMALL or weights[m] == weights.max()]
-        more = in_threads(tasks([models[m] for m in going_on], later), threads)
-        for place, m in enumerate(going_on):
+        longest_first = sorted(going_on, key=lambda m: -spent[m])  # no core waits for the last one
+        more = in_threads(tasks([models[m] for m in longest_first], later), threads)
+        for place, m in enumerate(longest_first):
             answers[m] += more[place * len(later) : (place + 1) * len(later)]
     every = np.arange(len(x))
     contested = []

@@ -44,6 +44,7 @@ def count_batches(
     group: str | None = None,
     available: str | None = None,
     ended: str | None = None,
+    propensity: str | None = None,
     events: Sequence[str] | None = None,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A function for Spark's `mapInArrow`, which counts a partition of a table.
@@ -58,6 +59,8 @@ def count_batches(
         group: Column of what stays together, e.g. a patient's stays. Default None.
         available: Column of the actions on offer. Default None.
         ended: Column saying terminal, cut or an event on an episode's last row. Default None.
+        propensity: Column of the probability with which the action was taken; a certificate says
+            on how many logs it is on record. Default None.
         events: Words in the column of endings that name a competing event. Default None.
 
     Returns:
@@ -80,7 +83,7 @@ def count_batches(
         >>> from_batches(parts, k=1).groups
         2
     """
-    columns = by_role({**locals(), "propensity": None})  # counts have no use for probabilities
+    columns = by_role(locals())
     if not isinstance(schema, SiteSchema):
         raise ParameterError(f"a schema is needed; got an object of type {type(schema).__name__}.")
 

@@ -94,6 +94,9 @@ def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
         "cut_episodes": len(log.cut_episodes), "pairs": 0, "later": 0, "states": 0, "visits": 0,
         "grouped": log.groups != log.episodes, "timed": log.time is not None,
     }  # fmt: skip
+    if log.propensity is not None:
+        at = ~np.isnan(log.propensity)
+        facts["chances"] = "all" if at.all() else "some" if at.any() else "none"
     return SiteEvidence(
         schema,
         _with_rest(whole, nothing, nothing[:, 0], nothing),
@@ -124,6 +127,9 @@ def as_site(parts: Sequence[SiteEvidence], *, k: int, site: str) -> SiteEvidence
         **facts[0], **total, "site": site, "k": k, "grouped": any(f["grouped"] for f in facts),
         "timed": all(f["timed"] for f in facts),
     }  # fmt: skip
+    chances = {f.get("chances", "none") for f in facts}
+    if any("chances" in f for f in facts):
+        own["chances"] = chances.pop() if len(chances) == 1 else "some"
     return sealed(_suppressed(add_parts(parts, [own]), k))
 
 

@@ -346,9 +346,13 @@ def _names(part: SiteEvidence) -> str:
 
 
 def sealed(part: SiteEvidence) -> SiteEvidence:
-    """The evidence of one site with a mark of its content, so that it cannot be merged twice."""
+    """The evidence of one site with a mark of what was counted: it cannot be merged twice.
+
+    Whether probabilities of actions were read beside it does not matter for that.
+    """
     words, arrays = part.parts
-    total = hashlib.sha256(json.dumps(words["sites"], sort_keys=True).encode())
+    counted = [{k: v for k, v in site.items() if k != "chances"} for site in words["sites"]]
+    total = hashlib.sha256(json.dumps(counted, sort_keys=True).encode())
     for name in sorted(arrays):
         total.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
     facts = {**part.sites[0], "part": total.hexdigest()}

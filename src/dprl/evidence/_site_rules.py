@@ -16,7 +16,7 @@ from dprl.evidence._site_bins import LAST
 if TYPE_CHECKING:
     from dprl.evidence._site_evidence import SiteEvidence
 
-__all__ = ["EMPTY", "FACTS", "check_parts", "check_sums", "refuse_parts"]
+__all__ = ["CHANCES", "EMPTY", "FACTS", "check_parts", "check_sums", "refuse_parts"]
 
 EMPTY = 30_000
 """`bottom` of a sum without summands."""
@@ -25,6 +25,9 @@ FACTS: dict[str, type] = {
     "pairs": int, "later": int, "states": int, "grouped": bool, "timed": bool,
 }  # fmt: skip
 """What is kept about every site, and its type."""
+CHANCES = ("all", "some", "none")
+"""On which rows a log says with which probability the action was taken; not kept without a column
+for it."""
 
 
 def refuse_parts(what: str) -> None:
@@ -96,7 +99,7 @@ def _check_sites(of: SiteEvidence) -> None:
     if not of.sites:
         refuse_parts("no site")
     for site in of.sites:
-        if not isinstance(site, Mapping) or set(site) != {*FACTS, "visits"}:
+        if not isinstance(site, Mapping) or set(site) - {"chances"} != {*FACTS, "visits"}:
             refuse_parts("facts of a site that are missing or do not belong there")
         for name, kind in FACTS.items():
             value: Any = site[name]
@@ -105,6 +108,8 @@ def _check_sites(of: SiteEvidence) -> None:
                 refuse_parts(f"{name!r} of a site is {value!r}")
         if site["visits"] is not None and type(site["visits"]) is not int:
             refuse_parts(f"'visits' of a site is {site['visits']!r}")
+        if site.get("chances", "all") not in CHANCES:
+            refuse_parts(f"'chances' of a site is {site['chances']!r}")
         if site["k"] < 1 or site["groups"] > site["episodes"]:
             refuse_parts("more groups than episodes, or a k below 1")
     marks = [site["part"] for site in of.sites]

@@ -13,7 +13,7 @@ from dprl.evidence._evidence import FIRST, LATER
 if TYPE_CHECKING:
     from dprl.evidence._site_evidence import SiteEvidence
 
-__all__ = ["described", "notes_of"]
+__all__ = ["chances_of", "described", "notes_of"]
 
 NOT_PROTECTED = (
     "What is not protected: this is suppression of small cells, not differential privacy. Sums are "
@@ -109,6 +109,29 @@ def notes_of(of: SiteEvidence) -> tuple[str, ...]:
     return (*notes, *_ends(of, k[-1]))
 
 
+def chances_of(of: SiteEvidence) -> str:
+    """What the sites' logs record of the probabilities of actions; "" where none has a column."""
+    said_by = [site.get("chances") for site in of.sites]
+    if not any(said_by):
+        return ""
+    n = len(said_by)
+    whole = said_by.count("all")
+    if whole == n:
+        who = "the log of the site records" if n == 1 else f"the logs of all {n:,} sites record"
+        return f"Randomised: {who} on all rows with which probability the action was taken."
+    if not whole and "some" not in said_by:
+        return (
+            "Not randomised as far as the sites say: their logs do not record with which "
+            "probabilities actions were taken."
+        )
+    partly = said_by.count("some")
+    return (
+        "Mixed: the probability of the action taken is on record on all rows of "
+        f"{whole:,} of {n:,} sites, on some rows of {partly:,}, and on none of "
+        f"{n - whole - partly:,}."
+    )
+
+
 def _ends(of: SiteEvidence, k: int) -> list[str]:
     """What k does to single returns: the ends of their range, and the bins of a certificate."""
     if k == 1:
@@ -138,8 +161,9 @@ def _site(site: Mapping[str, Any]) -> str:
         else "nothing suppressed"
     )
     name = repr(site["site"]) if site["site"] else "(no name)"
+    chances = f"; probabilities of actions on {site['chances']} rows" if "chances" in site else ""
     return (
         f"{name}: k = {site['k']}, {site['groups']:,} groups, "
-        f"{site['episodes']:,} episodes, {site['cut_episodes']:,} of them cut; {lost}; "
+        f"{site['episodes']:,} episodes, {site['cut_episodes']:,} of them cut; {lost}{chances}; "
         f"mark {site['part'][:12]}"
     )

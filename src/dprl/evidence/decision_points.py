@@ -105,7 +105,11 @@ def best_rows(q: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.in
 
 
 def best_choice(q: NDArray[np.float64], pairs: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 without one."""
+    """The allowed action with the largest q (S, A) in each state, int32 (S,); -1 without one.
+
+    A pair whose q is NaN (its digits are lost) is not chosen.
+    """
+    pairs = pairs & ~np.isnan(q)
     choice = np.full(len(q), -1, np.int32)
     points = np.flatnonzero(pairs.any(axis=1))
     first = np.concatenate(([0], np.cumsum(pairs.sum(axis=1)[points])))

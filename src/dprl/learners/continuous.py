@@ -266,7 +266,11 @@ class DPRLContinuous:
             actions=log.actions,
             parameters=self.settings(),
             provenance=provenance_of(
-                log, settled, notes=list(notes), ranges=feature_ranges(settled)
+                log,
+                settled,
+                notes=list(notes),
+                ranges=feature_ranges(settled),
+                quantiles=feature_quantiles(settled),
             ),
             feature_names=log.feature_names,
             episodes=settled.groups,
@@ -349,3 +353,21 @@ def feature_ranges(log: Log) -> list[list[float]]:
     x = plain_features(log)
     ranges: list[list[float]] = np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist()
     return ranges
+
+
+def feature_quantiles(log: Log) -> list[dict[str, list[float]]]:
+    """The parts that deciles cut each feature's values into, and the share of steps in each part.
+
+    A value lies in part i if i edges are smaller than it. Deciles that coincide are one edge. At
+    most 20,000 steps are looked at, evenly spread over the log.
+    """
+    x = plain_features(log)
+    x = x[:: max(1, -(-len(x) // 20_000))]
+    result = []
+    for values in x.T:
+        edges = np.unique(np.quantile(values, np.arange(1, 10) / 10, method="inverted_cdf"))
+        counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+        result.append({
+            "edges": edges.tolist(), "shares": np.round(counts / len(values), 6).tolist(),
+        })  # fmt: skip
+    return result

@@ -32,7 +32,8 @@ def many_actions(log: Log) -> Finding | None:
     if numbers:
         do = (
             "These look like doses: cut them into ranges (action_bins=4, --action-bins 4), or say "
-            "where (action_bins=[0, 10, 50], --action-bins 0,10,50)."
+            "where (action_bins=[0, 10, 50], --action-bins 0,10,50). Numbers that are names, "
+            "of items say, can stay as they are."
         )
     else:
         do = f"Nobody can compare so many: put them into fewer groups, at most about {MANY}."

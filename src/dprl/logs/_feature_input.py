@@ -13,17 +13,9 @@ from dprl.logs._categories import TRUTH
 from dprl.logs.log import Log
 
 __all__ = [
-    "EVALUATED", "columns_in", "features_of", "place_of", "plain_features", "refuse_categories",
+    "columns_in", "features_of", "place_of", "plain_features", "refuse_categories",
     "without_numbers",
 ]  # fmt: skip
-
-EVALUATED = (
-    "Evaluation models usual practice from numbers alone. Learn and evaluate on numbers (a column "
-    "of 0 and 1 per label, gaps filled), or in Python say what usual practice is: behavior=..., "
-    "values=False. What rules show on the half that certified them is in policy.changes() (dprl "
-    "changes)."
-)
-"""What to do where a log with categories or gaps is to be evaluated."""
 
 
 def place_of(log: Log, row: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.database import connect
 from dprl._core.limits import said_if_short
 from dprl._core.zones import TEXT, Zoned, zone_of
 from dprl.errors import LogError
@@ -66,7 +67,7 @@ class Files(Fetch):
 
         self.files, self.kind = open_files(paths)
         self.error = duckdb.Error
-        self.con = duckdb.connect()
+        self.con = connect()
         self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         self.con.execute("SET parquet_metadata_cache = true")  # files are asked for each column

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.database import connect
 from dprl._core.disk import replacing
 from dprl._core.limits import said_if_short
 from dprl._core.zones import written
@@ -587,8 +588,6 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
         ...           action="action", reward="reward", ended="ended")
         Log: 5 episodes · 10 steps · ...
     """
-    import duckdb
-
     kind = Path(path).suffix.lower()
     if kind not in (".parquet", ".csv"):
         raise LogError(f"{os.fspath(path)!r} must end in .parquet or .csv.")
@@ -631,7 +630,7 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     if log.also is not None:
         data |= further(log, kind)
     style = "FORMAT parquet, COMPRESSION zstd" if kind == ".parquet" else "FORMAT csv, HEADER"
-    with replacing(path) as part, duckdb.connect() as con:
+    with replacing(path) as part, connect(folders=[part.parent]) as con:
         con.register("rows", data)
         con.execute(f"COPY (SELECT * FROM rows) TO {quoted(str(part), chr(39))} ({style})")
 

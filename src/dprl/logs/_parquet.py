@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.database import connect
 from dprl._core.disk import replacing
 from dprl.logs._scans import literal
 from dprl.logs._sources import quoted
@@ -22,11 +23,9 @@ Rows: TypeAlias = dict[str, NDArray[Any]]
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
     """Write rows that share their keys as a Parquet file."""
-    import duckdb
-
     names = list(rows[0])
     data = {name: _column([row[name] for row in rows]) for name in names}
-    with replacing(path) as part, duckdb.connect() as con:
+    with replacing(path) as part, connect(folders=[part.parent]) as con:
         con.register("data", data)
         con.execute(
             f"COPY (SELECT * FROM data) TO {quoted(str(part), chr(39))} "
@@ -45,12 +44,10 @@ def _column(values: list[Any]) -> NDArray[Any]:
 
 def read_rows(paths: Sequence[Path]) -> Rows:
     """The rows of Parquet files, in the order of the files."""
-    import duckdb
-
-    with duckdb.connect() as con:
+    with connect(folders=[path.parent for path in paths]) as con:
         parts = [
             con.execute(
-                "SELECT * FROM read_parquet(?, hive_partitioning=false)", [literal(path)]
+                "SELECT * FROM read_parquet(?, hive_partitioning=false)", [literal(path.resolve())]
             ).fetchnumpy()
             for path in paths
         ]

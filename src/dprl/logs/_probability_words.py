@@ -6,13 +6,17 @@ import numpy as np
 
 from dprl.logs.log import Log
 
-__all__ = ["chances_words"]
+__all__ = ["chances_words", "recorded_words"]
 
 
 def chances_words(log: Log) -> str:
     """Randomised, mixed or estimated: how far the log knows the probabilities of actions."""
-    n = log.n_steps
-    known_rows = 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
+    n = 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
+    return recorded_words(n, log.n_steps)
+
+
+def recorded_words(known_rows: int, n: int) -> str:
+    """The same of a log that records the probability of the action taken on so many of n rows."""
     if not known_rows:
         return (
             "Not randomised as far as this log says: it does not record with which probabilities "

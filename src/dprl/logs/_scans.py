@@ -42,6 +42,8 @@ NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name other programs give to the folder of rows whose value is missing."""
 LONGEST_LINE = 2_000_000
 """The most bytes a line of a CSV file may have."""
+MOST_COLUMNS = 20_000
+"""The most columns a file may have."""
 PIECE = 1 << 20
 """Bytes of a file that are read at a time."""
 
@@ -122,7 +124,9 @@ def header(file: str, text: Text | None = None) -> tuple[str, tuple[str, ...]]:
     try:
         written = (text or Text()).of_header
         with opener(file, "rt", encoding=written, newline="") as stream:
-            line = stream.readline()
+            line = stream.readline(LONGEST_LINE + 1)
+            if len(line) > LONGEST_LINE:
+                raise csv.Error(f"the first line is longer than {LONGEST_LINE:,} characters")
             counts = {sep: line.count(sep) for sep in (",", "\t", ";", "|")}
             separator = max(counts, key=lambda sep: counts[sep])
             names = named_columns(next(csv.reader([line], delimiter=separator), []))
@@ -133,7 +137,19 @@ def header(file: str, text: Text | None = None) -> tuple[str, tuple[str, ...]]:
         raise LogError(
             f"{os.path.basename(file)!r} is empty.", do="The first line must name the columns."
         )
+    _refuse_wide(names, file)
     return separator, tuple(names)
+
+
+def _refuse_wide(names: Sequence[str], file: str) -> None:
+    """Refuse more columns than DuckDB opens in seconds: its time grows with their square."""
+    if len(names) > MOST_COLUMNS:
+        raise LogError(
+            f"{os.path.basename(file)!r} has {len(names):,} columns; at most {MOST_COLUMNS:,} can "
+            "be read.",
+            f"column {MOST_COLUMNS + 1:,}: {names[MOST_COLUMNS][:80]!r}",
+            "Write a file with the columns that are needed (cut -d, -f1-20 does so for CSV).",
+        )
 
 
 def columns_of_files(
@@ -150,6 +166,7 @@ def columns_of_files(
     for file, nodes in itertools.groupby(rows, lambda row: row[0]):
         columns[file] = _outermost([(name, children or 0) for _, name, children in nodes])
         refuse_twins(columns[file], repr(os.path.basename(file)))
+        _refuse_wide(columns[file], file)
     return columns
 
 
@@ -283,18 +300,23 @@ def _text(value: str | None, missing: Iterable[str]) -> str:
 
 
 def scan_table(file: Path, run: Run) -> str:
-    """SQL that reads one table with a header; CSV as text, with the separator guessed."""
+    """SQL that reads one table with a header; CSV as text, with the separator of its header.
+
+    Nothing is guessed from the first rows: a quoted comma may come a million rows later.
+    """
     where, name = quoted(literal(file), "'"), str(file)
     if file.name.lower().endswith(".parquet"):
         columns_of_files([name], "parquet", run)
         return f"read_parquet({where}, hive_partitioning=false)"
-    header(name)
+    separator, names = header(name)
+    columns = ", ".join(f"{quoted(column, chr(39))}: 'VARCHAR'" for column in names)
     packed = name.lower().endswith(".gz")  # too large to be unpacked for its end alone
     if not packed:
         refuse_long_end(name)
     return (
-        f"read_csv({where}, all_varchar = true, header = true, nullstr = '', "
-        f"hive_partitioning = false, parallel = {str(not packed).lower()})"
+        f"read_csv({where}, auto_detect = false, header = true, nullstr = '', quote = '\"', "
+        f"escape = '\"', delim = {quoted(separator, chr(39))}, max_line_size = {LONGEST_LINE}, "
+        f"hive_partitioning = false, parallel = {str(not packed).lower()}, columns = {{{columns}}})"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.disk import check_target, refuse_overwrite, replacing
+from dprl._core.disk import check_target, refuse_overwrite, replacing, together
 from dprl.errors import LabelWarning, LogError
 from dprl.logs._files import Progress
 from dprl.logs._label_rules import spelled_twice
@@ -80,13 +80,14 @@ def split_table(
     except OSError as error:
         raise LogError(f"the folder {str(folder)!r} cannot be made.", str(error)) from error
     summary: dict[str, Any] = {"by": name, "fraction": fraction, "seed": seed}
-    for side, path, side_values in zip(NAMES, paths, (first, ~first), strict=True):
-        chosen = side_values[column.codes]
-        with replacing(path) as part:
-            table.write_rows(chosen, part, ending)
-        summary[side] = {
-            "file": str(path),
-            "kept": int(side_values.sum()),
-            "rows": int(chosen.sum()),
-        }
+    with together():
+        for side, path, side_values in zip(NAMES, paths, (first, ~first), strict=True):
+            chosen = side_values[column.codes]
+            with replacing(path) as part:
+                table.write_rows(chosen, part, ending)
+            summary[side] = {
+                "file": str(path),
+                "kept": int(side_values.sum()),
+                "rows": int(chosen.sum()),
+            }
     return summary

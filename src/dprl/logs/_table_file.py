@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.limits import said_if_short
+from dprl._core.table import FORMULA, no_formula
 from dprl.errors import LogError, interruptible
 from dprl.logs._categories import Levels, label_text
 from dprl.logs._columns import encode, numbers, tidy_labels
@@ -89,21 +90,35 @@ class TableFile(Files):
                 columns[name] = [None if value != value else value for value in x.tolist()]
         return columns
 
-    def write_with(self, name: str, words: list[str], path: Path, kind: str) -> None:
-        """Write every column unchanged, and one more column called `name`."""
+    def write_with(
+        self, name: str, words: list[str], path: Path, kind: str, guard: bool = False
+    ) -> None:
+        """Write every column unchanged, and one more column called `name`.
+
+        With `guard`, text in a CSV file that a spreadsheet would take for a formula gets a ' before
+        it; numbers stay as they are.
+        """
         answers = np.empty(len(words), object)
         answers[:] = words
-        self._write(answers, f", v AS {quoted(name)}", "", path, kind)
+        guard = guard and kind == ".csv"
+        new = _no_formula("v") if guard else "v"
+        title = no_formula(name) if guard else name
+        self._write(answers, f", {new} AS {quoted(title)}", "", path, kind, guard)
 
     def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
         """Write the rows where `chosen` (N,) is true, every column unchanged."""
         self._write(chosen, "", "WHERE v", path, kind)
 
-    def _write(self, v: NDArray[Any], more: str, where: str, path: Path, kind: str) -> None:
+    def _write(
+        self, v: NDArray[Any], more: str, where: str, path: Path, kind: str, guard: bool = False
+    ) -> None:
         if kind not in (".csv", ".parquet"):
             raise LogError(f"{kind!r} is not a kind of table to write.", do="Use .csv or .parquet.")
         self.con.register("beside", {"v": v})
-        columns = ", ".join(f"{c} AS {quoted(n)}" for n, c in self.place.items())
+        columns = ", ".join(
+            f"{_no_formula(c)} AS {quoted(no_formula(n))}" if guard else f"{c} AS {quoted(n)}"
+            for n, c in self.place.items()
+        )
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
         sql = (
             f"COPY (SELECT {columns}{more} FROM raw POSITIONAL JOIN beside {where}) "
@@ -117,3 +132,13 @@ class TableFile(Files):
         except self.error as error:
             reason = str(error).splitlines()[0][:200]
             raise LogError("the table could not be written.", reason) from error
+
+
+def _no_formula(column: str) -> str:
+    """SQL: text that is no number and begins like a formula, with a ' before it."""
+    signs = "".join(FORMULA).replace("-", "\\-")
+    return (
+        f"CASE WHEN regexp_matches({column}::VARCHAR, '^\\s*[{signs}]') "
+        f"AND try_cast({column}::VARCHAR AS DOUBLE) IS NULL "
+        f"THEN chr(39) || {column}::VARCHAR ELSE {column}::VARCHAR END"
+    )

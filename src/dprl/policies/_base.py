@@ -20,6 +20,7 @@ from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
 from dprl.policies._conditions import conditions_of
+from dprl.policies._contradictions import wrong_rule
 from dprl.policies._luck_words import Luck, luck_words, wrong_luck
 from dprl.policies.certificate import Certificate
 
@@ -125,6 +126,13 @@ class Parts:
             if array.shape != shape or array.dtype != dtype:
                 self._refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
 
+    def _check_metric(self, scale: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+        """Refuse scales and weights that make no distances, or such that no computer can hold."""
+        used = weight[weight != 0]
+        sizes = np.concatenate((scale, used))
+        if (weight < 0).any() or not len(used) or not ((sizes >= 1e-100) & (sizes <= 1e100)).all():
+            self._refuse("its scales and weights make no metric")
+
     @property
     def stated(self) -> tuple[str, ...]:
         """What its learner states about the whole policy, in sentences; none for most."""
@@ -139,6 +147,11 @@ class Parts:
     def statements(self) -> tuple[str, ...]:
         """What its learner states, and what its values are of."""
         return (*self.stated, *self.conditions)
+
+    @property
+    def certificate_words(self) -> str:
+        """Its certificate as it is printed; '' without one."""
+        return "" if self.certificate is None else str(self.certificate)
 
     @functools.cached_property
     def encoding(self) -> Encoding | None:
@@ -202,6 +215,10 @@ class Stored(Parts):
         """
         return {}
 
+    def _contradiction(self) -> str:
+        """Which of its numbers contradict its own rule; '' if none do. Files must have none."""
+        return wrong_rule(getattr(self, "rules", ()))
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
         arrays = {}
@@ -225,7 +242,8 @@ class Stored(Parts):
             path: Where to write it; a file that is there is replaced.
 
         Raises:
-            PolicyError: The path is a folder, or its folder does not exist.
+            PolicyError: The path is a folder, its folder does not exist, or numbers of the policy
+                contradict its own rule, such as a suggestion that nobody took.
 
         Example:
             >>> import dprl
@@ -238,6 +256,8 @@ class Stored(Parts):
             ...     dprl.TablePolicy.load(path).digest() == policy.digest()
             True
         """
+        if wrong := self._contradiction():
+            self._refuse(wrong)
         words, arrays = self._parts()
         words["provenance"] = to_json_value(sealed_origin(self.provenance))
         archive.pack(path, self.KIND, words, arrays)
@@ -282,7 +302,39 @@ class Stored(Parts):
             ...     dprl.TablePolicy.load(path).digest() == policy.digest()
             True
         """
-        return cls._from_parts(path, *archive.unpack(path))
+        return cls._opened(path, *archive.unpack(path))
+
+    @classmethod
+    def _opened(
+        cls,
+        path: str | os.PathLike[str],
+        kind: str,
+        words: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:
+        """The policy of a file. Whatever is wrong with its parts comes out as a PolicyError.
+
+        What it says of itself is made once, so that words which cannot be said are refused now and
+        not when someone asks.
+        """
+        try:
+            policy = cls._from_parts(path, kind, words, arrays)
+            if wrong := policy._contradiction():
+                policy._refuse(wrong)
+            luck, _ = policy.luck, policy.encoding
+            lines = (*policy.statements, policy.certificate_words, luck.words if luck else "")
+            if not all(isinstance(line, str) for line in lines):
+                policy._refuse("what it says of itself is no text")
+        except PolicyError:
+            raise
+        except Exception as error:
+            line = next(iter(str(error).splitlines()), "")[:200]
+            raise PolicyError(
+                f"{os.fspath(path)!r} holds parts that make no policy.",
+                f"{type(error).__name__}: {line}",
+                "Copy it again from where it was made, or fit the policy again.",
+            ) from error
+        return policy
 
     @classmethod
     def _from_parts(
@@ -303,6 +355,7 @@ class Stored(Parts):
             and all(
                 isinstance(x, list) and all(isinstance(v, str | int) for v in x) for x in labels
             )
+            and all(isinstance(name, str) for name in given.get("feature_names", ()))
             and all(isinstance(given[k], dict) for k in ("parameters", "provenance"))
             and isinstance(given["certificate"], dict | None)
         )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast
 from dprl._core.practice import DIVIDED
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import Table, printable, to_json_value
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
@@ -172,8 +172,8 @@ class Explanation:
 
     def __str__(self) -> str:
         answer = "DEFER" if self.suggested is None else f"suggests {self.suggested}"
-        lines = [f"{self.state}: {answer} ({self.kind})" if self.suggested is not None else
-                 f"{self.state}: {answer}", self.reason]  # fmt: skip
+        kind = "" if self.suggested is None else f" ({self.kind})"
+        lines = [printable(f"{self.state}: {answer}{kind}"), printable(self.reason)]
         for table in (self.actions, self.similar):
             if len(table):
                 lines += ["", str(table)]

@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """
     kind, words, arrays = archive.unpack(path)
     home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
-    return home._from_parts(path, kind, words, arrays)
+    return home._opened(path, kind, words, arrays)
 
 
 def deferring(path: str | os.PathLike[str]) -> Deferring:

@@ -29,7 +29,7 @@ Kept = TypeVar("Kept", bound=Stored)
 
 FACTS = (
     "made_by", "episodes", "groups", "steps", "cut_episodes", "episodes_used", "steps_used",
-    "columns", "notes", "ranges", "backups", "luck", "markov",
+    "columns", "notes", "ranges", "quantiles", "backups", "luck", "markov",
     "probabilities", "n_sites",
 )  # fmt: skip
 PARTS = {

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dprl._core.practice import DIVIDED
 from dprl.policies._base import Stored
+from dprl.policies._contradictions import wrong_choice
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_of, rows_of
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class Tabled(Stored, ABC):
                 )
             ):
                 self._refuse("its certificate is about another log")
+
+    def _contradiction(self) -> str:
+        return wrong_choice(self)
 
     @classmethod
     def of(

@@ -97,8 +97,7 @@ class CellPolicy(Tabled):
         ok = (
             len(set(self.feature_names)) == d > 0
             and all(isinstance(name, str) for name in self.feature_names)
-            and bool(np.isfinite(self.z).all() and np.isfinite(self.weight).all())
-            and bool((self.weight >= 0).all() and (self.scale > 0).all())
+            and bool((np.abs(self.z) <= 1e18).all())
             and isinstance(radius, int | float)
             and not isinstance(radius, bool)
             and 0 <= radius < math.inf
@@ -106,6 +105,7 @@ class CellPolicy(Tabled):
         )
         if not ok:
             self._refuse("its cells are not cells")
+        self._check_metric(self.scale, self.weight)
 
     @functools.cached_property
     def space(self) -> FeatureSpace:

@@ -28,6 +28,7 @@ from dprl.policies._certificate_parts import (
     whole_claim,
     whole_lines,
 )
+from dprl.policies._contradictions import wrong_certificate
 
 __all__ = ["Certificate", "down"]
 
@@ -153,6 +154,12 @@ class Certificate:
         )
         if not ok:
             raise PolicyError("a certificate cannot be made of these parts.")
+        if wrong := wrong_certificate(self):
+            raise PolicyError(
+                "a certificate does not follow from the numbers stored with it.",
+                wrong,
+                "Gate the policy again: nothing is proved by this one.",
+            )
         put("rows", tuple(Facts(row) for row in self.rows))
         put("bounds", Facts(self.bounds))
         put("cells", Facts(self.cells))
@@ -418,7 +425,9 @@ class Certificate:
         }
         try:
             return cls(**given)
-        except (TypeError, AttributeError, KeyError, ValueError):
+        except PolicyError:
+            raise
+        except (TypeError, AttributeError, KeyError, ValueError, OverflowError):
             raise PolicyError("a certificate cannot be made of these parts.") from None
 
     def cell_lines(self) -> list[str]:

@@ -94,6 +94,9 @@ class ConfidentPolicy(TablePolicy):
             self._refuse("its gain is no table of numbers")
         if self.gain is not None and not {"estimate", "se", "low", "risk"} <= set(self.gain):
             self._refuse("its gain lacks a number")
+        checked = self.provenance.get("markov", {"ok": True})
+        if not isinstance(checked, Mapping) or not isinstance(checked.get("ok"), bool):
+            self._refuse("what it records of the Markov check is no record")
 
     @property
     def terms(self) -> Terms:

@@ -55,15 +55,7 @@ class FeaturePolicy(Parts, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_arrays({"scale": "float64", "weight": "float64"}, (len(self.feature_names),))
-        good = (
-            np.isfinite(self.scale).all()
-            and np.isfinite(self.weight).all()
-            and (self.scale > 0).all()
-            and (self.weight >= 0).all()
-            and (self.weight > 0).any()
-        )
-        if not good:
-            self._refuse("its scales and weights make no metric")
+        self._check_metric(self.scale, self.weight)
 
     @functools.cached_property
     def space(self) -> FeatureSpace:
@@ -182,8 +174,8 @@ class NetworkPolicy(FeaturePolicy, Stored):
         shapes = {"centre": (d,), "W1": (d, H), "b1": (H,), "W2": (H, A), "b2": (A,)}
         for name, shape in shapes.items():
             self._check_arrays({name: "float64"}, shape)
-            if not np.isfinite(getattr(self, name)).all():
-                self._refuse(f"{name!r} holds a number that is not finite")
+            if not (np.abs(getattr(self, name)) <= 1e60).all():
+                self._refuse(f"{name!r} holds a number that is not finite, or is beyond 1e60")
 
     def values(self, states: Any) -> Floats:
         """Q(s, a), float64 (k, A); states as in `act`."""

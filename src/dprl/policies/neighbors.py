@@ -111,16 +111,15 @@ class NeighborPolicy(Stored):
         ok = (
             N > 0
             and d > 0
-            and bool(np.isfinite(self.z).all() and np.isfinite(self.G).all())
-            and bool(np.isfinite(self.worth).all() and np.isfinite(self.weight).all())
-            and bool((self.scale > 0).all() and np.isfinite(self.scale).all())
-            and bool((self.weight >= 0).all() and (np.diff(self.episode) >= 0).all())
+            and bool((np.abs(self.z) <= 1e18).all() and np.isfinite(self.G).all())
+            and bool(np.isfinite(self.worth).all() and (np.diff(self.episode) >= 0).all())
             and 0 <= self.action.min() <= self.action.max() < len(self.actions)
             and 0 <= self.episode[0] <= self.episode[-1] < len(self.episodes)
             and 0 <= self.menu.min() <= self.menu.max() < len(self.menus)
         )
         if not ok:
             self._refuse("its training points are not points")
+        self._check_metric(self.scale, self.weight)
         names = self.feature_names
         if len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
             self._refuse("its features have no names of their own")

@@ -47,7 +47,8 @@ class StochasticPolicy(Stored):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_arrays({"pi": "float64"}, (len(self.states), len(self.actions)))
-        if not ((self.pi >= 0).all() and (np.abs(self.pi.sum(axis=1) - 1) <= 1e-9).all()):
+        inside = ((self.pi >= 0) & (self.pi <= 1 + 1e-9)).all()
+        if not (inside and (np.abs(self.pi.sum(axis=1) - 1) <= 1e-9).all()):
             self._refuse("a row of 'pi' is not a distribution")
 
     @functools.cached_property

@@ -130,6 +130,24 @@ def test_bad_events_are_refused(tmp_path, kind):
     assert do in error.do
 
 
+INTERVAL = '[[interval]]\nname = "on"\nstart = "START"\nstop = "STOP"\n'
+
+
+def test_what_is_advised_for_an_absent_code_can_be_written(tmp_path):
+    error = refused(tmp_path, SPEC + INTERVAL)
+    assert error.what == "no event has the code 'START'."
+    assert "may_be_absent" in error.do
+    (tmp_path / "spec.toml").write_text(SPEC + INTERVAL + "may_be_absent = true\n")
+    (tmp_path / "events.csv").write_text(EVENTS)
+    made = build(tmp_path / "events.csv", tmp_path / "spec.toml", tmp_path / "log.parquet")
+    assert made.counts["decisions"] == 1
+    for old, new in (('start = "IN"', 'start = "INN"'), ('every = "1 h"', 'on = "ROUND"')):
+        (tmp_path / "log.parquet").unlink(missing_ok=True)
+        error = refused(tmp_path, SPEC.replace(old, new))
+        assert "no event has the code" in error.what
+        assert error.do.endswith("Name one that the events have.")
+
+
 def test_events_without_a_decision_are_refused(tmp_path):
     events = "".join(line for line in EVENTS.splitlines(True) if "08:" not in line)
     events += "1,2024-03-01 10:00,IN,\n1,2024-03-01 09:00,A,1\n1,2024-03-01 09:00,R,1\n1,2024-03-01 09:00,DRUG,1\n"

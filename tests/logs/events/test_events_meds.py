@@ -1,13 +1,10 @@
-"""Events in the schema of MEDS; and the MIMIC-IV demo, converted to it."""
+"""Events in the schema of MEDS: a sample of invented subjects."""
 
 from __future__ import annotations
 
 import datetime
 import importlib.util
-import os
-from pathlib import Path
 
-import duckdb
 import pytest
 
 import dprl
@@ -18,7 +15,6 @@ pq = pytest.importorskip(
     "pyarrow.parquet", reason="pyarrow writes the sample in the schema of MEDS"
 )
 
-DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[4] / "shared" / "data"))
 SCHEMA = pa.schema([
     ("subject_id", pa.int64()), ("time", pa.timestamp("us")), ("code", pa.string()),
     ("numeric_value", pa.float32()),
@@ -121,59 +117,3 @@ def test_the_sample_is_meds_as_its_own_package_says(tmp_path):
         table = pq.read_table(path)
         meds.DataSchema.validate(table)
     assert (meds.birth_code, meds.death_code) == ("MEDS_BIRTH", "MEDS_DEATH")
-
-
-def as_meds(folder, out):
-    """The demo of MIMIC-IV as one table of events; infusions as rows that start and stop them."""
-    (out / "data" / "demo").mkdir(parents=True)
-    with duckdb.connect() as con:
-        con.execute(f"""
-            CREATE VIEW stays AS FROM '{folder}/icu/icustays.csv';
-            COPY (
-                SELECT CAST(subject_id AS BIGINT) AS subject_id, CAST(time AS TIMESTAMP) AS time, code,
-                    CAST(numeric_value AS FLOAT) AS numeric_value
-                FROM (
-                    SELECT subject_id, intime AS time, 'ICU_ADMISSION//' || stay_id AS code, NULL AS numeric_value FROM stays
-                    UNION ALL SELECT subject_id, outtime, 'ICU_DISCHARGE//' || stay_id, NULL FROM stays
-                    UNION ALL SELECT DISTINCT subject_id, CAST(deathtime AS TIMESTAMP), 'MEDS_DEATH', NULL
-                        FROM '{folder}/hosp/admissions.csv' WHERE deathtime IS NOT NULL
-                    UNION ALL SELECT subject_id, NULL, 'GENDER//' || gender, NULL FROM '{folder}/hosp/patients.csv'
-                    UNION ALL SELECT s.subject_id, charttime, 'LAB//' || itemid || '//mmHg', valuenum
-                        FROM '{folder}/icu/chartevents.parquet' JOIN stays AS s USING (stay_id)
-                        WHERE itemid IN (220052, 220181) AND valuenum IS NOT NULL
-                    UNION ALL SELECT s.subject_id, starttime, 'INFUSION_START//' || itemid, rate
-                        FROM '{folder}/icu/inputevents.parquet' JOIN stays AS s USING (stay_id)
-                        WHERE itemid = 221906 AND rate IS NOT NULL AND endtime > starttime
-                    UNION ALL SELECT s.subject_id, endtime, 'INFUSION_END//' || itemid, NULL
-                        FROM '{folder}/icu/inputevents.parquet' JOIN stays AS s USING (stay_id)
-                        WHERE itemid = 221906 AND rate IS NOT NULL AND endtime > starttime)
-            ) TO '{out}/data/demo/0.parquet' (FORMAT parquet)""")
-
-
-def test_the_demo_of_mimic_iv_as_meds(tmp_path):
-    demo = DATA / "mimic-iv-demo"
-    if not demo.is_dir():
-        pytest.skip(f"{demo} is absent: the demo is not part of the project (see DPRL_DATA)")
-    as_meds(demo, tmp_path)
-    spec = SPEC.replace('every = "4 h"', 'every = "1 h"').replace(
-        'name = "age"\ntake = "age"\ncodes = "MEDS_BIRTH"\nwithin = "history"\ntimes = 0.000114\nunit = "years"',
-        'name = "low"\ntake = "min"\ncodes = ["LAB//220052//mmHg", "LAB//220181//mmHg"]\nwithin = "1 h"\nvalid = [10, 200]',
-    ).replace(
-        'codes = "INFUSION_START//221906"', 'codes = "ON"\ntake = "dose"\nedges = [0]'
-    ) + '[[interval]]\nname = "ON"\nstart = "INFUSION_START//221906"\nstop = "INFUSION_END//221906"\nlongest = "48 h"\n'  # fmt: skip
-    (tmp_path / "spec.toml").write_text(spec)
-    made = build(None, tmp_path / "spec.toml", tmp_path / "log.parquet")
-    with duckdb.connect() as con:
-        stays, subjects = con.execute(
-            f"SELECT count(*), count(DISTINCT subject_id) FROM '{demo}/icu/icustays.csv'"
-        ).fetchone()
-        # every pressure in the hour before is in the lowest of it: counted here in another way
-        lowest = con.execute(f"""
-            SELECT count(*) FROM '{made.path}' AS d WHERE d.low IS DISTINCT FROM (
-                SELECT CAST(min(numeric_value) AS DOUBLE) FROM '{tmp_path}/data/demo/0.parquet' AS e
-                WHERE CAST(e.subject_id AS VARCHAR) = d.subject AND e.code LIKE 'LAB//%'
-                AND e.numeric_value BETWEEN 10 AND 200 AND e.time < d.time
-                AND e.time >= d.time - INTERVAL 1 HOUR)""").fetchone()
-    assert lowest == (0,)
-    assert (made.counts["spans"], made.counts["with_episode"]) == (stays, subjects)
-    assert made.counts["decisions"] > 5000

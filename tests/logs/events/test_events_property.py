@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
@@ -15,15 +14,9 @@ from random_events import (
     with_table,
     write_events,
 )
-from slow_events import HOUR, Event, slow_log
+from slow_events import HOUR, Event, assert_same_rows, slow_log
 
 from dprl.logs.events import build
-
-
-def same(a, b):
-    if a is None or b is None:
-        return a is b
-    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def compare(tmp_path, seed):
@@ -44,17 +37,9 @@ def compare(tmp_path, seed):
             build(tmp_path / "events.csv", spec, tmp_path / "log.parquet")
         return 0
     build(tmp_path / "events.csv", spec, tmp_path / "log.parquet", threads=1)
-    names, rows = rows_of(tmp_path / "log.parquet")
-    got = [dict(zip(names, row, strict=True)) for row in rows]
-    assert [(r["episode"], r["step"]) for r in got] == [(e[0], e[2]) for e in expected], seed
-    for row, (name, who, k, t, state, action, reward, ended) in zip(got, expected, strict=True):
-        where = (seed, name, k)
-        assert (row["subject"], row["time"], row["ended"]) == (who, t / HOUR, ended), where
-        for feature, value in zip(spec.features, state, strict=True):
-            assert same(row[feature.name], value), (*where, feature, row[feature.name], value)
-        assert row["action"] == action, (*where, spec.action)
-        assert same(row["reward"], reward), (*where, spec.rewards)
-    return len(got)
+    return assert_same_rows(
+        *rows_of(tmp_path / "log.parquet"), expected, spec, lambda t: t / HOUR, seed
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

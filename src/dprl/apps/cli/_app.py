@@ -11,9 +11,9 @@ from dprl._core.version import __version__
 __all__ = ["ORDER", "app", "command"]
 
 ORDER = (
-    "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
-    "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "serve", "export",
-    "icu", "reproduce", "demo",
+    "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
+    "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify",
+    "serve", "export", "icu", "reproduce", "demo", "doctor", "completion",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
 

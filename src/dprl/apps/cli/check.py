@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from dprl._core.checks import Cut
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
-from dprl.apps.cli.options import SETTINGS, Json, LogOptions, MaybeWhole
+from dprl.apps.cli.options import SETTINGS, FilesOfLog, Json, LogOptions, MaybeWhole
 from dprl.errors import ParameterError
 
 __all__ = ["check"]
@@ -17,8 +17,7 @@ __all__ = ["check"]
 
 @command
 def check(
-    files: list[str],
-    /,
+    files: FilesOfLog,
     log: LogOptions,
     *,
     markov: Annotated[

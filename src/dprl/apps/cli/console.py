@@ -9,26 +9,29 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dprl._core.table import Table, to_json_value
+from dprl._core.table import CONTROLS, Table, harmless, to_json_value
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
 
 __all__ = ["caution", "complain", "head", "progress", "refuse", "show", "warned"]
 
+IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS if code >= 127}
+"""What a terminal would obey, as JSON writes it; JSON itself does so below 32."""
+
 
 def show(what: Any, as_json: bool) -> None:
     """Print a result, for people or for machines."""
-    sys.stdout.write((_dumps(what) if as_json else str(what)) + "\n")
+    sys.stdout.write((_dumps(what) if as_json else harmless(str(what))) + "\n")
 
 
 def _dumps(what: Any) -> str:
-    return json.dumps(to_json_value(what), ensure_ascii=False)
+    return json.dumps(to_json_value(what), ensure_ascii=False).translate(IN_JSON)
 
 
 def complain(line: str) -> None:
     """Print to the error stream."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(harmless(line) + "\n")
 
 
 def caution(lines: Iterable[str]) -> None:

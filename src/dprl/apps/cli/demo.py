@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress, show
@@ -13,6 +15,7 @@ from dprl.apps.cli.options import Json
 __all__ = ["demo"]
 
 PATIENTS, SEED, N_MIN = 2_000, 7, 50
+NO_BROWSER = "\n   No browser could be started here: open the file yourself."
 COLUMNS = {
     "episode": "patient", "time": "day", "state": "situation", "action": "treatment",
     "reward": "outcome", "ended": "ended",
@@ -20,7 +23,20 @@ COLUMNS = {
 
 
 @command
-def demo(*, folder: Path | None = None, json: Json = False) -> int:
+def demo(
+    *,
+    folder: Path | None = None,
+    show_report: Annotated[
+        bool,
+        Parameter(
+            name="--open",
+            negative="",
+            help="Also write the report on the policy, from patients "
+            "it was not learned from, and open it in a browser.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> int:
     """Show the whole job on invented patients: log → check → fit → changes → the truth.
 
     Args:
@@ -34,8 +50,38 @@ def demo(*, folder: Path | None = None, json: Json = False) -> int:
         tell("warming up (the first run compiles for some seconds)", 0.0)
         lines: list[str] = []
         result = _run(where, lines.append)
+        if show_report:
+            tell("writing the report", 0.0)
+            page = _report(where)
+            result["report"] = str(page)
+            opened = _opened(page)
+            lines.append(f"\n6. The report for people → {page}" + ("" if opened else NO_BROWSER))
     show(result if json else "\n".join(lines), json)
     return 0
+
+
+def _report(folder: Path) -> Path:
+    """A report on the demo's policy, on patients that it was not learned from."""
+    from dataclasses import replace
+
+    from dprl.apps._report import report
+    from dprl.envs.care import care_pathway
+    from dprl.policies.table import TablePolicy
+
+    policy = TablePolicy.load(folder / "policy.dprl")
+    held_out = replace(care_pathway().sample(PATIENTS, seed=SEED + 1), columns=COLUMNS)
+    report(policy, held_out, folder / "report.html")
+    return folder / "report.html"
+
+
+def _opened(page: Path) -> bool:
+    """Whether a browser could be asked to show a page."""
+    import webbrowser
+
+    try:
+        return webbrowser.open(page.resolve().as_uri())
+    except webbrowser.Error:
+        return False
 
 
 def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:

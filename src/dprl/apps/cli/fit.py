@@ -13,7 +13,7 @@ from dprl.apps.cli._cluster import check_cluster, working_on
 from dprl.apps.cli.console import caution, head, progress, show, warned
 from dprl.apps.cli.learned import facts_of_rules, words_of_rules
 from dprl.apps.cli.learning import FitOptions
-from dprl.apps.cli.options import Cluster, Json, LogOptions, MaybeWhole
+from dprl.apps.cli.options import Cluster, FilesOfLog, Json, LogOptions, MaybeWhole
 from dprl.apps.cli.out_of_core import ScanOptions
 
 __all__ = ["fit"]
@@ -21,8 +21,7 @@ __all__ = ["fit"]
 
 @command
 def fit(
-    files: list[str],
-    /,
+    files: FilesOfLog,
     log: LogOptions,
     learning: FitOptions,
     memory: ScanOptions | None = None,

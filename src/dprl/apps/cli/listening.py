@@ -11,10 +11,14 @@ from dprl._core.optional import needed
 from dprl.apps.cli.console import complain, show
 from dprl.apps.cli.options import Whole
 
-__all__ = ["Host", "Names", "Port", "announce", "check_packages", "warn_of_others"]
+__all__ = ["Host", "Names", "Port", "RequireSigned", "announce", "check_packages", "warn_of_others"]
 
 Host = Annotated[str, Parameter(help="Address to listen on; warns unless it is loopback.")]
 Port = Annotated[Whole, Parameter(help="Port to listen on; 0 takes any free port.")]
+RequireSigned = Annotated[
+    str | None,
+    Parameter(help="Public key of minisign: answer only from policies signed with it."),
+]
 Names = Annotated[
     list[str] | None,
     Parameter(name="--allow-host", help="A further host name of this server.", negative=""),

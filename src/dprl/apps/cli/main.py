@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Any
 
 from cyclopts import CycloptsError
 
@@ -19,7 +18,9 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     build,
     changes,
     check,
+    completion,
     demo,
+    doctor,
     evaluate,
     evidence,
     explain,
@@ -27,6 +28,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     fit,
     gate,
     icu,
+    init,
     merge,
     monitor,
     report,
@@ -34,13 +36,16 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     review,
     sensitivity,
     serve,
+    sign,
     split,
     sweep,
+    verify,
 )
 from dprl.apps.cli._app import app
 from dprl.apps.cli.console import complain, refuse
 from dprl.apps.cli.fit_sites import for_sites
 from dprl.apps.cli.options import settings
+from dprl.apps.cli.said import defaults_of, say_defaults
 from dprl.errors import DprlError, interruptible
 
 __all__ = ["app", "main"]
@@ -51,15 +56,6 @@ def main(tokens: list[str] | None = None) -> None:
     raise SystemExit(_run(sys.argv[1:] if tokens is None else tokens))
 
 
-def _json_by_default(tables: Any, tokens: list[str]) -> bool:
-    """Whether the table of the command asked for says json = true; [icu.build] is inside [icu]."""
-    for token in tokens:
-        if not isinstance(tables.get(token), dict):
-            break
-        tables = tables[token]
-    return bool(tables.get("json"))
-
-
 def _run(tokens: list[str]) -> int:
     as_json = "--json" in tokens
     for stream in (sys.stdout, sys.stderr):
@@ -68,7 +64,9 @@ def _run(tokens: list[str]) -> int:
     try:
         helping = any(flag in tokens for flag in ("--help", "-h", "--version"))
         defaults = None if helping else settings(app)
-        as_json = as_json or (defaults is not None and _json_by_default(defaults.data, tokens))
+        table = {} if defaults is None else defaults_of(defaults.data, tokens)
+        as_json = as_json or bool(table.get("json"))
+        say_defaults(table, tokens)
         app.config = () if defaults is None else (defaults,)
         with interruptible():
             asked, line = for_sites(tokens) or (app, tokens)

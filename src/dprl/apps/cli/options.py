@@ -22,6 +22,7 @@ __all__ = [
     "Cases",
     "Cluster",
     "Draws",
+    "FilesOfLog",
     "Json",
     "Level",
     "LogOptions",
@@ -86,6 +87,9 @@ Cluster = Annotated[
         "for two processes on this machine. The results are the same. Needs the extra cluster."
     ),
 ]
+
+FilesOfLog = Annotated[list[str], Parameter(negative="")]
+"""The files of a log; `files` in the table [log] of dprl.toml."""
 
 Categorical = Annotated[
     list[str] | None,
@@ -308,9 +312,12 @@ def settings(app: App) -> Dict | None:
         return None
     _check_tables(tables, app, ["log"])
     shared = tables.pop("log", {})
+    files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):
         command = app[name].default_command
-        if _takes(command, LogOptions) or _takes(command, MaybeLogOptions):
+        if _takes(command, LogOptions):
+            tables[name] = {**files, **shared, **tables.get(name, {})}
+        elif _takes(command, MaybeLogOptions):
             tables[name] = {**shared, **tables.get(name, {})}
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}

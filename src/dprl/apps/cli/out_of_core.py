@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from dprl._core.database import connect
 from dprl.apps.cli.console import complain
 from dprl.errors import ParameterError
 
@@ -115,9 +117,10 @@ def rows_in(files: list[str]) -> int:
         named, kind = open_files(files)
         if kind != "parquet":
             return 0
-        with duckdb.connect() as con:
+        real = [os.path.realpath(file) for file in named]
+        with connect(folders=[os.path.dirname(file) for file in real]) as con:
             sql = "SELECT sum(num_rows) FROM parquet_file_metadata(?)"
-            row = con.execute(sql, [[literal(file) for file in named]]).fetchone()
+            row = con.execute(sql, [[literal(file) for file in real]]).fetchone()
             return int(row[0] or 0) if row else 0
     except (LogError, duckdb.Error):  # reading them will say what is wrong
         return 0

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from dprl._core.checks import check_whole
+from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress
-from dprl.apps.cli.listening import Host, Names, Port, announce, check_packages, warn_of_others
+from dprl.apps.cli.listening import (
+    Host,
+    Names,
+    Port,
+    RequireSigned,
+    announce,
+    check_packages,
+    warn_of_others,
+)
 from dprl.apps.cli.options import Json, Whole
 from dprl.errors import ParameterError
 
 __all__ = ["serve"]
 
-TOKEN = "DPRL_TOKEN"
+TOKEN, KEY = "DPRL_TOKEN", "DPRL_HASH_KEY"
 SHORTEST = 16
 
 
@@ -27,6 +37,7 @@ def serve(
     *,
     host: Host = "127.0.0.1",
     port: Port = 8000,
+    require_signed: RequireSigned = None,
     allow_host: Names = None,
     token: Annotated[
         bool,
@@ -41,23 +52,51 @@ def serve(
             help="Let /explain name similar training episodes (perhaps patients).", negative=""
         ),
     ] = False,
+    workers: Annotated[Whole, Parameter(help="Number of processes that answer.")] = 1,
+    reload: Annotated[
+        float | None,
+        Parameter(help="Look for a new policy in the file every so many seconds; else on SIGHUP."),
+    ] = None,
+    log: Annotated[
+        str,
+        Parameter(
+            help="File for a log of requests and answers, JSON lines; - is stdout.",
+            allow_leading_hyphen=True,
+        ),
+    ] = "",
+    log_states: Annotated[
+        bool,
+        Parameter(help="Write states to log and audit as they are, not only hashed.", negative=""),
+    ] = False,
+    audit: Annotated[
+        str, Parameter(help="File that every answer is added to before it is given.")
+    ] = "",
+    cds: Annotated[
+        str, Parameter(help="TOML file that describes a service of CDS Hooks; needs --audit.")
+    ] = "",
     json: Json = False,
 ) -> int:
-    """Answer over HTTP: POST /act and /explain, GET /policy, /healthz, /metrics, /openapi.json.
+    """Answer over HTTP: /act, /explain, /policy, /livez, /readyz, /metrics, /openapi.json.
 
     Requests carry `Authorization: Bearer TOKEN`; the token is the one in the environment variable
-    DPRL_TOKEN, or else a new one that is printed.
+    DPRL_TOKEN, or else a new one that is printed. A new policy in the file takes over on SIGHUP,
+    once it has been read and checked; until then the old one answers. DPRL_HASH_KEY may hold a
+    key for the hashes of states in the log and the audit.
 
     Example: `dprl serve policy.dprl`
 
     Args:
         policy: A policy file.
     """
+    from dprl.policies._signature import require
+
+    require(require_signed)
     from dprl.policies._load import deferring
 
     check_packages()
-    from dprl.apps._web import is_loopback, new_token, open_socket, run, url_of
-    from dprl.apps.serve.app import serve_app
+    from dprl.apps._web import is_loopback, new_token, open_socket, url_of
+    from dprl.apps.serve.records import check_audit
+    from dprl.apps.serve.running import Settings, run_service
 
     if not token and not is_loopback(host):
         raise ParameterError(
@@ -65,20 +104,39 @@ def serve(
             do="Leave --no-token out, or --host.",
         )
     check_whole("--body-limit", body_limit, 1)
+    check_whole("--workers", workers, 1, 256)
+    if reload is not None and not 0.1 <= reload <= 86_400:
+        raise ParameterError(f"--reload must be 0.1 to 86,400 seconds; got {reload:g}.")
+    if cds and not audit:
+        raise ParameterError(
+            "--cds needs --audit: feedback on cards must be stored.", do="Name a file with --audit."
+        )
+    for written in (log if log != "-" else "", audit):
+        refuse_overwrite(written or None, policy, *([cds] if cds else []))
+    if audit and log and Path(audit).resolve() == Path(log).resolve():
+        raise ParameterError("--log and --audit name the same file.", do="Name two files.")
     with progress() as tell:
         tell("reading the policy", 0.0)
         fitted = deferring(policy)
+        if audit and Path(audit).exists():
+            tell("checking the audit", 0.5)
+            check_audit(audit)
     given = os.environ.get(TOKEN, "").strip()
     secret = (given or new_token()) if token else None
     if secret is not None and (len(secret) < SHORTEST or not secret.isascii() or " " in secret):
         raise ParameterError(
             f"{TOKEN} must have at least {SHORTEST} characters, plain ones without blanks."
         )
-    app = serve_app(
-        fitted, token=secret, host=host, names=tuple(allow_host or ()), limit=body_limit,
-        cases=cases,
+    settings = Settings(
+        policy, secret, host, tuple(allow_host or ()), body_limit, cases, reload, log, log_states,
+        os.environ.get(KEY, "").encode(), audit, cds,
     )  # fmt: skip
     sock = open_socket(host, port)
+    try:
+        app = settings.app(fitted)
+    except BaseException:
+        sock.close()
+        raise
     url = url_of(sock, host)
     shown = None if given else secret
     lines = [f"Serving {policy} at {url}"]
@@ -86,5 +144,4 @@ def serve(
     facts = {"url": url, "token": shown, "policy": fitted.digest()}
     warn_of_others(host, "answers and similar training episodes" if cases else "answers")
     announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
-    run(app, sock)
-    return 0
+    return run_service(app, settings, sock, workers)

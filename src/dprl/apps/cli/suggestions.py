@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core.disk import replacing
+from dprl._core.table import harmless
 from dprl.errors import LogError
 from dprl.logs._table_file import TableFile
 from dprl.policies._decisions import DEFER
@@ -42,13 +43,16 @@ class Answered:
             if not Path(out).parent.is_dir():
                 raise LogError(f"the folder of {out!r} does not exist.", do="Make it first.")
             with replacing(out) as part:
-                self.table.write_with(name, words, part, Path(out).suffix.lower())
+                self.table.write_with(name, words, part, Path(out).suffix.lower(), guard=True)
             return
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "answers.csv"
             self.table.write_with(name, words, part, ".csv")
             with part.open(encoding="utf-8", newline="") as stream:
-                shutil.copyfileobj(stream, sys.stdout)
+                if sys.stdout.isatty():  # a pipe gets every cell as it was
+                    sys.stdout.writelines(map(harmless, stream))
+                else:
+                    shutil.copyfileobj(stream, sys.stdout)
 
 
 def answer(

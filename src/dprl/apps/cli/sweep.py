@@ -11,7 +11,17 @@ from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.learning import LearnerOptions
-from dprl.apps.cli.options import Cluster, Draws, Json, Level, LogOptions, Seed, Values, Wholes
+from dprl.apps.cli.options import (
+    Cluster,
+    Draws,
+    FilesOfLog,
+    Json,
+    Level,
+    LogOptions,
+    Seed,
+    Values,
+    Wholes,
+)
 from dprl.errors import ParameterError
 
 __all__ = ["sweep"]
@@ -19,8 +29,7 @@ __all__ = ["sweep"]
 
 @command
 def sweep(
-    files: list[str],
-    /,
+    files: FilesOfLog,
     log: LogOptions,
     learning: LearnerOptions,
     *,

@@ -25,11 +25,11 @@ from starlette.routing import Route
 from dprl._core import html as pages
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
-from dprl.apps._web import Guard, same
+from dprl.apps._web import Guard, same, token_in_path
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
-from dprl.errors import DprlError, ParameterError
+from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.learners.held_out import HeldOut
 
 __all__ = ["review_app"]
@@ -86,7 +86,10 @@ def review_app(
         do = "Use the whole address that dprl review printed." if status in (403, 404) else ""
         return refuse(status, f"{status}: {getattr(error, 'detail', '')}", do)
 
-    guard = Middleware(Guard, host=host, names=names, limit=BODY, refuse=refuse, origin=True)
+    guard = Middleware(
+        Guard, host=host, names=names, limit=BODY, refuse=refuse, origin=True,
+        enter=token_in_path(token, refuse),
+    )  # fmt: skip
     return Starlette(
         routes=routes, middleware=[guard], exception_handlers={HTTPException: failed, 500: failed}
     )
@@ -119,7 +122,6 @@ class _Site:
     # -- reading ---------------------------------------------------------------------------------
 
     def index(self, request: Request) -> Response:
-        self._enter(request)
         return self._index(request)
 
     def _index(self, request: Request, message: str = "") -> Response:
@@ -159,7 +161,6 @@ class _Site:
         )
 
     def change(self, request: Request) -> Response:
-        self._enter(request)
         key, asked = request.path_params["key"], request.query_params
         if key not in self.described:
             raise HTTPException(404, "there is no such change")
@@ -241,7 +242,6 @@ class _Site:
         return [(name, value) for name, value in row.items() if name != "state"]
 
     def style(self, request: Request) -> Response:
-        self._enter(request)
         return Response(pages.style(), media_type="text/css")
 
     # -- writing ---------------------------------------------------------------------------------
@@ -263,8 +263,8 @@ class _Site:
                 narrowed = shown.narrowing.text()
             recorded = self.verdicts.add(change, reviewer, verdict, comment, narrowed)
         except DprlError as error:
-            text = words_of(error)
-            return self._change(change, reviewer[:100], text, comment, 422, shown)
+            text, status_code = words_of(error), 507 if isinstance(error, PolicyError) else 422
+            return self._change(change, reviewer[:100], text, comment, status_code, shown)
         status = self._statuses()
         at = self.keys.index(change)
         ahead = self.keys[at + 1 :] + self.keys[:at]
@@ -286,11 +286,9 @@ class _Site:
         return RedirectResponse(f"/{self.token}/#exported", 303)
 
     def approved(self, request: Request) -> Response:
-        self._enter(request)
         return self._file(None if self.exported is None else self.exported.policy)
 
     def audit(self, request: Request) -> Response:
-        self._enter(request)
         return self._file(None if self.exported is None else self.exported.audit)
 
     def _file(self, path: Path | None) -> Response:
@@ -300,12 +298,7 @@ class _Site:
 
     # -- around ----------------------------------------------------------------------------------
 
-    def _enter(self, request: Request) -> None:
-        if not same(request.path_params["token"], self.token):
-            raise HTTPException(403, "this address holds no valid token")
-
     async def _form(self, request: Request) -> dict[str, str]:
-        self._enter(request)
         if request.headers.get("content-type") != "application/x-www-form-urlencoded":
             raise HTTPException(415, "a form is expected")
         try:

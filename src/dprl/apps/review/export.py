@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core.checks import check_whole
-from dprl._core.disk import replacing
+from dprl._core.disk import replacing, together
+from dprl._core.table import no_formula
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
 from dprl.apps.review.narrowing import read_kept
@@ -30,7 +31,6 @@ COLUMNS = (
     "id", "time_utc", "reviewer", "change", "situation", "usual", "suggested", "verdict",
     "comment", "narrowed", "latest_of_reviewer", "approved", "chain",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ class Exported:
 
 def cell(value: Any) -> str:
     """The text, changed so that a spreadsheet does not take it for a formula."""
-    text = str(value).replace("\r\n", "\n").replace("\r", "\n")
-    return f"'{text}" if text.startswith(FORMULA) or text.lstrip().startswith(FORMULA) else text
+    return no_formula(str(value).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def audit(verdicts: Sequence[Verdict], described: Described, needs: int) -> str:
@@ -136,9 +135,10 @@ def _write(verdicts: Sequence[Verdict], described: Described, out: Path, needs: 
         needs=needs, log=described.log_digest,
     )  # fmt: skip
     beside = out.with_name(f"{out.stem}-audit.csv")
-    with replacing(beside) as part:
-        part.write_bytes(trail)
-    policy.save(out)
+    with together():
+        with replacing(beside, private=True) as part:
+            part.write_bytes(trail)
+        policy.save(out)
     return Exported(
         out,
         beside,

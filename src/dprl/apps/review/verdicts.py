@@ -145,6 +145,18 @@ class Verdicts:
                 db.execute("ROLLBACK")
 
     @contextlib.contextmanager
+    def _said_if_not_stored(self) -> Iterator[None]:
+        """Turn an error of the database (a full disk, a file taken away) into three lines."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise PolicyError(
+                f"the verdict was NOT stored: {error}.",
+                str(self.path),
+                "Make room on the disk, or mend what is wrong with the file; then give it again.",
+            ) from error
+
+    @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
         try:
@@ -192,7 +204,7 @@ class Verdicts:
             raise ParameterError(f"a verdict is one of {', '.join(WORDS)}; got {verdict[:40]!r}.")
         if len(comment) > COMMENT or "\x00" in comment or not _encodable(comment):
             raise ParameterError(f"a comment has at most {COMMENT:,} characters, and is text.")
-        with self._open() as db:
+        with self._said_if_not_stored(), self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             last = db.execute("SELECT id, chain FROM verdicts ORDER BY id DESC LIMIT 1").fetchone()
             number, before = (last[0] + 1, last[1]) if last else (1, "")

@@ -110,18 +110,22 @@ class Answers:
 
     def act(self, states: list[Any]) -> list[dict[str, Any]]:
         """One answer per state."""
+        return self.ask(states)[0]
+
+    def ask(self, states: list[Any]) -> tuple[list[dict[str, Any]], NDArray[np.float64] | None]:
+        """One answer per state, and the features, float64 (k, d), where states have features."""
         if self.columns:
             states = self._ready(states)
         if not self.features:
             for i, state in enumerate(states):
                 self._check_label(state, i)
             here = self.policy.at(states)
-            return [self._answer(here, i, "") for i in range(len(states))]
+            return [self._answer(here, i, "") for i in range(len(states))], None
         x = self._features(states)
         outside = [self._outside(row) for row in x]
         low, high = np.array(self.policy.provenance["ranges"], np.float64).T
         here = self.policy.at(np.clip(x, low, high))  # those outside are not asked about
-        return [self._answer(here, i, why) for i, why in enumerate(outside)]
+        return [self._answer(here, i, why) for i, why in enumerate(outside)], x
 
     def _answer(self, here: Decisions, s: int, outside: str) -> dict[str, Any]:
         """The answer at state number s of `here`; `outside` says why it is out of range."""
@@ -146,14 +150,18 @@ class Answers:
 
     def explain(self, state: Any) -> dict[str, Any]:
         """The answer at one state with the evidence for it."""
-        answer = self.act([state])[0]
+        return self.ask_why(state)[0]
+
+    def ask_why(self, state: Any) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
+        """The answer at one state with the evidence for it, and the features where it has any."""
+        (answer,), x = self.ask([state])
         if not answer["in_range"]:
             return {"state": state, "episodes": 0, "value": None, "actions": [], "similar": [],
-                    **answer}  # fmt: skip
+                    **answer}, x  # fmt: skip
         facts = self.policy.explain(state, cases=self.cases).to_dict()
         facts["state"] = state if self.columns else facts["state"]
         facts.pop("suggested")
-        return {**facts, **answer}
+        return {**facts, **answer}, x
 
     # -- about it --------------------------------------------------------------------------------
 

@@ -7,14 +7,9 @@ larger ones on a thread, so that other requests need not wait.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
-import json
-import os
-import signal
-import traceback
-from collections.abc import AsyncIterator
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,14 +17,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from dprl._core.table import to_json_value
 from dprl.apps._web import Guard, same
-from dprl.apps.serve.answers import Answers, StateError
-from dprl.apps.serve.metrics import Counting, Metrics
-from dprl.apps.serve.openapi import MOST, description
+from dprl.apps.serve.answers import StateError
+from dprl.apps.serve.hooks import Hooks
+from dprl.apps.serve.life import Life
+from dprl.apps.serve.metrics import Metrics
+from dprl.apps.serve.noting import REQUEST, Noting
+from dprl.apps.serve.openapi import MOST
+from dprl.apps.serve.records import Records
+from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
+from dprl.apps.serve.served import Served
 from dprl.errors import DprlError
 from dprl.policies._protocol import DeferringPolicy
 
@@ -37,38 +37,10 @@ __all__ = ["serve_app"]
 
 AT_ONCE = 16
 """Largest number of states that are answered without a thread."""
-
-
-class Json(Response):
-    """JSON in ASCII: a label may hold what UTF-8 cannot."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """The bytes of the answer."""
-        return json.dumps(to_json_value(content), allow_nan=False, separators=(",", ":")).encode()
-
-
-def _error(status: int, kind: str, error: DprlError, headers: dict[str, str] | None = None) -> Json:
-    facts = {
-        "kind": kind,
-        "what": error.what,
-        "where": error.where,
-        "do": error.do,
-        "state": getattr(error, "index", None),
-        "feature": getattr(error, "feature", None),
-    }
-    return Json({"error": facts}, status, headers)
-
-
-class _RefusedError(Exception):
-    """A request that is refused."""
-
-    def __init__(
-        self, status: int, kind: str, error: DprlError, headers: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(str(error))
-        self.response = _error(status, kind, error, headers)
+OPEN = frozenset({"/healthz", "/livez", "/readyz"})
+"""Paths that need no token."""
+PROBED_EVERY = 1.0
+"""Seconds between two attempts to write to an audit that could not be written."""
 
 
 def serve_app(
@@ -79,171 +51,231 @@ def serve_app(
     names: tuple[str, ...] = (),
     limit: int = 1 << 20,
     cases: bool = False,
+    path: str | None = None,
+    reload: float | None = None,
+    records: Records | None = None,
+    hooks: Hooks | None = None,
+    shared: str | None = None,
+    kept: str | None = None,
 ) -> Starlette:
     """The service as an ASGI application.
 
     With `token=None` it asks for no token. With `cases`, /explain names training episodes; no other
-    answer names any.
+    answer names any. `path` is the file that a new policy is taken from on SIGHUP, and, with
+    `reload`, whenever the file has changed (looked at every so many seconds). `records` says what
+    is written down, `hooks` describes the service of CDS Hooks, `shared` is the folder in which
+    several processes add up their counts, and `kept` the file by which they share the policy that
+    was taken over last.
     """
-    service = _Service(Answers(policy, cases), token)
+    records = Records() if records is None else records
+    served = Served.of(policy, cases, token is not None, hooks is not None)
+    service = _Service(token, records, hooks)
     routes = [
         Route("/act", service.act, methods=["POST"]),
         Route("/explain", service.explain, methods=["POST"]),
         Route("/policy", service.policy),
-        Route("/healthz", service.healthz),
+        Route("/livez", service.livez),
+        Route("/readyz", service.readyz),
+        Route("/healthz", service.readyz),
         Route("/metrics", service.text),
         Route("/openapi.json", service.openapi),
     ]
-    service.metrics = Metrics(tuple(r.path for r in routes), service.answers.digest)
+    if hooks is not None:
+        hooks.check(served.answers)
+        routes += [
+            Route("/cds-services", service.discover),
+            Route(f"/cds-services/{hooks.id}", service.cards, methods=["POST"]),
+            Route(f"/cds-services/{hooks.id}/feedback", service.feedback, methods=["POST"]),
+        ]
+    service.metrics = Metrics([r.path for r in routes], served.digest, shared)
+    service.life = Life(
+        served, service.metrics, records, path=path, every=reload, token=token is not None,
+        kept=kept, check=None if hooks is None else hooks.check,
+    )  # fmt: skip
+    if records.journal is not None:
+        service.metrics.lost = lambda: records.journal.lost
 
     def refuse(status: int, what: str, do: str) -> Response:
-        return _error(status, "refused", DprlError(what, do=do))
+        return error_reply(status, "refused", DprlError(what, do=do))
 
     def wrong(request: Request, error: Exception) -> Response:
-        if isinstance(error, _RefusedError):
+        if isinstance(error, RefusedError):
             return error.response
         if isinstance(error, HTTPException):
             refusal = DprlError(
-                f"{error.detail}.", request.url.path[:200], "See GET /openapi.json."
+                f"{error.detail}.", request.scope["path"][:200], "See GET /openapi.json."
             )
-            return _error(error.status_code, "refused", refusal, dict(error.headers or {}))
-        return _error(500, "internal", DprlError("something went wrong here."))
+            return error_reply(error.status_code, "refused", refusal, dict(error.headers or {}))
+        return error_reply(500, "internal", DprlError("something went wrong here."))
 
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Counting, metrics=service.metrics),
-            Middleware(Guard, host=host, names=names, limit=limit, refuse=refuse, origin=False),
+            Middleware(Noting, metrics=service.metrics, journal=records.journal),
+            Middleware(
+                Guard, host=host, names=names, limit=limit, refuse=refuse, origin=False,
+                enter=service.enter,
+            ),
         ],
-        exception_handlers={_RefusedError: wrong, HTTPException: wrong, 500: wrong},
-        lifespan=service.lifespan,
-    )
+        exception_handlers={RefusedError: wrong, HTTPException: wrong, 500: wrong},
+        lifespan=service.life.lifespan,
+    )  # fmt: skip
+    app.router.redirect_slashes = False
+    app.state.metrics, app.state.life = service.metrics, service.life
+    return app
 
 
 class _Service:
     metrics: Metrics
+    life: Life
 
-    def __init__(self, answers: Answers, token: str | None) -> None:
-        self.answers, self.token = answers, token
-        self.document = description(answers.policy, token is not None)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        """Compile and build; /healthz says meanwhile that it is starting."""
-        warming = asyncio.create_task(self._warm())
-        yield
-        await warming
-
-    async def _warm(self) -> None:
-        try:
-            await run_in_threadpool(self.answers.warm)
-        except Exception:
-            traceback.print_exc()
-            os.kill(os.getpid(), signal.SIGTERM)  # better to stop than never to be ready
-            return
-        gc.freeze()  # these objects stay for good: garbage collection can skip them
-        self.metrics.ready = True
+    def __init__(self, token: str | None, records: Records, hooks: Hooks | None) -> None:
+        self.token, self.records, self.hooks = token, records, hooks
+        self._probed = 0.0
 
     # -- questions -------------------------------------------------------------------------------
 
     async def act(self, request: Request) -> Response:
-        states = await self._asked(request, "states")
+        served = self._begun()
+        states = members(await read_body(request), "states")
         if not isinstance(states, list) or not 1 <= len(states) <= MOST:
-            raise _odd(f"'states' must be an array of 1 to {MOST:,} states.", "states")
-        try:
-            if len(states) <= AT_ONCE:
-                answers = self.answers.act(states)
-            else:
-                answers = await run_in_threadpool(self.answers.act, states)
-        except StateError as error:
-            raise _RefusedError(422, "state", error) from error
-        self.metrics.answered(answers)
-        return Json({"policy": self.answers.digest, "answers": answers})
+            raise odd(f"'states' must be an array of 1 to {MOST:,} states.", "states")
+        answers = await self._answers(request, served, states, len(states) > AT_ONCE)
+        return Json({"policy": served.digest, "answers": answers})
 
     async def explain(self, request: Request) -> Response:
-        state = await self._asked(request, "state")
-        try:
-            explanation = await run_in_threadpool(self.answers.explain, state)
-        except StateError as error:
-            raise _RefusedError(422, "state", error) from error
-        self.metrics.answered([explanation])
+        served = self._begun()
+        state = members(await read_body(request), "state")
+
+        def explain(states: list[Any]) -> tuple[list[dict[str, Any]], Any]:
+            explanation, x = served.answers.ask_why(states[0])
+            return [explanation], x
+
+        (explanation,) = await self._answers(request, served, [state], True, explain)
         return Json(explanation)
 
-    async def policy(self, request: Request) -> Response:
-        self._enter(request)
-        return Json(self.answers.about())
-
-    async def healthz(self, request: Request) -> Response:
-        if not self.metrics.ready:
-            raise _RefusedError(
-                503, "starting", DprlError("not ready yet.", do="Ask again in a moment.")
+    async def _answers(
+        self,
+        request: Request,
+        served: Served,
+        states: list[Any],
+        thread: bool,
+        ask: Callable[[list[Any]], Any] | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Answers that are counted and written down; an answer that is not stored is not given."""
+        begin = time.perf_counter()
+        ask = served.answers.ask if ask is None else ask
+        try:
+            answers, x = await run_in_threadpool(ask, states) if thread else ask(states)
+        except StateError as error:
+            raise RefusedError(422, "state", error) from error
+        facts = {
+            "request": request.scope[REQUEST], "path": request.scope["path"],
+            "policy": served.digest, **(about or {}),
+        }  # fmt: skip
+        seconds = time.perf_counter() - begin
+        await self._store(self.records.of_answers(facts, states, answers, seconds))
+        self.metrics.answered(answers)
+        for feature, part, count in served.parts(x, answers):
+            self.metrics.add(
+                "dprl_feature_states", feature, str(part), served.digest[:12], by=count
             )
+        return answers
+
+    async def _store(self, entries: list[dict[str, Any]]) -> None:
+        if not entries:
+            return
+        try:
+            await self.records.put(entries)
+        except OSError as error:
+            self.metrics.add("dprl_not_stored")
+            refusal = DprlError(
+                "this could not be stored in the audit, so it is not answered.", str(error)[:200],
+                "Nothing was recorded. Make room for the audit, then ask again.",
+            )  # fmt: skip
+            raise RefusedError(503, "audit", refusal) from error
+
+    # -- CDS Hooks -------------------------------------------------------------------------------
+
+    async def discover(self, request: Request) -> Response:
+        assert self.hooks is not None
+        return Json(self.hooks.discovery())
+
+    async def cards(self, request: Request) -> Response:
+        assert self.hooks is not None
+        served, hooks = self._begun(), self.hooks
+        call = hooks.call(await read_body(request))
+        about = {"hook_instance": call.instance, "card": call.card}
+        if call.state is None:
+            facts = {"request": request.scope[REQUEST], "policy": served.digest, "why": call.lacks}
+            await self._store([{"event": "no answer", **facts, **about}])
+            return Json({"cards": hooks.lacking(call)})
+        about["suggestion"] = call.suggestion
+        (answer,) = await self._answers(request, served, [call.state], False, about=about)
+        return Json({"cards": hooks.cards(call, answer, served.digest)})
+
+    async def feedback(self, request: Request) -> Response:
+        assert self.hooks is not None
+        entries = self.hooks.feedback(await read_body(request))
+        await self._store(
+            [{"event": "feedback", "request": request.scope[REQUEST], **e} for e in entries]
+        )
+        for entry in entries:
+            self.metrics.add("dprl_feedback", entry["outcome"])
+        return Json({"stored": len(entries)})
+
+    # -- about it --------------------------------------------------------------------------------
+
+    async def policy(self, request: Request) -> Response:
+        return Json(self.life.served.answers.about())
+
+    async def livez(self, request: Request) -> Response:
+        return Json({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        audit = self.records.audit
+        if audit is not None and audit.failing and self.metrics.ready:
+            if time.monotonic() >= self._probed:
+                self._probed = time.monotonic() + PROBED_EVERY
+                with contextlib.suppress(OSError):
+                    await audit.store([{"event": "check"}])
+            if audit.failing:
+                error = DprlError("the audit cannot be written.", do="Make room for it.")
+                raise RefusedError(503, "audit", error)
+        self._check_ready()
         return Json({"status": "ok"})
 
     async def text(self, request: Request) -> Response:
-        self._enter(request)
-        return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
+        accept = request.headers.get("accept", "")[:1000]
+        body, media = await run_in_threadpool(self.metrics.text, accept)
+        return Response(body, headers={"Content-Type": media})
 
     async def openapi(self, request: Request) -> Response:
-        self._enter(request)
-        return Json(self.document)
+        return Json(self.life.served.document)
 
     # -- around them -----------------------------------------------------------------------------
 
-    def _enter(self, request: Request) -> None:
-        """Refuse a request without the token."""
-        if self.token is None:
-            return
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not same(given.strip(), self.token):
-            error = DprlError(
-                "this request has no token, or not this server's.",
-                do="Send the header 'Authorization: Bearer TOKEN'.",
-            )
-            raise _RefusedError(401, "token", error, {"WWW-Authenticate": "Bearer"})
+    def enter(self, path: str, headers: Mapping[str, str]) -> Response | bool:
+        """Whether a request has the token; the refusal where it needs one and has none."""
+        if path in OPEN:
+            return False
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if self.token is None or (scheme.lower() == "bearer" and same(given.strip(), self.token)):
+            return True
+        error = DprlError(
+            "this request has no token, or not this server's.",
+            do="Send the header 'Authorization: Bearer TOKEN'.",
+        )
+        return error_reply(401, "token", error, {"WWW-Authenticate": "Bearer"})
 
-    async def _asked(self, request: Request, name: str) -> Any:
-        """The value of the only member that a request's body may have."""
-        self._enter(request)
+    def _check_ready(self) -> None:
         if not self.metrics.ready:
-            raise _RefusedError(
+            raise RefusedError(
                 503, "starting", DprlError("not ready yet.", do="Ask again in a moment.")
             )
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            error = DprlError("the body must be application/json.", f"content-type {kind[:60]!r}")
-            raise _RefusedError(415, "body", error)
-        body = _parsed(await request.body())
-        if not isinstance(body, dict):
-            raise _odd("the body must be an object.", "body")
-        for other in body:
-            if other != name:
-                raise _odd(f"the body has {other!r:.60}, which means nothing here.", "body")
-        if name not in body:
-            raise _odd(f"the body has no {name!r}.", "body")
-        return body[name]
 
-
-def _odd(what: str, where: str) -> _RefusedError:
-    return _RefusedError(422, "body", DprlError(what, where, "See GET /openapi.json."))
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        seen: set[str] = set()
-        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-        raise ValueError(f"{twice!r:.60} is said twice")
-    return members
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no number in JSON")
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        refusal = DprlError("the body is not JSON that can be read.", str(error)[:200])
-        raise _RefusedError(400, "json", refusal) from error
+    def _begun(self) -> Served:
+        """The policy that answers this request from its beginning to its end."""
+        self._check_ready()
+        return self.life.served

@@ -92,7 +92,7 @@ def _state(policy: DeferringPolicy) -> dict[str, Any]:
     return {"type": {str: "string", int: "integer", bool: "boolean"}[kind]}
 
 
-def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
+def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict[str, Any]:
     """The OpenAPI document."""
     error = {"$ref": "#/components/schemas/Error"}
 
@@ -100,11 +100,12 @@ def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
         return {"description": what, "content": {"application/json": {"schema": schema}}}
 
     shared = {
+        "400": says("a header, or the body, cannot be read", error),
         "403": says("the request comes from another page", error),
         "408": says("the body did not arrive in time", error),
         "413": says("the body is too large", error),
         "421": says("the Host header names another server", error),
-        "503": says("not ready yet", error),
+        "503": says("not ready yet, or what was asked could not be stored", error),
     }
     if token:
         shared["401"] = says("no token, or not this server's", error)
@@ -123,6 +124,7 @@ def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
         return {"post": {"summary": summary, "requestBody": body, "responses": answers}}
 
     anything = {"type": "object"}
+    status = _object({"status": {"type": "string"}})
     explanation = _answer(policy)
     more: dict[str, Any] = {
         "state": True,
@@ -167,11 +169,9 @@ def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
             "/policy": get(
                 "What the policy is and where it comes from", says("described", _about(policy))
             ),
-            "/healthz": get(
-                "Whether answers are given",
-                says("ready", _object({"status": {"type": "string"}})),
-                security=[],
-            ),
+            "/livez": get("Whether the service runs", says("it does", status), security=[]),
+            "/readyz": get("Whether answers are given", says("ready", status), security=[]),
+            "/healthz": get("The same as /readyz", says("ready", status), security=[]),
             "/metrics": get(
                 "Metrics for Prometheus",
                 {"description": "text", "content": {"text/plain": {"schema": {"type": "string"}}}},
@@ -197,6 +197,11 @@ def description(policy: DeferringPolicy, token: bool) -> dict[str, Any]:
             }
         },
     }
+    if cds:
+        document["paths"]["/cds-services"] = get(
+            "The service of CDS Hooks 2.0 that is offered here; it says how it is called",
+            says("described", _object({"services": {"type": "array", "items": anything}})),
+        )
     if token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprl._core.disk import check_target, refuse_overwrite, replacing
+from dprl._core.disk import check_target, refuse_overwrite, replacing, together
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
 from dprl.logs._sources import quoted
@@ -224,7 +224,7 @@ def _write(con: Any, built: Built, beside: dict[str, Path]) -> None:
     names = ["episode", "subject", "group", "step", "time", *(f.name for f in spec.features),
              "action", "reward", "ended"]  # fmt: skip
     con.execute("SET preserve_insertion_order = true")  # else row groups may change places
-    with contextlib.ExitStack() as stack:
+    with together(), contextlib.ExitStack() as stack:
         part = stack.enter_context(replacing(built.path))
         con.execute(
             f"COPY (SELECT {', '.join(map(quoted, names))} FROM log ORDER BY key, start, episode, "

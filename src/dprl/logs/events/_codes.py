@@ -57,8 +57,8 @@ def uses(spec: Spec) -> Iterator[Use]:
         if reward.codes:
             yield Use(f"r{i}", ("reward", i, "codes"), reward.codes, reward.may_be_absent)
     for i, interval in enumerate(spec.intervals):
-        yield Use(f"i{i}start", ("interval", i, "start"), interval.start)
-        yield Use(f"i{i}stop", ("interval", i, "stop"), interval.stop)
+        yield Use(f"i{i}start", ("interval", i, "start"), interval.start, interval.may_be_absent)
+        yield Use(f"i{i}stop", ("interval", i, "stop"), interval.stop, interval.may_be_absent)
 
 
 def _regular(pattern: str) -> str:
@@ -125,11 +125,16 @@ def resolve(spec: Spec, codes: Sequence[str]) -> list[tuple[str, str, int]]:
                 hits = [pattern] if pattern in in_data else []
             if not hits and not use.may_be_absent:
                 near = difflib.get_close_matches(pattern, every[:20_000], n=1, cutoff=0.5)
+                needed = use.path[0] in ("episodes", "clock")  # without it there is no decision
                 raise LogError(
                     f"no event has the code {pattern!r}.",
                     place(spec.lines, use.path),
                     (f"Did you mean {near[0]!r}? " if near else "")
-                    + "Where a code may be absent, write may_be_absent = true.",
+                    + (
+                        "Name one that the events have."
+                        if needed
+                        else "Where a code may be absent, write may_be_absent = true."
+                    ),
                 )
             for code in hits:
                 ranks.setdefault(code, rank)

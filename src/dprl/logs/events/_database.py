@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core.checks import check_threads, wrong
+from dprl._core.database import connect
 from dprl.logs._sources import quoted
 
 __all__ = ["database", "number", "text", "unsigned_zero"]
@@ -47,7 +48,7 @@ def database(memory: str, threads: int | None, temp: Any, name: str) -> Iterator
 
     where = None if temp is None else os.path.abspath(temp)  # DuckDB takes ~ for the home folder
     with tempfile.TemporaryDirectory(prefix=f"dprl-{name}-", dir=where) as place:
-        con = duckdb.connect(str(Path(place) / f"{name}.duckdb"))
+        con = connect(str(Path(place) / f"{name}.duckdb"))
         try:
             con.execute(f"SET temp_directory = {text(str(Path(place) / 'spill'))}")
             con.execute("SET preserve_insertion_order = false")

@@ -71,6 +71,7 @@ class Interval:
         start: Codes of the rows that start it, or change its value.
         stop: Codes of the rows that stop it; one at the time of a start comes before it.
         longest: The longest time that one start counts for. Default "24 h".
+        may_be_absent: Whether it may be that no row has such a code. Default False.
 
     Example:
         >>> Interval(name="norepinephrine", start="INFUSION_START//221906",
@@ -82,6 +83,7 @@ class Interval:
     start: Any = option("texts")
     stop: Any = option("texts")
     longest: str = option("duration", "24 h")
+    may_be_absent: bool = option("flag", False)
 
     def __post_init__(self) -> None:
         tidy(self)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dprl._core.database import connect
 from dprl.errors import LogError, ParameterError
 from dprl.logs._scans import columns_of_files, literal
 from dprl.logs._sources import quoted
@@ -104,11 +105,9 @@ class Stays:
             ...     con.execute("SELECT count(*), max(hour) FROM decisions").fetchone()
             (675, 70)
         """
-        import duckdb
-
         computed = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
         names = ", ".join(name for name in COLUMNS if name not in computed)
-        with duckdb.connect() as con:
+        with connect() as con:
             con.execute("CREATE TABLE chosen AS SELECT unnest($1::BIGINT[]) AS subject_id",
                         [list(self.subjects)])  # fmt: skip
             con.execute(
@@ -154,12 +153,13 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
     if not file.is_file():
         raise LogError(f"there is no file {str(file)!r}.", do="Make it: dprl icu build.")
     try:
-        with duckdb.connect() as con:
-            columns_of_files([str(file)], "parquet", con.execute)  # each column once
-            in_file = {row[0] for row in con.sql(f"SELECT * FROM {_scan(file)}").description}
+        real = file.resolve()
+        with connect(folders=[real.parent]) as con:
+            columns_of_files([str(real)], "parquet", con.execute)  # each column once
+            in_file = {row[0] for row in con.sql(f"SELECT * FROM {_scan(real)}").description}
             missing = [name for name in COLUMNS if name not in in_file]
             if not missing:
-                patients = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(file)}").fetchall()
+                patients = con.execute(f"SELECT DISTINCT subject_id FROM {_scan(real)}").fetchall()
     except duckdb.Error as error:
         raise LogError(f"{str(file)!r} is no Parquet file.", str(error).splitlines()[0]) from error
     if missing:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice
-from dprl._core.disk import check_target, replacing
+from dprl._core.disk import check_target, replacing, together
 from dprl.errors import LogError, ParameterError
 from dprl.logs._io import write
 from dprl.logs.log import CUT, TERMINAL, Log
@@ -362,17 +362,18 @@ def write_splits(
     check_target(*(folder / name for name in WRITTEN))
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"seed": seed, "shares": list(shares), **data.preparation.to_dict()}
-    for name in ("train", "valid", "test"):
-        log: Log = getattr(data, name)
-        write(log, folder / f"{name}.parquet")
-        facts[name] = {
-            "stays": log.n_episodes, "patients": len(log.groups), "decisions": log.n_steps,
-            "digest": log.digest(),
-        }  # fmt: skip
-    with replacing(folder / "preparation.json") as part:
-        part.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    with replacing(folder / "dprl.toml") as part:
-        part.write_text(_toml(), encoding="utf-8")
+    with together():
+        for name in ("train", "valid", "test"):
+            log: Log = getattr(data, name)
+            write(log, folder / f"{name}.parquet")
+            facts[name] = {
+                "stays": log.n_episodes, "patients": len(log.groups), "decisions": log.n_steps,
+                "digest": log.digest(),
+            }  # fmt: skip
+        with replacing(folder / "preparation.json") as part:
+            part.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        with replacing(folder / "dprl.toml") as part:
+            part.write_text(_toml(), encoding="utf-8")
     return {**facts, "folder": str(folder)}
 
 

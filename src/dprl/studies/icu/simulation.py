@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice, check_gamma, check_seed, check_whole
+from dprl._core.database import connect
 from dprl._core.disk import replacing
 from dprl.errors import LogError, ParameterError
 from dprl.logs._files import Progress
@@ -307,10 +308,8 @@ def simulate(
 
 def _write(data: dict[str, NDArray[Any]], path: Path) -> None:
     """Write a table (column → values) as CSV or Parquet, by the ending of the path."""
-    import duckdb
-
     style = "FORMAT csv, HEADER" if path.suffix == ".csv" else "FORMAT parquet, COMPRESSION zstd"
-    with replacing(path) as part, duckdb.connect() as con:
+    with replacing(path) as part, connect(folders=[part.parent]) as con:
         con.register("data", data)
         con.execute(f"COPY (SELECT * FROM data) TO {quoted(str(part), chr(39))} ({style})")
 

@@ -4,11 +4,11 @@ The work is SQL, one concept per file (`sql/`), run in this order by DuckDB on a
 temporary folder. Tables are scanned with filters on items and stays, never loaded as a whole; what
 does not fit into the memory limit goes to disk.
 
-    stays → charted → cohort → vitals, gcs, labs, urine → infusions, fluids → vasopressors, boluses
-    → grid (events of one row per stay, hour and concept) → features → actions → reward
+    stays → charted → cohort → labs, urine → infusions, fluids → vasopressors, boluses → events
+    → features → actions → reward
 
-The state of an hour is made of these events by the builder of `dprl.logs.events`, as
-`dprl.studies.icu._state` says.
+What an hour knows of the events, what is given in it and how the next one goes is made by the
+builder of `dprl.logs.events`, as `dprl.studies.icu._state` says.
 
 No number here comes from several patients: no median, scale or bin is estimated (`Preparation`
 does that).
@@ -40,8 +40,8 @@ from dprl.studies.icu.tables import Tables, find_tables
 __all__ = ["Built", "Cohort", "build", "run_sql", "set_variables"]
 
 STEPS = (
-    "stays", "charted", "cohort", "vitals", "gcs", "labs", "urine", "LAYOUT", "vasopressors",
-    "boluses", "grid", "features", "actions", "reward",
+    "stays", "charted", "cohort", "labs", "urine", "LAYOUT", "vasopressors", "boluses", "events",
+    "features", "actions", "reward",
 )  # fmt: skip
 """The SQL files in the order they are run; LAYOUT stands for the file of the tables' layout."""
 

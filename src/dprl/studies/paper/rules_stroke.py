@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.database import connect
 from dprl._core.intervals import newcombe
 from dprl.learners.rules import Rules
 from dprl.logs._io import from_arrays
@@ -41,16 +42,14 @@ def stroke_trial(file: Path) -> Log:
         >>> stroke_trial(Path("ist.parquet"))  # doctest: +SKIP
         Log: 19,285 episodes · 19,285 steps · 5 features · 2 actions
     """
-    import duckdb
-
-    with duckdb.connect() as con:
+    with connect(folders=[file.parent]) as con:
         rows = con.execute(
             "SELECT AGE::DOUBLE AS age, RSBP::DOUBLE AS pressure, RDELAY::DOUBLE AS delay, "
             "(RCONSC <> 'F')::INT::DOUBLE AS drowsy, (SEX = 'M')::INT::DOUBLE AS male, "
             "RXASP = 'Y' AS aspirin, OCCODE IN (3, 4) AS well FROM read_parquet(?) "
             "WHERE OCCODE BETWEEN 1 AND 4 AND AGE IS NOT NULL AND RSBP IS NOT NULL "
             "AND RDELAY IS NOT NULL AND RCONSC IS NOT NULL AND SEX IS NOT NULL",
-            [str(file)],
+            [str(file.resolve())],
         ).fetchnumpy()
     return from_arrays(
         episode=np.arange(len(rows["age"])),

@@ -1,0 +1,172 @@
+"""One value of a state, taken from what a hospital's system sends: an observation, or the context.
+
+Nothing is guessed. An observation counts only if it is final (or amended, corrected), has the code
+that was asked for, belongs to the patient whom the call is about, and has the unit that was asked
+for. Of several the latest is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dprl.errors import ParameterError
+
+__all__ = ["LackingError", "Source"]
+
+FINAL = frozenset({"final", "amended", "corrected"})
+PLAIN = ("valueString", "valueInteger", "valueBoolean")
+
+
+class LackingError(Exception):
+    """There is no value that may be used; the text says why, and holds no value."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one value of a state comes from.
+
+    Attributes:
+        name: The feature or column; '' where the state is one label.
+        code: Code of the observation, `system|code`; '' where the value is in the context.
+        unit: Unit that the value must have, as UCUM writes it; '' for values without a unit.
+        context: Name of the member of the call's context; '' where it is an observation.
+        max_age: Hours after which a value is too old; None where it never is.
+    """
+
+    name: str
+    code: str = ""
+    unit: str = ""
+    context: str = ""
+    max_age: float | None = None
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> Source:
+        """A source as a file describes it; a ParameterError says what is wrong with it."""
+        where = f"[features.{name}]" if name else "[state]"
+        if not isinstance(given, Mapping):
+            raise ParameterError(f"{where} must be a table.", do=_HOW)
+        texts = {k: given.get(k, "") for k in ("code", "unit", "context")}
+        odd = [k for k in given if k not in (*texts, "max_age")]
+        odd += [k for k, v in texts.items() if not isinstance(v, str)]
+        age = given.get("max_age")
+        if age is not None and (type(age) not in (int, float) or not 0 < age < 1e6):
+            odd.append("max_age")
+        if odd:
+            raise ParameterError(f"{where} has an odd {odd[0]!r}.", do=_HOW)
+        if bool(texts["code"]) == bool(texts["context"]):
+            raise ParameterError(f"{where} needs either 'code' or 'context'.", do=_HOW)
+        system, bar, code = texts["code"].partition("|")
+        if texts["code"] and not (system and bar and code and "&" not in code):
+            raise ParameterError(
+                f"{where} needs a code with its system; got {texts['code'][:60]!r}.",
+                do="Write it as http://loinc.org|8480-6.",
+            )
+        return cls(name, **texts, max_age=None if age is None else float(age))
+
+    @property
+    def key(self) -> str:
+        """Key of the prefetched data."""
+        return self.name or "state"
+
+    @property
+    def query(self) -> str:
+        """The query that the caller is asked to run beforehand."""
+        patient = "{{context.patientId}}"
+        return f"Observation?patient={patient}&code={self.code}&_sort=-date&_count=1"
+
+    def value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
+        """The value; a LackingError where there is none that may be used."""
+        if self.context:
+            if context.get(self.context) is None:
+                raise LackingError(f"the context has no {self.context}")
+            return context[self.context]
+        usable = [
+            (time, o)
+            for o in _observations(data)
+            if (time := self._usable(o, context.get("patientId"))) is not None
+        ]
+        if not usable:
+            raise LackingError(f"there is no final value of {self.key} with its time")
+        time, latest = max(usable, key=lambda pair: pair[0])
+        if self.max_age is not None and now - time > timedelta(hours=self.max_age):
+            raise LackingError(f"the value of {self.key} is older than {self.max_age:g} hours")
+        return self._read(latest)
+
+    def _usable(self, observation: Mapping[str, Any], patient: Any) -> datetime | None:
+        """When it was observed; None where it may not be used."""
+        system, _, code = self.code.partition("|")
+        codings = _part(observation, "code").get("coding")
+        matches = isinstance(codings, list) and any(
+            isinstance(c, Mapping) and c.get("system") == system and c.get("code") == code
+            for c in codings
+        )
+        if observation.get("status") not in FINAL or not matches:
+            return None
+        subject = _part(observation, "subject").get("reference")
+        if subject is not None and str(subject).rpartition("/")[2] != patient:
+            raise LackingError(f"the value of {self.key} belongs to another patient")
+        return _time(observation)
+
+    def _read(self, observation: Mapping[str, Any]) -> Any:
+        if "valueQuantity" in observation:
+            quantity = _part(observation, "valueQuantity")
+            value, unit = quantity.get("value"), quantity.get("code", quantity.get("unit", ""))
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise LackingError(f"the value of {self.key} is no number")
+            if quantity.get("comparator"):
+                raise LackingError(f"the value of {self.key} is only a bound")
+            if unit != self.unit:
+                raise LackingError(f"the value of {self.key} has another unit than {self.unit!r}")
+            return value
+        for name in PLAIN:
+            if name in observation:
+                if self.unit:
+                    raise LackingError(f"the value of {self.key} has no unit")
+                return observation[name]
+        codings = _part(observation, "valueCodeableConcept").get("coding")
+        if isinstance(codings, list) and len(codings) == 1 and isinstance(codings[0], Mapping):
+            code = codings[0].get("code")
+            if isinstance(code, str):
+                return code
+        raise LackingError(f"the observation of {self.key} has no value that can be read")
+
+
+_HOW = "See 'Answer a hospital's system' in the documentation."
+
+
+def _part(resource: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = resource.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _observations(data: Any) -> Iterator[Mapping[str, Any]]:
+    """The observations in prefetched data: one resource, or a bundle of them."""
+    if not isinstance(data, Mapping):
+        return
+    if data.get("resourceType") == "Observation":
+        yield data
+    entries = data.get("entry")
+    if data.get("resourceType") == "Bundle" and isinstance(entries, list):
+        for entry in entries:
+            resource = entry.get("resource") if isinstance(entry, Mapping) else None
+            if isinstance(resource, Mapping) and resource.get("resourceType") == "Observation":
+                yield resource
+
+
+def _time(observation: Mapping[str, Any]) -> datetime | None:
+    """When the observation was made; None where it does not say."""
+    period = _part(observation, "effectivePeriod")
+    for given in (
+        observation.get("effectiveDateTime"), observation.get("effectiveInstant"),
+        period.get("end"), observation.get("issued"),
+    ):  # fmt: skip
+        if isinstance(given, str):
+            try:
+                time = datetime.fromisoformat(given)
+            except ValueError:
+                return None
+            return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return None

@@ -1,0 +1,183 @@
+"""The service run: in this process, or in several that share one socket.
+
+With several processes this one answers nothing. It starts the others, starts one anew that ended
+by itself, passes SIGHUP on to them, and ends them when it is told to end.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dprl.errors import DprlError
+from dprl.policies._load import deferring
+from dprl.policies._protocol import DeferringPolicy
+
+__all__ = ["Settings", "run_service"]
+
+SHORT_LIFE, MOST_SHORT = 10.0, 5
+"""Seconds of a short life of a process, and how many of them in a row end the server."""
+PATIENCE = 15.0
+"""Seconds that the processes have to finish what they do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a policy is served; every process makes its application from this.
+
+    Attributes:
+        policy: The policy file.
+        token: The token; None where none is asked for.
+        host: Address that the server listens on.
+        names: Further host names of the server.
+        limit: Largest size of a body, in bytes.
+        cases: Whether explanations name training episodes.
+        reload: Seconds between two looks at the policy file; None where only SIGHUP counts.
+        log: File of the log; "-" for standard output, "" for none.
+        log_states: Whether states are written down as they are.
+        key: Key of the hashes of states; may be empty.
+        audit: File of the audit; "" for none.
+        cds: File that describes the service of CDS Hooks; "" for none.
+        shared: Folder in which several processes add up their counts; None for one process.
+    """
+
+    policy: str
+    token: str | None
+    host: str
+    names: tuple[str, ...] = ()
+    limit: int = 1 << 20
+    cases: bool = False
+    reload: float | None = None
+    log: str = ""
+    log_states: bool = False
+    key: bytes = b""
+    audit: str = ""
+    cds: str = ""
+    shared: str | None = None
+
+    @property
+    def kept(self) -> str | None:
+        """The file with the policy that was taken over last, by which processes start."""
+        return None if self.shared is None else os.path.join(self.shared, "policy.dprl")
+
+    def app(self, fitted: DeferringPolicy) -> Any:
+        """The application, with its files opened."""
+        from dprl.apps.serve.app import serve_app
+        from dprl.apps.serve.hooks import Hooks
+        from dprl.apps.serve.records import Audit, Journal, Records
+
+        new = [f for f in (self.audit, self.log) if f not in ("", "-") and not os.path.exists(f)]
+        try:
+            return serve_app(
+                fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
+                cases=self.cases, path=self.policy, reload=self.reload, shared=self.shared,
+                kept=self.kept, hooks=Hooks.read(self.cds) if self.cds else None,
+                records=Records(
+                    Journal(self.log) if self.log else None,
+                    Audit(self.audit) if self.audit else None,
+                    self.log_states, self.key,
+                ),
+            )  # fmt: skip
+        except DprlError:
+            for file in new:  # what is refused leaves nothing behind
+                if os.path.exists(file) and os.path.getsize(file) == 0:
+                    os.unlink(file)
+            raise
+
+
+def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int) -> int:
+    """Serve until told to stop; the exit code. `app` answers where there is one process."""
+    if workers == 1:
+        _run(app, sock)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="dprl-serve-") as shared:
+        several = replace(settings, shared=shared)
+        app.state.life.served.answers.policy.save(several.kept)
+        return _Workers(several, sock, workers).run()
+
+
+def _run(app: Any, sock: socket.socket) -> None:
+    from dprl.apps._connections import Strangers
+    from dprl.apps._web import run
+
+    strangers = app.state.metrics.strangers = Strangers()
+    run(app, sock, strangers)
+
+
+def _worker(settings: Settings, sock: socket.socket) -> None:
+    """One of several processes."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens to it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _run(settings.app(deferring(settings.kept or settings.policy)), sock)
+
+
+def _end_with_parent() -> None:
+    """End when the process that started this one has gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Workers:
+    def __init__(self, settings: Settings, sock: socket.socket, number: int) -> None:
+        self.settings, self.sock, self.number = settings, sock, number
+        self.spawn = multiprocessing.get_context("spawn")
+        self.processes: dict[Any, float] = {}
+        self.ending = False
+
+    def run(self) -> int:
+        """Keep so many processes running until told to end; 0, or 1 where they do not stay."""
+        for name, answer in (
+            (signal.SIGTERM, self._end), (signal.SIGINT, self._end), (signal.SIGHUP, self._pass),
+        ):  # fmt: skip
+            signal.signal(name, answer)
+        short = 0
+        while not self.ending:
+            while len(self.processes) < self.number:
+                self._start()
+            time.sleep(0.1)
+            for process in [p for p in self.processes if not p.is_alive()]:
+                life = time.monotonic() - self.processes.pop(process)
+                short = short + 1 if life < SHORT_LIFE else 0
+                if not self.ending:
+                    sys.stderr.write(
+                        f"worker {process.pid} ended with {process.exitcode}; starting another\n"
+                    )
+                    sys.stderr.flush()
+            if short >= MOST_SHORT:
+                sys.stderr.write("workers end as soon as they start; giving up\n")
+                self._stop()
+                return 1
+        self._stop()
+        return 0
+
+    def _start(self) -> None:
+        process = self.spawn.Process(target=_worker, args=(self.settings, self.sock), daemon=True)
+        process.start()
+        self.processes[process] = time.monotonic()
+
+    def _end(self, *_: Any) -> None:
+        self.ending = True
+
+    def _pass(self, *_: Any) -> None:
+        for process in self.processes:
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGHUP)
+
+    def _stop(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        end = time.monotonic() + PATIENCE
+        for process in self.processes:
+            process.join(max(0.1, end - time.monotonic()))
+            if process.is_alive():
+                process.kill()

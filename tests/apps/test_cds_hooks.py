@@ -1,0 +1,412 @@
+"""CDS Hooks 2.0: discovery, cards and feedback, compared with the shapes that the specification has.
+
+Facts are of https://cds-hooks.hl7.org/2.0/: the tables of "Discovery", "HTTP Request", "Card
+Attributes", "Source", "Suggestion", "Reasons for rejecting a card" and "Feedback". The examples
+below have the shape of the specification's examples; their contents are our own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+import dprl
+from conftest import to_log
+
+pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
+
+from starlette.testclient import TestClient
+from test_serve import numbers, ready
+
+from dprl.apps.serve.app import serve_app
+from dprl.apps.serve.hooks import Hooks
+from dprl.apps.serve.records import Audit, Records, check_audit
+
+LOINC = "http://loinc.org"
+SERVICE = {
+    "id": "pressor-advice",
+    "title": "Pressor advice",
+    "description": "Suggests an action where the hospital's own log can speak for it.",
+    "usage": "Adults in intensive care.",
+    "source": {"label": "ICU quality team", "url": "https://example.org/icu"},
+    "features": {
+        "pressure": {"code": f"{LOINC}|8478-0", "unit": "mm[Hg]", "max_age": 2},
+        "lactate": {"code": f"{LOINC}|2524-7", "unit": "mmol/L"},
+    },
+}
+CODES = {"pressure": ("8478-0", "mm[Hg]"), "lactate": ("2524-7", "mmol/L")}
+NOW = datetime.now(UTC)
+
+
+def policy_of_features():
+    rng = np.random.default_rng(1)
+    x = np.column_stack([rng.uniform(50, 100, 400), rng.uniform(0, 10, 400)])
+    act = rng.integers(0, 3, 400) == 0  # rarely done, and better where pressure is low
+    low = x[:, 0] < 75
+    return dprl.DPRLContinuous(
+        n_min=5, radius=8.0, gamma=1.0, metric=dprl.Metric(scale="none")
+    ).fit(
+        dprl.from_arrays(
+            episode=np.arange(400), state=x, action=np.where(act, "pressor", "wait"),
+            reward=np.where(low, act, ~act).astype(float), feature_names=["pressure", "lactate"],
+        )
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cds")
+    records = Records(None, Audit(folder / "audit"))
+    app = serve_app(policy_of_features(), token="t" * 20, records=records, hooks=Hooks.of(SERVICE))
+    with TestClient(app, base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        client.headers["Authorization"] = "Bearer " + "t" * 20
+        yield client, folder / "audit"
+
+
+def observation(name, value, when=NOW, **more):
+    code, unit = CODES[name]
+    return {
+        "resourceType": "Observation", "status": "final",
+        "code": {"coding": [{"system": LOINC, "code": code}]},
+        "subject": {"reference": "Patient/1288992"},
+        "effectiveDateTime": when.isoformat(),
+        "valueQuantity": {"value": value, "unit": unit, "code": unit,
+                          "system": "http://unitsofmeasure.org"},
+        **more,
+    }  # fmt: skip
+
+
+def bundle(*resources):
+    return {
+        "resourceType": "Bundle", "type": "searchset",
+        "entry": [{"resource": resource} for resource in resources],
+    }  # fmt: skip
+
+
+def call(pressure=60.0, lactate=2.0, **more):
+    """A call of the shape that the specification's example has."""
+    return {
+        "hookInstance": "d1577c69-dfbe-44ad-ba6d-3e05e953b2ea",
+        "fhirServer": "https://ehr.example.org/fhir",
+        "hook": "patient-view",
+        "fhirAuthorization": {
+            "access_token": "some-opaque-token", "token_type": "Bearer", "expires_in": 300,
+            "scope": "patient/Observation.read", "subject": "cds-service4",
+        },
+        "context": {
+            "userId": "Practitioner/example", "patientId": "1288992", "encounterId": "89284",
+        },
+        "prefetch": {
+            "pressure": bundle(observation("pressure", pressure)),
+            "lactate": observation("lactate", lactate),
+        },
+        **more,
+    }  # fmt: skip
+
+
+def ask(client, body):
+    return client.post(f"/cds-services/{SERVICE['id']}", json=body)
+
+
+def check_card(card):
+    """What the specification's table of card attributes asks for."""
+    assert set(card) <= {
+        "uuid", "summary", "detail", "indicator", "source", "suggestions", "selectionBehavior",
+        "overrideReasons", "links",
+    }  # fmt: skip
+    assert 0 < len(card["summary"]) < 140
+    assert card["indicator"] in ("info", "warning", "critical")
+    assert card["source"]["label"]
+    uuid.UUID(card["uuid"])
+    if "suggestions" in card:
+        assert card["selectionBehavior"] in ("at-most-one", "any")
+        for suggestion in card["suggestions"]:
+            assert suggestion["label"]
+            uuid.UUID(suggestion["uuid"])
+    for reason in card.get("overrideReasons", []):
+        assert reason["code"]
+        assert reason["system"]
+        assert reason["display"]  # a service must say it in words
+    assert nothing_empty(card)
+
+
+def nothing_empty(value):
+    """'JSON elements SHALL NOT be null or empty'."""
+    if isinstance(value, dict):
+        return bool(value) and all(nothing_empty(v) for v in value.values())
+    if isinstance(value, list):
+        return bool(value) and all(nothing_empty(v) for v in value)
+    return value is not None and value != ""
+
+
+def test_discovery_has_the_shape_of_the_specification(site):
+    client, _ = site
+    found = client.get("/cds-services").json()
+    (service,) = found["services"]
+    assert set(service) == {
+        "hook", "title", "description", "id", "prefetch", "usageRequirements",
+    }  # fmt: skip
+    assert (service["hook"], service["id"]) == ("patient-view", "pressor-advice")
+    assert service["prefetch"]["pressure"] == (
+        "Observation?patient={{context.patientId}}&code=http://loinc.org|8478-0"
+        "&_sort=-date&_count=1"
+    )
+    assert nothing_empty(found)
+    assert client.get("/cds-services", headers={"Authorization": "no"}).status_code == 401
+    assert "/cds-services" in client.get("/openapi.json").json()["paths"]
+
+
+def test_a_change_is_one_card_with_one_suggestion(site):
+    client, audit = site
+    answer = ask(client, call())
+    assert answer.status_code == 200, answer.text
+    (card,) = answer.json()["cards"]
+    check_card(card)
+    assert card["summary"] == "Consider: pressor"
+    assert card["source"] == SERVICE["source"]
+    assert [s["label"] for s in card["suggestions"]] == ["pressor"]
+    assert {r["code"] for r in card["overrideReasons"]} >= {"contraindicated", "other"}
+    direct = client.post("/act", json={"states": [{"pressure": 60.0, "lactate": 2.0}]}).json()
+    assert direct["answers"][0]["action"] == "pressor"
+    entries = [json.loads(line) for line in audit.read_text().splitlines()]
+    entry = next(e for e in entries if e.get("card") == card["uuid"])
+    assert entry["suggestion"] == card["suggestions"][0]["uuid"]
+    assert entry["hook_instance"] == call()["hookInstance"]
+    assert (entry["action"], entry["policy"]) == ("pressor", direct["policy"])
+    text = audit.read_text()
+    assert "some-opaque-token" not in text
+    assert "1288992" not in text
+
+
+def test_where_it_defers_there_is_no_card(site):
+    client, audit = site
+    before = len(audit.read_text().splitlines())
+    answer = ask(client, call(pressure=300.0))  # out of range
+    assert (answer.status_code, answer.json()) == (200, {"cards": []})
+    assert len(audit.read_text().splitlines()) == before + 1  # and it is on record
+
+
+@pytest.mark.parametrize(
+    ("name", "resource", "why"),
+    [
+        ("pressure", bundle(), "no final value"),
+        ("pressure", bundle(observation("pressure", 60.0, status="preliminary")), "no final value"),
+        ("pressure", bundle(observation("pressure", 60.0, status="entered-in-error")), "no final"),
+        ("pressure", observation("lactate", 60.0), "no final value"),
+        ("pressure", observation("pressure", 60.0, NOW - timedelta(hours=3)), "older than 2 hours"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "Patient/7"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 8.0, "code": "kPa"}), "another unit"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0}), "another unit"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "comparator": "<", "code": "mm[Hg]"}), "only a bound"),
+        ("pressure", observation("pressure", "60"), "no number"),
+        ("pressure", observation("pressure", 60.0, effectiveDateTime="yesterday"), "with its time"),
+        ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no final value"),
+    ],
+)  # fmt: skip
+def test_a_value_that_may_not_be_used_is_said_and_not_guessed(site, name, resource, why):
+    client, _ = site
+    body = call()
+    body["prefetch"][name] = resource
+    answer = ask(client, body)
+    assert answer.status_code == 200
+    (card,) = answer.json()["cards"]
+    check_card(card)
+    assert card["summary"].startswith("No suggestion: ")
+    assert why in card["summary"]
+    assert "suggestions" not in card
+
+
+def test_of_several_values_the_latest_counts(site):
+    client, _ = site
+    body = call()
+    old, new = NOW - timedelta(hours=1), NOW - timedelta(minutes=5)
+    body["prefetch"]["pressure"] = bundle(
+        observation("pressure", 60.0, new), observation("pressure", 95.0, old)
+    )
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
+    body["prefetch"]["pressure"] = bundle(
+        observation("pressure", 60.0, old), observation("pressure", 95.0, new)
+    )
+    cards = ask(client, body).json()["cards"]
+    assert all(card["summary"] != "Consider: pressor" for card in cards)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"hook": "order-sign"}, 422), ({"hook": None}, 422), ({"hookInstance": "x"}, 422),
+        ({"hookInstance": None}, 422), ({"context": None}, 422), ({"context": {}}, 422),
+        ({"context": {"userId": "Practitioner/1"}}, 422),
+        ({"context": {"userId": 3, "patientId": "1"}}, 422),
+        ({"prefetch": None}, 412), ({"prefetch": {}}, 412), ({"prefetch": []}, 422),
+        ({"prefetch": {"pressure": None, "lactate": None}}, 412),
+        ({"prefetch": {"pressure": 3, "lactate": "x"}}, 200),
+        ({"prefetch": {"pressure": {"resourceType": "Bundle", "entry": [None, 3, {"resource": []}]},
+                       "lactate": {"resourceType": "Observation", "status": "final", "code": []}}}, 200),
+    ],
+)  # fmt: skip
+def test_calls_that_are_none_are_refused(site, change, status):
+    client, _ = site
+    answer = ask(client, {**call(), **change})
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        assert answer.json()["error"]["what"]
+
+
+CARD, SUGGESTION = "4e0a3a1e-3283-4575-ab82-028d55fe2719", "e56e1945-20b3-4393-8503-a1a20fd73152"
+ACCEPTED = {
+    "card": CARD, "outcome": "accepted", "acceptedSuggestions": [{"id": SUGGESTION}],
+    "outcomeTimestamp": "2021-12-11T10:05:31Z",
+}  # fmt: skip
+DISMISSED = {
+    "card": "f6b95768-b1c8-40dc-8385-bf3504b82ffb", "outcome": "overridden",
+    "outcomeTimestamp": "2020-12-11T00:00:00Z",
+}  # fmt: skip
+OVERRIDDEN = {
+    **DISMISSED,
+    "overrideReason": {
+        "reason": {"code": "contraindicated", "system": "urn:dprl:override-reasons"},
+        "userComment": "Bleeding since this morning.",
+    },
+}  # fmt: skip
+
+
+def feed(client, *given):
+    return client.post(f"/cds-services/{SERVICE['id']}/feedback", json={"feedback": list(given)})
+
+
+def test_feedback_of_all_three_kinds_is_stored(site):
+    client, audit = site
+    before = numbers(client).get('dprl_feedback_total{outcome="overridden"}', 0)
+    assert feed(client, ACCEPTED).json() == {"stored": 1}
+    assert feed(client, DISMISSED, OVERRIDDEN).json() == {"stored": 2}
+    entries = [json.loads(line) for line in audit.read_text().splitlines()]
+    stored = [e for e in entries if e["event"] == "feedback"][-3:]
+    assert stored[0]["suggestions"] == [SUGGESTION]
+    assert stored[0]["outcome_time"] == "2021-12-11T10:05:31+00:00"
+    assert "override" not in stored[1]
+    assert stored[2]["override"] == {
+        "code": "contraindicated", "system": "urn:dprl:override-reasons",
+        "comment": "Bleeding since this morning.",
+    }  # fmt: skip
+    assert {e["service"] for e in stored} == {"pressor-advice"}
+    assert check_audit(audit)["torn"] == 0
+    assert numbers(client)['dprl_feedback_total{outcome="overridden"}'] == before + 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"card": "x"}, {"card": None}, {"outcome": "ignored"}, {"outcome": None},
+        {"outcome": "accepted"}, {"outcome": "accepted", "acceptedSuggestions": [{}]},
+        {"outcome": "accepted", "acceptedSuggestions": []}, {"outcomeTimestamp": "now"},
+        {"outcomeTimestamp": "2020-12-11"}, {"outcomeTimestamp": "2020-12-11T00:00:00"},
+        {"outcomeTimestamp": "0001-01-01T00:00:00+14:00"}, {"overrideReason": 3},
+        {"overrideReason": {}}, {"overrideReason": {"reason": {"code": 3}}},
+        {"overrideReason": {"userComment": "x" * 4001}}, {"overrideReason": {"reason": [3]}},
+    ],
+)  # fmt: skip
+def test_feedback_that_is_none_is_refused_as_a_whole(site, change):
+    client, audit = site
+    before = audit.read_bytes()
+    assert feed(client, ACCEPTED, {**DISMISSED, **change}).status_code == 422
+    assert audit.read_bytes() == before
+
+
+def test_feedback_that_is_no_list_is_refused(site):
+    client, _ = site
+    for body in (
+        {},
+        {"feedback": []},
+        {"feedback": {}},
+        {"feedback": [3]},
+        {"feedback": [ACCEPTED] * 101},
+    ):
+        path = f"/cds-services/{SERVICE['id']}/feedback"
+        assert client.post(path, json=body).status_code == 422
+
+
+def test_feedback_that_is_not_stored_is_said_not_to_be(site, monkeypatch):
+    client, audit = site
+
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    before = audit.read_bytes()
+    with monkeypatch.context() as disk:
+        disk.setattr("dprl.apps.serve.records.os.write", full)
+        answer = feed(client, ACCEPTED)
+        assert answer.status_code == 503
+        assert "could not be stored" in answer.json()["error"]["what"]
+        assert ask(client, call()).status_code == 503
+    assert audit.read_bytes() == before
+    assert feed(client, ACCEPTED).status_code == 200
+
+
+def test_a_label_may_come_from_the_context_or_an_observation(tmp_path):
+    log = to_log([[("fever", "b" * 200, 1.0)]] * 3 + [[("fever", "a", 0.0)]] * 4)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log)
+    given = {
+        "id": "x", "title": "T", "description": "D", "hook": "org.example.round",
+        "state": {"context": "stage"},
+    }  # fmt: skip
+    app = serve_app(policy, token=None, hooks=Hooks.of(given))
+    with TestClient(app, base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        body = {"hook": "org.example.round", "hookInstance": str(uuid.uuid4()),
+                "context": {"stage": "fever"}}  # fmt: skip
+        (card,) = client.post("/cds-services/x", json=body).json()["cards"]
+        check_card(card)
+        assert card["summary"].endswith("…")  # a long label is cut, not sent whole
+        body["context"] = {"stage": 3}
+        assert client.post("/cds-services/x", json=body).status_code == 422
+        body["context"] = {}
+        assert (
+            "No suggestion"
+            in client.post("/cds-services/x", json=body).json()["cards"][0]["summary"]
+        )
+        assert "prefetch" not in client.get("/cds-services").json()["services"][0]
+
+
+def test_labels_are_no_markup(site):
+    hooks = Hooks.of(SERVICE)
+    answer = {"defer": False, "action": "x", "kind": "change", "reason": "<b>[x](y)</b> *a*"}
+    (card,) = hooks.cards(hooks.call(call()), answer, "d" * 64)
+    assert not re.search(r"(?<!\\)[<*\[]", card["detail"].split("\n\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"id": ""}, "needs 'id'"), ({"id": "a/b"}, "'id' may have letters"), ({"title": 3}, "needs 'title'"),
+        ({"more": 1}, "'more' means nothing"), ({"features": {}}, "one table per feature"),
+        ({"features": {"pressure": 3}}, "must be a table"),
+        ({"features": {"pressure": {}}}, "either 'code' or 'context'"),
+        ({"features": {"pressure": {"code": "8478-0"}}}, "a code with its system"),
+        ({"features": {"pressure": {"code": "a|b", "max_age": -1}}}, "odd 'max_age'"),
+        ({"features": {"pressure": {"code": "a|b", "other": 1}}}, "odd 'other'"),
+        ({"source": {"url": "x"}}, "'source' needs label"), ({"reasons": []}, "'reasons' must be"),
+        ({"reasons": [{"code": "x"}]}, "'reasons' needs code"), ({"state": {"context": "x"}}, "one table per feature"),
+    ],
+)  # fmt: skip
+def test_descriptions_that_are_wrong_are_refused(change, what):
+    with pytest.raises(dprl.ParameterError, match=re.escape(what)):
+        Hooks.of({**SERVICE, **change})
+
+
+def test_a_description_must_fit_the_policy(tmp_path):
+    features = {"pressure": SERVICE["features"]["pressure"]}
+    hooks = Hooks.of({**SERVICE, "features": features})
+    with pytest.raises(dprl.ParameterError, match="not those of the policy"):
+        serve_app(policy_of_features(), token=None, hooks=hooks)
+    (tmp_path / "x.toml").write_text("id = ")
+    with pytest.raises(dprl.ParameterError, match="is no TOML"):
+        Hooks.read(tmp_path / "x.toml")
+    with pytest.raises(dprl.ParameterError, match="cannot read"):
+        Hooks.read(tmp_path / "none.toml")

@@ -1,0 +1,199 @@
+"""`dprl init` proposes columns and writes dprl.toml; `dprl fit` then works without options."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dprl.logs._proposal import ColumnFacts, TableFacts, look, propose
+
+
+@pytest.fixture
+def stays(tmp_path):
+    """Stays of patients, hour by hour, as a hospital might export them."""
+    rng = np.random.default_rng(0)
+    stay, hour = np.repeat(np.arange(120), 4), np.tile(np.arange(4), 120)
+    drug = rng.integers(0, 2, 480)
+    frame = pl.DataFrame({
+        "PatientID": stay // 2, "icustay_id": 1000 + stay, "charttime": hour,
+        "lactate": rng.normal(2, 1, 480), "ward": np.array(["a", "b"])[rng.integers(0, 2, 480)],
+        "Treatment": np.array(["none", "drug"])[drug], "reward": rng.normal(size=480) + drug,
+        "died_later": rng.integers(0, 2, 480), "note": [f"note {i}" for i in range(480)],
+        "unit": ["mmHg"] * 480,
+    })  # fmt: skip
+    frame.write_csv(tmp_path / "stays.csv")
+    return tmp_path / "stays.csv"
+
+
+def test_a_proposal_with_reasons(run, stays):
+    code, out, err = run("init", "stays.csv")
+    assert (code, err) == (0, "")
+    settings = tomllib.loads(Path("dprl.toml").read_text())
+    assert settings["log"] == {
+        "files": ["stays.csv"], "episode": "icustay_id", "time": "charttime",
+        "state": ["lactate", "ward"], "action": "Treatment", "reward": "reward",
+        "group": "PatientID",
+    }  # fmt: skip
+    assert settings["fit"] == {"gamma": 0.99, "learner": "rules"}
+    text = Path("dprl.toml").read_text()
+    assert text in out
+    assert 'episode = "icustay_id"  # 120 values, 4.0 rows each, its rows lie together' in text
+    assert '# left out: "died_later": its name is one of what is known afterwards' in text
+    assert '# left out: "note": free text or an identifier' in text
+    assert '# left out: "unit": it has one value only' in text
+
+
+def test_then_commands_need_no_options(run, tmp_path):
+    code, out, _ = run("demo", "--folder", tmp_path)
+    assert run("init", "visits.parquet")[0] == 0
+    assert run("check")[0] == 0
+    code, out, _ = run("fit")
+    assert (code, "Saved as policy.dprl." in out) == (0, True)
+    few = json.loads(run("fit", "--json")[1])["changed"]
+    none = json.loads(run("fit", "--n-min", 10**6, "visits.parquet", "--json")[1])["changed"]
+    assert (len(few), none) == (4, [])  # what is said on the line wins
+    assert run("fit", "other.parquet")[0] == 1  # a file that is named is the one that is read
+
+
+def test_what_no_name_says_is_asked(run, tmp_path, monkeypatch):
+    frame = pl.DataFrame(
+        {"patient": [1, 1, 2, 2], "x": [1, 2, 1, 2], "b": list("uvuv"), "r": [0.5] * 4}
+    )
+    frame.write_csv(tmp_path / "t.csv")
+    code, out, err = run("init", "t.csv")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "ParameterError: no name says which column is the action or the reward.",
+        "  first: action: could be 'x', 'b'",
+        "  --action COLUMN --reward COLUMN: say it. Column of action labels; repeat it where "
+        "several columns together are the action.",
+    ]
+    assert not Path("dprl.toml").exists()
+
+    answers = iter(["9\n", "2\n", "r\n"])
+
+    class Terminal:
+        def isatty(self):
+            return True
+
+        def readline(self):
+            return next(answers)
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    code, out, err = run("init", "t.csv")
+    assert code == 0
+    assert "There is no column '9'." in err
+    log = tomllib.loads(Path("dprl.toml").read_text())["log"]
+    assert (log["action"], log["reward"], log["state"]) == ("b", "r", ["x"])
+
+
+def test_what_is_given_is_taken(run, stays):
+    code, out, _ = run(
+        "init", stays.name, "--reward", "lactate", "--action", "ward", "--action", "Treatment",
+        "--state", "unit", "--json",
+    )  # fmt: skip
+    columns = json.loads(out)["columns"]
+    assert code == 0
+    assert columns["action"] == ["ward", "Treatment"]
+    assert (columns["reward"], columns["state"]) == ("lactate", "unit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["missing.csv"], "LogError: there is no file 'missing.csv'."),
+        (["stays.csv", "--action", "drog"], "ParameterError: --action: there is no column 'drog'."),
+        (["stays.csv", "--state", "lactate", "--state", "?"],
+         "ParameterError: --state: there is no column '?'."),
+    ],
+)  # fmt: skip
+def test_refused_and_nothing_written(run, stays, arguments, what):
+    code, out, err = run("init", *arguments)
+    assert (code, out, err.splitlines()[0]) == (1, "", what)
+    assert not Path("dprl.toml").exists()
+
+
+def test_settings_that_exist_stay(run, stays):
+    Path("dprl.toml").write_text("[log]\nepisode = 'e'\n")
+    code, _, err = run("init", "stays.csv")
+    assert (code, err.splitlines()[0]) == (1, "ParameterError: dprl.toml exists here.")
+    assert Path("dprl.toml").read_text() == "[log]\nepisode = 'e'\n"
+    assert run("init", "stays.csv", "--force")[0] == 0
+    assert "icustay_id" in Path("dprl.toml").read_text()
+
+
+def test_hostile_names_stay_names(run, tmp_path):
+    name = 'a"b\n[fit]\ngamma = 0\x1b[2J'
+    pl.DataFrame({
+        "id": [1, 1, 2, 2], name: list("xyxy"), "action": list("uvuv"), "reward": [1.0, 2, 3, 4],
+    }).write_parquet(tmp_path / "t.parquet")  # fmt: skip
+    assert run("init", "t.parquet")[0] == 0
+    settings = tomllib.loads(Path("dprl.toml").read_text())
+    assert settings["log"]["state"] == [name]
+    assert "\x1b" not in Path("dprl.toml").read_text()
+
+
+def facts(rows, *columns, within=None, nested=()):
+    return TableFacts(rows, columns, within or {}, frozenset(nested))
+
+
+def test_a_row_id_is_no_episode_where_patients_have_several_rows():
+    table = facts(
+        100,
+        ColumnFacts("visit_id", "whole", 100, 0.0, 1, 100, 100),
+        ColumnFacts("patient", "whole", 20, 0.0, 1, 20, 20),
+        ColumnFacts("x", "number", 90, 0.0, 0, 1, 99),
+        ColumnFacts("drug", "text", 3, 0.0, turns=50),
+        ColumnFacts("outcome", "number", 2, 0.0, 0, 1, 50),
+    )
+    proposal = propose(table)
+    assert proposal.columns["episode"] == "patient"
+    assert not proposal.single
+
+
+def test_two_rewards_by_name_are_not_decided_for_the_user():
+    table = facts(
+        10,
+        ColumnFacts("id", "whole", 10, 0.0, 1, 10, 10),
+        ColumnFacts("score", "number", 9, 0.0, 0, 1, 9),
+        ColumnFacts("outcome", "number", 9, 0.0, 0, 1, 9),
+        ColumnFacts("arm", "text", 2, 0.0, turns=5),
+    )
+    proposal = propose(table)
+    assert proposal.open == {"reward": ["score", "outcome"]}
+    assert proposal.single
+
+
+def test_a_place_is_a_group_and_no_trajectory():
+    table = facts(
+        10,
+        ColumnFacts("hospital_id", "whole", 2, 0.0, 1, 2, 2),
+        ColumnFacts("patient", "whole", 10, 0.0, 1, 10, 10),
+        ColumnFacts("reward", "number", 9, 0.0, 0, 1, 9),
+        ColumnFacts("action", "text", 2, 0.0, turns=5),
+        ColumnFacts("age", "number", 9, 0.0, 20, 90, 9),
+        nested=[("patient", "hospital_id")],
+    )
+    columns = propose(table).columns
+    assert (columns["episode"], columns["group"]) == ("patient", "hospital_id")
+    assert columns["state"] == ["age"]
+
+
+def test_what_is_seen_of_a_table(stays):
+    table = look(stays)
+    by_name = {c.name: c for c in table.columns}
+    assert table.rows == 480
+    assert [c.kind for c in table.columns] == [
+        "whole", "whole", "whole", "number", "text", "text", "number", "whole", "text", "text",
+    ]  # fmt: skip
+    assert (by_name["icustay_id"].values, by_name["icustay_id"].turns) == (120, 120)
+    assert by_name["PatientID"].words == ["patient", "id"]
+    assert ("icustay_id", "PatientID") in table.nested
+    assert table.within["charttime", "icustay_id"] == 1.0
+    assert table.within["charttime", "PatientID"] < 1.0

@@ -1,0 +1,235 @@
+"""The files in deploy/: what they name exists, and nginx, Prometheus and systemd accept them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import dprl
+from conftest import to_log
+
+pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
+
+from test_servers import running, until_ready
+
+from dprl.apps.cli.main import app
+from dprl.apps.serve.metrics import Metrics
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def tool(name):
+    """The path of a program; the test is skipped where there is none."""
+    path = shutil.which(name, path=WHERE)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def arguments():
+    """The arguments of `dprl serve` in the unit and in the Dockerfile."""
+    unit = (DEPLOY / "dprl-serve.service").read_text()
+    yield shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1])[1:]
+    docker = (DEPLOY / "Dockerfile").read_text()
+    start, rest = (
+        json.loads(re.search(rf"^{name} (\[.*\])$", docker, re.MULTILINE)[1])
+        for name in ("ENTRYPOINT", "CMD")
+    )
+    yield [*start, *rest][1:]
+
+
+def test_the_commands_are_ones_that_there_are():
+    for tokens in arguments():
+        command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        assert command.__name__ == "serve"
+        assert {"log", "audit"} <= set(bound.arguments)
+
+
+def test_alerts_ask_for_metrics_that_there_are():
+    metrics = Metrics(["/act"], "d")
+    names = {family.name for family in metrics.families()}
+    text = (DEPLOY / "prometheus-alerts.yml").read_text()
+    asked = set(re.findall(r"\bdprl_[a-z_]+", text))
+    assert asked
+    assert {name.removesuffix("_total") for name in asked} <= names
+
+
+RULES_TEST = """
+rule_files: [{rules}]
+evaluation_interval: 1h
+tests:
+  - interval: 1h
+    input_series:
+      - {{series: 'dprl_ready', values: '1x30'}}
+      - {{series: 'dprl_not_stored_total', values: '0x30'}}
+      - {{series: 'dprl_answers_total{{kind="change"}}', values: '0+90x30'}}
+      - {{series: 'dprl_answers_total{{kind="out_of_range"}}', values: '0+10x30'}}
+      - {{series: 'dprl_feature_training_share{{feature="x",part="1",policy="p"}}', values: '0.5x30'}}
+      - {{series: 'dprl_feature_training_share{{feature="x",part="2",policy="p"}}', values: '0.5x30'}}
+      - {{series: 'dprl_feature_states_total{{feature="x",part="1",policy="p"}}', values: '0+100x30'}}
+      - {{series: 'dprl_feature_training_share{{feature="y",part="1",policy="p"}}', values: '0.5x30'}}
+      - {{series: 'dprl_feature_training_share{{feature="y",part="2",policy="p"}}', values: '0.5x30'}}
+      - {{series: 'dprl_feature_states_total{{feature="y",part="1",policy="p"}}', values: '0+50x30'}}
+      - {{series: 'dprl_feature_states_total{{feature="y",part="2",policy="p"}}', values: '0+50x30'}}
+    promql_expr_test:
+      - expr: dprl:feature_drift
+        eval_time: 30h
+        exp_samples:
+          - {{labels: 'dprl:feature_drift{{feature="x",policy="p"}}', value: 0.5}}
+          - {{labels: 'dprl:feature_drift{{feature="y",policy="p"}}', value: 0}}
+    alert_rule_test:
+      - {{eval_time: 30h, alertname: DprlNotReady, exp_alerts: []}}
+      - {{eval_time: 30h, alertname: DprlAnswersNotStored, exp_alerts: []}}
+      - {{eval_time: 30h, alertname: DprlManyDeferred, exp_alerts: []}}
+      - eval_time: 30h
+        alertname: DprlManyOutOfRange
+        exp_alerts:
+          - exp_labels: {{severity: ticket}}
+            exp_annotations: {{summary: "More than 5 % of the states asked about lie outside the training log."}}
+      - eval_time: 30h
+        alertname: DprlFeatureDrift
+        exp_alerts:
+          - exp_labels: {{severity: ticket, feature: x, policy: p}}
+            exp_annotations: {{summary: "Values of x are not spread as in training: 0.5."}}
+"""
+
+
+@pytest.mark.slow
+def test_prometheus_accepts_the_alerts_and_raises_them(tmp_path):
+    promtool = tool("promtool")
+    rules = DEPLOY / "prometheus-alerts.yml"
+    subprocess.run([promtool, "check", "rules", str(rules)], check=True, capture_output=True)
+    (tmp_path / "test.yml").write_text(RULES_TEST.format(rules=rules))
+    told = subprocess.run(
+        [promtool, "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+@pytest.mark.slow
+def test_prometheus_accepts_the_metrics():
+    promtool = tool("promtool")
+    metrics = Metrics(["/act"], "d")
+    metrics.training = {"x": [0.5, 0.5]}
+    metrics.asked("/act", 200, 0.1)
+    metrics.add("dprl_feature_states", 'a "quoted" \\ name', "1", "d")
+    told = subprocess.run(
+        [promtool, "check", "metrics"], input=metrics.text()[0], capture_output=True, check=False
+    )
+    assert told.returncode == 0, told.stderr.decode()
+
+
+@pytest.mark.slow
+def test_systemd_accepts_the_unit(tmp_path):
+    verify = tool("systemd-analyze")
+    unit = (DEPLOY / "dprl-serve.service").read_text()
+    path = tmp_path / "dprl-serve.service"
+    path.write_text(unit.replace("/opt/dprl/bin/dprl", sys.executable))
+    told = subprocess.run(
+        [verify, "verify", "--man=no", str(path)], capture_output=True, text=True, check=False
+    )
+    mine = [line for line in told.stderr.splitlines() if "dprl-serve" in line]
+    assert not mine, told.stderr
+
+
+@contextlib.contextmanager
+def proxied(folder, port):
+    """nginx with the configuration of deploy/, its paths and ports moved; its port for TLS."""
+    nginx, openssl = tool("nginx"), tool("openssl")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+         "/CN=dprl.example.org", "-addext", "subjectAltName=DNS:dprl.example.org", "-keyout",
+         str(folder / "tls.key"), "-out", str(folder / "tls.crt")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        own = free.getsockname()[1]
+    text = (DEPLOY / "nginx.conf").read_text()
+    for before, after in (
+        ("127.0.0.1:8000;", f"127.0.0.1:{port};"), ("listen 443 ssl", f"listen 127.0.0.1:{own} ssl"),
+        ("/etc/dprl/", f"{folder}/"), ("/run/nginx.pid", f"{folder}/nginx.pid"),
+        ("/var/log/nginx/error.log", f"{folder}/error.log"),
+    ):  # fmt: skip
+        assert before in text
+        text = text.replace(before, after)
+    for part in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        text = text.replace("    access_log off;", f"    {part}_temp_path {folder}/{part};\n    access_log off;")  # fmt: skip
+    (folder / "nginx.conf").write_text(f"daemon off;\n{text}")
+    process = subprocess.Popen(
+        [nginx, "-p", str(folder), "-e", str(folder / "error.log"), "-c",
+         str(folder / "nginx.conf")], stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + 10
+        while True:
+            assert process.poll() is None, process.stderr.read().decode()
+            assert time.monotonic() < end
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", own), 1):
+                break
+            time.sleep(0.05)
+        yield own
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+@pytest.mark.slow
+def test_tls_in_front(tmp_path):
+    log = to_log([[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 4)
+    dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log).save(tmp_path / "p.dprl")
+    name = "dprl.example.org"
+    with running("serve", "p.dprl", "--allow-host", name, "--log", "log", cwd=tmp_path) as (
+        _,
+        facts,
+    ):
+        until_ready(facts["url"])
+        with proxied(tmp_path, facts["url"].rsplit(":", 1)[1]) as port:
+            trust = ssl.create_default_context(cafile=str(tmp_path / "tls.crt"))
+            trust.check_hostname = False  # the name is checked below, by the Host header
+
+            def ask(path, data=None, **headers):
+                request = urllib.request.Request(
+                    f"https://127.0.0.1:{port}{path}", data,
+                    {"Host": name, "Authorization": f"Bearer {facts['token']}", **headers},
+                )  # fmt: skip
+                try:
+                    with urllib.request.urlopen(request, context=trust, timeout=10) as answer:
+                        return answer.status, answer.read(), dict(answer.headers)
+                except urllib.error.HTTPError as error:
+                    with error:
+                        return error.code, error.read(), dict(error.headers)
+
+            code, body, headers = ask(
+                "/act", b'{"states": ["s"]}', **{"Content-Type": "application/json"}
+            )
+            assert code == 200
+            assert json.loads(body)["answers"][0]["action"] == "b"
+            ident = {k.lower(): v for k, v in headers.items()}["x-request-id"]
+            assert ask("/readyz", Authorization="")[0] == 200
+            assert ask("/policy", Authorization="")[0] == 401
+            assert ask("/metrics")[0] == 403
+            assert ask("/policy", Host="evil.example")[0] == 421
+            assert ask("/act", b"x" * 1_100_000)[0] == 413
+            assert ask("/policy", Origin="https://dprl.example.org")[0] == 200
+            assert ask("/policy", Origin="https://evil.example")[0] == 403
+            end = time.monotonic() + 5
+            while ident not in (tmp_path / "log").read_text():
+                assert time.monotonic() < end
+                time.sleep(0.05)

@@ -1,0 +1,248 @@
+"""What the service writes down: request ids, the log, the audit, and a disk that is full."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+
+import pytest
+
+import dprl
+from conftest import to_log
+
+pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
+
+from starlette.testclient import TestClient
+from test_serve import numbers, ready
+
+from dprl.apps.serve import records as recording
+from dprl.apps.serve.app import serve_app
+from dprl.apps.serve.records import Audit, Journal, Records, check_audit, input_hash
+
+LOG = to_log([[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 4 + [[("t", "a", 0.0)]])
+POLICY = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(LOG)
+
+
+def client_of(policy=POLICY, **how):
+    return TestClient(serve_app(policy, token=None, **how), base_url="http://127.0.0.1:9")
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_answer_has_a_request_id(tmp_path):
+    with client_of() as client:
+        ready(client)
+        own = client.get("/policy", headers={"X-Request-ID": "ward-7.4:x"})
+        assert own.headers["x-request-id"] == "ward-7.4:x"
+        made = [client.get(p).headers["x-request-id"] for p in ("/policy", "/nothing", "/livez")]
+        odd = ("", "a b", "x" * 101, "<script>", "\u00e9", "-x")
+        made += [
+            client.get("/livez", headers={"X-Request-ID": o.encode()}).headers["x-request-id"]
+            for o in odd
+        ]
+        made.append(client.get("/policy", headers={"Host": "evil"}).headers["x-request-id"])
+        assert all(len(name) == 32 and name.isalnum() for name in made)
+        assert len(set(made)) == len(made)
+
+
+def test_the_log_has_requests_and_answers_without_states(tmp_path):
+    records = Records(Journal(str(tmp_path / "log")), None)
+    with client_of(records=records) as client:
+        ready(client)
+        answer = client.post(
+            "/act", json={"states": ["s", "nowhere"]}, headers={"X-Request-ID": "one"}
+        ).json()
+        client.post("/act", json={"states": [3]}, headers={"X-Request-ID": "two"})
+    entries = lines(tmp_path / "log")
+    assert entries[0]["event"] == "policy"
+    first, second = [e for e in entries if e["event"] == "answer"]
+    assert first == {
+        "time": first["time"], "event": "answer", "request": "one", "path": "/act",
+        "policy": POLICY.digest(), "state": 0, "input": input_hash("s"), "action": "b",
+        "defer": False, "kind": "change", "in_range": True, "seconds": first["seconds"],
+    }  # fmt: skip
+    assert (second["in_range"], second["defer"], second["action"]) == (False, True, None)
+    assert answer["answers"][0]["action"] == first["action"]
+    assert 0 <= first["seconds"] < 5
+    asked = {e["request"]: e for e in entries if e["event"] == "request"}
+    assert (asked["one"]["code"], asked["two"]["code"]) == (200, 422)
+    assert set(asked["one"]) == {
+        "time", "event", "request", "address", "method", "path", "code", "seconds",
+    }  # fmt: skip
+    assert "nowhere" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("states", [False, True])
+def test_features_are_written_only_where_asked(tmp_path, states):
+    log = dprl.from_arrays(
+        episode=[0, 1, 2, 3], state=[[0.0, 0.0], [1.0, 1.0], [0.0, 0.1], [0.1, 0.0]],
+        action=["a", "b", "a", "b"], reward=[0.0, 1.0, 0.0, 1.0], feature_names=["x", "y"],
+    )  # fmt: skip
+    policy = dprl.DPRLContinuous(n_min=1, radius=1.0, gamma=1.0).fit(log)
+    records = Records(Journal(str(tmp_path / "log")), Audit(tmp_path / "audit"), states)
+    with client_of(policy, records=records) as client:
+        ready(client)
+        answers = client.post(
+            "/act", json={"states": [{"x": 0.777125, "y": 0.5}, {"x": 888125.0, "y": 0.5}]}
+        ).json()["answers"]
+        client.post("/explain", json={"state": {"x": 0.777125, "y": 0.5}})
+    assert "888125" in answers[1]["reason"].replace(",", "")
+    text = (tmp_path / "log").read_text() + (tmp_path / "audit").read_text()
+    assert ("777125" in text, "888125" in text) == (states, states)
+    assert ("888125" in text or "8.88" in text) == states
+    check_audit(tmp_path / "audit")
+
+
+def test_the_hash_is_of_the_values_and_may_have_a_key():
+    assert input_hash({"x": 1, "y": 2}) == input_hash({"y": 2, "x": 1})
+    assert input_hash({"x": 1, "y": 2}) != input_hash({"x": 2, "y": 1})
+    assert input_hash("s", b"key").startswith("hmac-sha256:")
+    assert input_hash("s", b"key") != input_hash("s", b"other")
+
+
+def test_the_audit_holds_every_answer_that_was_given(tmp_path):
+    records = Records(None, Audit(tmp_path / "audit"))
+    with client_of(records=records) as client:
+        ready(client)
+        for place in range(5):
+            client.post("/act", json={"states": ["s", "t"]}, headers={"X-Request-ID": f"r{place}"})
+        assert client.post("/act", json={"states": [3]}).status_code == 422
+    entries = lines(tmp_path / "audit")
+    assert [e.get("request") for e in entries] == [
+        None, "r0", "r0", "r1", "r1", "r2", "r2", "r3", "r3", "r4", "r4",
+    ]  # fmt: skip
+    assert check_audit(tmp_path / "audit") == {"lines": 11, "torn": 0}
+    assert os.stat(tmp_path / "audit").st_mode & 0o777 == 0o600
+
+
+def test_a_change_of_the_audit_shows(tmp_path):
+    path = tmp_path / "audit"
+    audit = Audit(path)
+    audit.append([{"event": "answer", "request": str(i), "action": "a"} for i in range(4)])
+    whole = path.read_bytes()
+    rows = whole.splitlines(keepends=True)
+    for changed in (
+        whole.replace(b'"request":"1","action":"a"', b'"request":"1","action":"b"'),
+        b"".join(rows[:1] + rows[2:]), b"".join([rows[1], rows[0], *rows[2:]]), b"".join(rows[1:]),
+    ):  # fmt: skip
+        path.write_bytes(changed)
+        with pytest.raises(dprl.PolicyError, match="changed by other hands"):
+            check_audit(path)
+
+
+def test_a_line_that_a_crash_cut_short_is_left_and_the_chain_goes_on(tmp_path):
+    path = tmp_path / "audit"
+    Audit(path).append([{"event": "answer", "request": "1"}])
+    with path.open("ab") as file:
+        file.write(b'{"time":"2026-01-01","event":"ans')
+    Audit(path).append([{"event": "answer", "request": "2"}])
+    assert check_audit(path) == {"lines": 2, "torn": 1}
+    # A very long line does not hide the chain before it.
+    Audit(path).append([{"event": "answer", "features": "x" * 300_000}])
+    Audit(path).append([{"event": "answer", "request": "3"}])
+    assert check_audit(path) == {"lines": 4, "torn": 1}
+
+
+def test_several_writers_share_one_chain(tmp_path):
+    def write(name):
+        audit = Audit(tmp_path / "audit")
+        for place in range(20):
+            audit.append([{"event": "answer", "request": f"{name}-{place}"}])
+        audit.close()
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert check_audit(tmp_path / "audit") == {"lines": 80, "torn": 0}
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """A disk that is full as long as the flag is set: half of what is written still fits."""
+    flag, write = threading.Event(), os.write
+
+    def short(handle, data):
+        if not flag.is_set():
+            return write(handle, data)
+        if len(data) > 20:
+            return write(handle, bytes(data)[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recording.os, "write", short)
+    return flag
+
+
+@pytest.mark.parametrize("only_grows", [False, True])
+def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_grows):
+    if only_grows:  # as a file with the attribute 'append only' does
+
+        def refused(*asked):
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(recording.os, "ftruncate", refused)
+    monkeypatch.setattr("dprl.apps.serve.app.PROBED_EVERY", 0.0)
+    path = tmp_path / "audit"
+    with client_of(records=Records(None, Audit(path))) as client:
+        ready(client)
+        assert client.post("/act", json={"states": ["s"]}).status_code == 200
+        before = path.read_bytes()
+        full.set()
+        answer = client.post("/act", json={"states": ["s"]}, headers={"X-Request-ID": "lost"})
+        assert answer.status_code == 503
+        error = answer.json()["error"]
+        assert error["kind"] == "audit"
+        assert "could not be stored" in error["what"]
+        assert "No space left" in error["where"]
+        assert client.post("/explain", json={"state": "s"}).status_code == 503
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/livez").status_code == 200
+        assert only_grows or path.read_bytes() == before
+        assert numbers(client)["dprl_not_stored_total"] == 2
+        assert 'dprl_answers_total{kind="change"}' in numbers(client)
+        assert numbers(client)['dprl_answers_total{kind="change"}'] == 1
+        full.clear()
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/act", json={"states": ["s"]}).status_code == 200
+    checked = check_audit(path)
+    assert (checked["torn"] > 0) == only_grows
+    entries = [json.loads(row) for row in path.read_text().splitlines() if row.endswith('"}')]
+    given = [e["request"] for e in entries if e["event"] == "answer"]
+    withdrawn = [r for e in entries if e["event"] == "not given" for r in e["requests"]]
+    assert ("lost" in withdrawn) == only_grows
+    assert "lost" not in given or "lost" in withdrawn
+
+
+def test_a_log_that_cannot_be_written_stops_no_answer(tmp_path):
+    records = Records(Journal("/dev/full"), None)
+    with client_of(records=records) as client:
+        ready(client)
+        for _ in range(3):
+            assert client.post("/act", json={"states": ["s"]}).status_code == 200
+        while not records.journal.lost:
+            client.get("/livez")
+        assert numbers(client)["dprl_log_lost_total"] > 0
+
+
+def test_a_log_that_nobody_reads_stops_no_answer(monkeypatch, tmp_path):
+    monkeypatch.setattr(recording, "ROOM", 3)
+    monkeypatch.setattr(Journal, "_write", lambda self: None)
+    journal = Journal(str(tmp_path / "log"))
+    for _ in range(10):
+        journal.put({"event": "x"})
+    assert journal.lost == 7
+    journal.close()
+
+
+def test_files_that_cannot_be_written_are_refused(tmp_path):
+    with pytest.raises(dprl.ParameterError, match="the log cannot be written"):
+        Journal(str(tmp_path / "no" / "log"))
+    with pytest.raises(dprl.ParameterError, match="the audit cannot be kept"):
+        Audit(tmp_path / "no" / "audit")
+    with pytest.raises(dprl.ParameterError, match="a folder"):
+        Audit(tmp_path)

@@ -1,0 +1,76 @@
+"""Chances that the log records are used by evaluation as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dprl
+
+
+def trial(seed=0, n=600, gone=0):
+    """One decision each in one state; the drug was given with a chance that varies by patient."""
+    rng = np.random.default_rng(seed)
+    chance = rng.choice([0.1, 0.5, 0.8], n)
+    drug = rng.random(n) < chance
+    reward = 0.3 * drug + 0.5 * (chance > 0.4) + rng.normal(0, 0.1, n)
+    taken = np.where(drug, chance, 1 - chance)
+    taken[:gone] = np.nan
+    return dprl.from_arrays(
+        episode=range(n), state=["ill"] * n, action=np.where(drug, "drug", "wait"), reward=reward,
+        propensity=taken,
+    )  # fmt: skip
+
+
+def policy():
+    made = dprl.from_arrays(
+        episode=range(40), state=["ill"] * 40, action=["drug"] * 15 + ["wait"] * 25,
+        reward=[1.0] * 15 + [0.0] * 25,
+    )  # fmt: skip
+    return dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(made)
+
+
+@pytest.mark.parametrize("gone", [0, 200])
+def test_weights_are_one_over_what_is_recorded(gone):
+    log = trial(gone=gone)
+    drug = log.action == log.actions.index("drug")
+    plain = dprl.evaluate(policy(), log, behavior=dprl.Behavior.fit(log), draws=50)
+    result = dprl.evaluate(policy(), log, draws=50)
+    estimated = np.maximum(dprl.Behavior.fit(log).took(), 0.01)
+    chance = np.where(np.isnan(log.propensity), estimated, log.propensity)
+    assert result["IS"]["value"] == pytest.approx(np.mean(drug / chance * log.reward), rel=1e-12)
+    assert result.facts["recorded"] == pytest.approx(1 - gone / log.n_steps)
+    where = "all steps" if not gone else "66.7 % of steps"
+    assert f"The log records at {where} with which chance" in str(result)
+    assert "The log records" not in str(plain)
+    assert plain.facts["recorded"] == 0
+
+
+def test_they_are_not_raised():
+    log = trial()
+    small = np.where(log.propensity == log.propensity.min(), 0.001, log.propensity)
+    rare = dprl.from_arrays(
+        episode=range(log.n_steps), state=["ill"] * log.n_steps,
+        action=[log.actions[a] for a in log.action], reward=log.reward, propensity=small,
+    )  # fmt: skip
+    result = dprl.evaluate(policy(), rare, draws=50)
+    assert result.facts["clipped"] == 0
+    assert result.facts["largest_weight"] == pytest.approx(1000)
+
+
+def test_they_take_away_what_the_state_hides():
+    """Who got the drug differed in a way the state does not tell; the truth is .3 + .5 · 2/3."""
+    log = trial(n=60_000)
+    truth = 0.3 + 0.5 * 2 / 3
+    known = dprl.evaluate(policy(), log, draws=50)["IS"]
+    blind = dprl.evaluate(policy(), log, behavior=dprl.Behavior.fit(log), draws=50)["IS"]
+    assert known["value_low"] < truth < known["value_high"]
+    assert blind["value_low"] > truth + 0.05
+
+
+def test_a_behaviour_that_is_given_wins():
+    log = trial()
+    given = dprl.evaluate(policy(), log, behavior=np.full((1, 2), 0.5), draws=50)
+    drug = log.action == log.actions.index("drug")
+    assert given["IS"]["value"] == pytest.approx(np.mean(drug / 0.5 * log.reward))
+    assert given.facts["recorded"] == 0

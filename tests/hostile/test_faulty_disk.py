@@ -1,0 +1,158 @@
+"""Every step of writing fails or stops once: files are whole, sets are complete, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+from faulty_disk import Stopped, every_point, faults, next_run
+
+import dprl
+from dprl._core import leftovers
+from dprl._core.disk import append, replacing, together
+
+ALONE = {"one.txt": "new one"}
+SET = {"one.txt": "new one", "two.txt": "new two"}
+
+
+def put(folder, content):
+    for path in list(folder.iterdir()):
+        path.unlink()
+    for name, text in content.items():
+        (folder / name).write_text(text)
+    leftovers.CLEANED.clear()
+
+
+def held(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def write(folder, content):
+    with together():
+        for name, text in content.items():
+            with replacing(folder / name) as part:
+                part.write_text(text)
+
+
+@pytest.mark.parametrize("new", [ALONE, SET], ids=["a file", "a set"])
+@pytest.mark.parametrize("old", [{}, {"one.txt": "old one"}], ids=["new", "old"])
+def test_files_appear_together_or_not_at_all(tmp_path, monkeypatch, old, new):
+    points = 0
+    for point, error in every_point(lambda: put(tmp_path, old), lambda: write(tmp_path, new)):
+        points += 1
+        if isinstance(error, Stopped):
+            next_run(tmp_path, monkeypatch)
+        elif error is not None:
+            assert isinstance(error, dprl.DprlError | OSError), point
+            unconfirmed = "did not confirm" in str(error)
+            left = [name for name in held(tmp_path) if name.startswith(".")]
+            assert not left or "remove" in point or unconfirmed, point
+            next_run(tmp_path, monkeypatch)
+        assert held(tmp_path) in (old, old | new), point
+        write(tmp_path, new)
+        assert held(tmp_path) == old | new, point
+    assert points > 30
+
+
+def test_what_a_monitor_adds_is_there_or_is_not(tmp_path):
+    path = tmp_path / "record"
+
+    def start():
+        path.write_bytes(b"first\n")
+
+    for point, error in every_point(start, lambda: append(path, b"second\n")):
+        if isinstance(error, Stopped):
+            assert path.read_bytes()[:6] == b"first\n", point  # a line torn by a stop is left out
+        else:
+            assert isinstance(error, dprl.DprlError | OSError)
+            assert path.read_bytes() == b"first\n", point
+
+
+@pytest.mark.slow
+def test_a_policy_and_its_audit_come_together(tmp_path, monkeypatch):
+    from dprl.apps._changes import describe_changes
+    from dprl.apps.review.export import write_approved
+    from dprl.apps.review.verdicts import Verdicts
+
+    log = dprl.envs.care_pathway().sample(500, seed=0)
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+    described = describe_changes(policy, log)
+    keys = [change.key for change in described.changes]
+    verdicts = Verdicts(tmp_path / "v.db", policy.digest(), keys)
+    verdicts.add(keys[0], "Ada", "agree", "=1+1")
+    out = tmp_path / "out"
+    out.mkdir()
+    for point, error in every_point(
+        lambda: put(out, {}), lambda: write_approved(described, verdicts, out / "a.dprl")
+    ):
+        if error is not None:
+            next_run(out, monkeypatch)
+        assert {path.name for path in out.iterdir()} in (set(), {"a.dprl", "a-audit.csv"}), point
+    write_approved(described, verdicts, out / "a.dprl")
+    assert stat.S_IMODE((out / "a-audit.csv").stat().st_mode) == 0o600
+    (out / "a-audit.csv").chmod(0o644)  # as earlier versions left it
+    write_approved(described, verdicts, out / "a.dprl")
+    assert stat.S_IMODE((out / "a-audit.csv").stat().st_mode) == 0o600
+
+
+def test_the_folder_is_synced_after_the_rename(tmp_path):
+    with faults() as disk, replacing(tmp_path / "x") as part:
+        part.write_text("x")
+    assert disk.taken == ["create", "written", "sync", "mode", "rename", "sync_folder"]
+
+
+def test_litter_of_a_killed_run_is_removed_by_the_next(tmp_path):
+    code = (
+        "import os, signal, pathlib\n"
+        "from dprl._core.disk import replacing\n"
+        "with replacing('a.csv') as part:\n"
+        "    part.write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    mine = leftovers.beside(tmp_path / "mine", "part")  # another thread writes it
+    mine.touch()
+    foreign = tmp_path / ".b.csv.00000000-1-00000000.part"  # another machine does
+    foreign.touch()
+    forgotten = tmp_path / "tmp_.b.csv.00000000-1-00000001.part"  # did, days ago
+    forgotten.touch()
+    os.utime(forgotten, (time.time() - 9e4,) * 2)
+    other = tmp_path / ".notes.part"  # not ours
+    other.touch()
+    with replacing(tmp_path / "b.csv") as part:
+        part.write_text("whole")
+    assert set(tmp_path.iterdir()) == {tmp_path / "b.csv", mine, foreign, other}
+
+
+def test_a_list_of_a_set_cannot_name_files_elsewhere(tmp_path, monkeypatch):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "victim").write_text("safe")
+    part = inside / ".x.00000000-1-00000000.part"
+    for pairs in (
+        [[part.name, "../victim"]],
+        [["../victim", "x"]],
+        [[1, 2]],
+        {"a": 1},
+        [["a", "b"]],
+    ):
+        part.write_text("evil")
+        (inside / "a").write_text("a")
+        (inside / f".files.{leftovers._host()}-1-00000000.set").write_text(json.dumps(pairs))
+        next_run(inside, monkeypatch)
+        assert (tmp_path / "victim").read_text() == "safe"
+        assert held(inside)["a"] == "a"
+        assert not list(inside.glob(".files*"))
+
+
+def test_long_names_can_be_written(tmp_path):
+    path = tmp_path / ("ä" * 120 + ".csv")
+    with replacing(path) as part:
+        part.write_text("x")
+    assert held(tmp_path) == {path.name: "x"}

@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
 import gallery_order  # noqa: E402  (lies in _ext)
+import gallery_pictures  # noqa: E402
 import inventories  # noqa: E402
 
 # The type of a field that is imported for type checkers only: without it autodoc writes the
@@ -54,7 +55,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"spark_|__init__",
+    "ignore_pattern": r"spark_",
     "within_subsection_order": gallery_order.Order,
     "abort_on_example_error": True,
     "only_warn_on_example_error": False,
@@ -65,6 +66,9 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "plot_gallery": os.environ.get("DPRL_GALLERY", "1") != "0",
     "matplotlib_animations": False,
+    "image_scrapers": (gallery_pictures.scraper,),
+    "reset_modules": (gallery_pictures.reset,),
+    "capture_repr": (),
     "doc_module": ("dprl",),
     "reference_url": {"dprl": None},
 }

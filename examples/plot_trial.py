@@ -1,13 +1,17 @@
-"""A trial, and a hospital: the same patients, with treatment by lot and by habit.
+"""
+A trial, and a hospital
+=======================
+
+The same patients, with treatment by lot and by habit.
 
 In the International Stroke Trial (doi 10.7488/ds/104) aspirin was given by lot, and it did next to
 nothing for who was well six months later. Keep the old seldom if treated and the young seldom if
 not, and the same trial looks like a hospital in which the young get aspirin: there the treated do
 better, because they are younger. The figure shows what DPRL says of giving aspirin, with age among
 the states and without. Where age is recorded nowhere, a suggestion is even certified, and its Γ*
-says how strong an unrecorded cause would undo it: not very.
+says how strong an unrecorded cause would undo it: not very. ::
 
-    python examples/plot_trial.py docs/gallery/trial.png ist.parquet
+    python examples/plot_trial.py trial.png ist.parquet
 
 Without a file of the trial a small table of the same shape is made.
 """

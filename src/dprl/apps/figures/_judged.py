@@ -168,9 +168,11 @@ def _balance(rows: Sequence[dict[str, Any]]) -> Any:
     axis.axvspan(-LARGE, LARGE, color="#e9edf0", lw=0, zorder=0)
     axis.axvline(0, color="#333333", lw=1)
     for y, row in enumerate(rows):
-        axis.plot(row["before"], -y, "D", color=ORANGE, mfc="white", ms=6)
+        axis.plot(row["before"], 0.18 - y, "D", color=ORANGE, mfc="white", ms=6)
         if row["after"] is not None:
-            axis.errorbar(row["after"], -y, xerr=2 * row["error"], fmt="o", color=BLUE, capsize=3)
+            axis.errorbar(
+                row["after"], -y - 0.12, xerr=2 * row["error"], fmt="o", color=BLUE, capsize=3
+            )
     axis.plot([], [], "D", color=ORANGE, mfc="white", label="before weighting")
     if any(row["after"] is not None for row in rows):
         axis.plot([], [], "o", color=BLUE, label="after, ± 2 standard errors")

@@ -35,6 +35,8 @@ from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
+from dprl.logs._encoding import encoded_like, encoding_of
+from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
@@ -50,6 +52,9 @@ WHOLE, LISTED, PROOFS = 12, 400, 40
 
 KINDS = 10
 """Largest number of changes that no region tells and that are counted in a line each."""
+
+GAPS, GAP_ACTIONS = 30, 8
+"""Largest numbers of columns and of actions in the table of missing values."""
 
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
@@ -83,6 +88,8 @@ class Report:
             simple enough to tell; they are counted by change, not described.
         divided: Share of the log's decisions at which the policy names an action and practice is
             divided: no action has half of the share there.
+        gaps: On how many rows of the log each column of the state is missing, by the action taken
+            ("rows", "actions", "columns"); None where nothing is missing.
     """
 
     path: Path
@@ -96,6 +103,7 @@ class Report:
     evaluation: Evaluation | None
     scattered: int = 0
     divided: float = 0.0
+    gaps: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
@@ -206,6 +214,8 @@ def report(
         )
     cases = check_whole("cases", cases, 0)
     check_log(log)
+    gaps = gap_counts(log)
+    log = encoded_like(log, policy.provenance.get("columns", {}))
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
@@ -223,15 +233,29 @@ def report(
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     text, whole, listed = _fitted(
-        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed),
+        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed)
+        | _gap_facts(policy, gaps),
         described, cases,
     )  # fmt: skip
     with replacing(target) as part:
         part.write_bytes(text)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered, described.divided,
+        described.not_done, described.seen, judged, described.uncovered, described.divided, gaps,
     )  # fmt: skip
+
+
+def _gap_facts(policy: DeferringPolicy, gaps: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Where values are missing, by the action taken, and what the policy does about them."""
+    fills = getattr(encoding_of(policy.provenance.get("columns", {})), "fills", {})
+    rows = [] if gaps is None else gap_shares(gaps)
+    return {
+        "gaps": rows[:GAPS],
+        "gaps_left": max(0, len(rows) - GAPS),
+        "gap_actions": [] if gaps is None else gaps["actions"][:GAP_ACTIONS],
+        "gap_actions_left": 0 if gaps is None else max(0, len(gaps["actions"]) - GAP_ACTIONS),
+        "fills": fills,
+    }
 
 
 def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:

@@ -51,6 +51,7 @@ from dprl.learners._rule_claims import Claims, certify
 from dprl.learners._rule_scores import Scores
 from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
 from dprl.logs._censoring import check_claim, settle
+from dprl.logs._encoding import filled
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
 from dprl.policies._rule_claim import WHOLE
@@ -184,6 +185,8 @@ class Rules:
             >>> len(dprl.Rules(gamma=1.0).fit(log).rules)  # nothing helps, nothing is issued
             0
         """
+        check_log(log)
+        log = filled(log)
         work = self.work(
             log, propensity=propensity, behavior_models=behavior_models, value_model=value_model,
             progress=progress,
@@ -226,6 +229,7 @@ class Rules:
             9
         """
         check_log(log)
+        log = filled(log)
         if log.features is None:
             raise LogError(
                 "rules are over features; this log's states are labels.",

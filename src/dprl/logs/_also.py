@@ -239,7 +239,7 @@ def _column(
             values, gone = np.where(absent, np.nan, days), None
         elif not asked and name not in declared and looks_like_text(array[:PEEK]):
             raise LogError("free text or an identifier.")
-    matrix, own = feature_columns([(name, values, gone)], declared)
+    matrix, own, _ = feature_columns([(name, values, gone)], declared)
     column = matrix[:, 0]
     if np.isinf(column).any():
         raise LogError(

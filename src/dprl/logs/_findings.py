@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dprl.errors import LogError
+from dprl.logs._gaps import gap_counts
 from dprl.logs.log import Log
 
 __all__ = ["CheckResult", "Finding"]
@@ -94,6 +95,7 @@ class CheckResult:
                     for name, n in zip(log.feature_names, log.missing.tolist(), strict=True)
                     if n
                 },
+                "missing_by_action": gap_counts(log),
                 "digest": log.digest(),
             }
         )

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
-from dprl.errors import PolicyError
+from dprl.errors import LogError, PolicyError
+from dprl.logs._dates import on_day
 from dprl.logs._encoding import FAR
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import reason
@@ -231,13 +232,29 @@ class Answers:
             if name not in state:
                 raise StateError(f"a state needs the column {name!r}.", index, name, hint)
             if state[name] is None or state[name] == "":
+                if name in self.policy.space.encoding.fills:  # type: ignore[union-attr]
+                    continue
                 raise StateError(f"{name!r} is missing.", index, name, hint)
-            if labels is None:
+            if name in self.policy.space.encoding.days:  # type: ignore[union-attr]
+                self._check_day(state[name], index, name)
+            elif labels is None:
                 _number(state[name], index, name)
             elif not isinstance(state[name], str | int | bool):
                 raise StateError(
                     f"{name!r} must be a label; got {_short(state[name])}.", index, name
                 )
+
+    def _check_day(self, value: Any, index: int, name: str) -> None:
+        """Refuse what is no date; dates are text, as in the log or ISO."""
+        if not isinstance(value, str):
+            raise StateError(
+                f"{name!r} must be a date, as text; got {_short(value)}.", index, name,
+                "Write it as 2024-02-01.",
+            )  # fmt: skip
+        try:
+            self.policy.space.encoding.day(value, name)  # type: ignore[union-attr]
+        except LogError as error:
+            raise StateError(error.what, index, name, "Write it as 2024-02-01.") from None
 
     # -- checking --------------------------------------------------------------------------------
 
@@ -245,6 +262,8 @@ class Answers:
         """Refuse a label of another type than the policy's."""
         labels = self.policy.space.states
         kind = type(labels[0]) if labels else str
+        if state is None and getattr(self.policy.space, "gone", None) is not None:
+            return  # which has a label of its own
         if type(state) is not kind:
             what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
             raise StateError(
@@ -276,12 +295,17 @@ class Answers:
         """Why a state lies outside the training log; '' where it does not."""
         ranges = self.policy.provenance["ranges"]
         for name, value, (low, high) in zip(self.features, x.tolist(), ranges, strict=True):
+            if value == FAR and self.columns.get(name, ()) is None:
+                return f"{name} is missing, and never was in training."
             if value == FAR and self.columns:
                 return f"{name.partition('=')[0]} has a label that training did not have."
             if not low <= value <= high:
                 side, end = ("below", low) if value < low else ("above", high)
                 least = "smallest" if value < low else "largest"
-                return f"{name} = {value:g} is {side} the {least} value in training, {end:g}."
+                here, edge = f"{value:g}", f"{end:g}"
+                if self.columns and name in self.policy.space.encoding.days:  # type: ignore[union-attr]
+                    here, edge = on_day(value), on_day(end)
+                return f"{name} = {here} is {side} the {least} value in training, {edge}."
         return ""
 
 

@@ -75,11 +75,17 @@ def _state(policy: DeferringPolicy) -> dict[str, Any]:
     encoding = getattr(space, "encoding", None)
     if encoding is not None:
         columns: dict[str, Any] = {
-            name: {"type": "number"}
+            name: {"type": ["number"] if name in encoding.fills else "number"}
             if labels is None
             else {"type": ["string", "integer", "boolean"], "examples": list(labels)[:20]}
             for name, labels in encoding.columns.items()
         }
+        for name in encoding.days:
+            columns[name] = {"type": ["string"] if name in encoding.fills else "string",
+                             "examples": ["2024-02-01"]}  # fmt: skip
+        for name in encoding.fills:
+            columns[name]["type"].append("null")
+            columns[name]["description"] = "null where it is missing: filled as in training"
         return _object(columns, additionalProperties=False)
     if space.feature_names:
         ranges = policy.provenance["ranges"]

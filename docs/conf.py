@@ -30,6 +30,7 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "api_pages",
     "drawings",
 ]
 exclude_patterns = ["_build", "_drawings", "benchmarks/*.md"]
@@ -40,6 +41,7 @@ html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 
 autodoc_typehints = "description"
+default_role = "py:obj"  # `Log` in a docstring is a link
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 

@@ -21,7 +21,7 @@ for size in sizes:
         log = world.sample(size, seed=(size, seed))
         gated = dprl.gate(dprl.DPRLDiscrete(n_min=20, gamma=1.0), log, value_range=(0, 1))
         rows.append((size, len(gated.certificate.rows), gated.certificate.gain or 0.0,
-                     world.value(gated) - usual))  # fmt: skip
+                     world.value(gated) - usual))
 
 size, issued, proved, true = np.array(rows).T
 with plot.look():

@@ -43,7 +43,7 @@ with plot.look():
                 x, y = np.array([place(policy.states[s]) for s in some]).T
                 u, v = moves[[world.actions.index(policy.actions[here.choice[s]]) for s in some]].T
                 axis.quiver(x, y, u, v, color=colour, pivot="mid", scale=18, width=0.012,
-                            zorder=3)  # fmt: skip
+                            zorder=3)
         axis.set(xlim=(-0.6, 9.6), ylim=(9.6, -0.6), aspect="equal", xticks=[], yticks=[])
         axis.grid(visible=False)
         axis.set_title(f"{episodes} walks: value {world.value(policy):.3f}")

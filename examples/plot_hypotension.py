@@ -81,7 +81,7 @@ with plot.look():
 
     rows = [("usual practice", None, None)]
     rows += [(f"DPRL{', planned' * plan}\n({reward} reward)", policies[reward, plan], logs[reward])
-             for reward in logs for plan in (False, True)]  # fmt: skip
+             for reward in logs for plan in (False, True)]
     rows.append(("treat the cause", icu.best_treatment, None))
     for i, (_, policy, data) in enumerate(rows):
         fitted = None if data is None else data.preparation

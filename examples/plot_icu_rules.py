@@ -23,7 +23,7 @@ age = np.repeat(rng.normal(66, 13, patients), 3)
 
 # What clinicians do: the lower the pressure, the more often a vasopressor.
 odds = np.stack([np.full(len(patient), 0.6), np.full(len(patient), 0.2),
-                 (62 - pressure) / 12 - 0.4], axis=1)  # fmt: skip
+                 (62 - pressure) / 12 - 0.4], axis=1)
 chance = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
 action = (chance.cumsum(axis=1) > rng.random((len(patient), 1))).argmax(axis=1)
 names = np.array(["fluid", "watch", "vasopressor"])
@@ -35,7 +35,7 @@ hours = 2.5 + helps + 0.04 * (pressure - 58) - 0.25 * (lactate - 2) + rng.normal
 log = dprl.from_arrays(
     episode=patient, state=np.stack([pressure, lactate, urine, age], axis=1), action=names[action],
     reward=hours, feature_names=["pressure", "lactate", "urine", "age"],
-)  # fmt: skip
+)
 policy = dprl.Rules(gamma=1.0, depth=1, folds=3, splits=1, lam=0.0).fit(log)
 
 # %%

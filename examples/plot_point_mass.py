@@ -57,7 +57,7 @@ def main(path: str | None = None) -> dict[str, float]:
     learner = {
         "n_min": N_MIN, "radius": RADIUS, "gamma": world.gamma, "cut": "terminal",
         "metric": dprl.Metric(scale="none"),
-    }  # fmt: skip
+    }
     policies = {
         "one step": dprl.DPRLContinuous(plan=False, **learner).fit(log),
         "planned": dprl.DPRLContinuous(**learner).fit(log),

@@ -22,7 +22,7 @@ patients = pd.DataFrame({
     "patient": np.arange(n), "situation": rng.choice(["mild", "severe"], n),
     "drug": np.where(drug, "drug", "none"), "age": age.round(),
     "home": (rng.random(n) < 0.25 + 0.5 * young).astype(float),
-})  # fmt: skip
+})
 log = dprl.from_frame(
     patients, episode="patient", state="situation", action="drug", reward="home", also=["age"]
 )

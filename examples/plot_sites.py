@@ -31,7 +31,7 @@ with plot.look():
         gain = world.value(policy) - world.value()
         last = y == len(policies) - 1
         axis.barh(-y, gain, color="#0072b2" if last else "#9ecae1", height=0.62,
-                  hatch="" if last else "///", edgecolor="white")  # fmt: skip
+                  hatch="" if last else "///", edgecolor="white")
         n = len(policy.changes())
         axis.text(max(gain, 0) + 0.001, -y, f"{n} change{'s' * (n != 1)}", va="center", fontsize=9)
     axis.axvline(0, color="#333333", lw=1)

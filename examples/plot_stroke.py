@@ -21,7 +21,7 @@ patients = pd.DataFrame({
     "drowsy": (rng.random(n) < 0.23).astype(int),
     "pressure": rng.normal(160, 27, n).clip(80, 260).round(),
     "drug": rng.choice(["aspirin", "none"], n, p=[0.4, 0.6]),
-})  # fmt: skip
+})
 aspirin = patients.drug == "aspirin"
 patients["chance"] = np.where(aspirin, 0.4, 0.6)
 effect = np.where(patients.pressure > 160, 0.25, -0.15) * aspirin
@@ -31,7 +31,7 @@ patients["independent"] = (rng.random(n) < well).astype(float)
 log = dprl.from_frame(
     patients, episode="patient", state=["age", "drowsy", "pressure"], action="drug",
     reward="independent", propensity="chance",
-)  # fmt: skip
+)
 train, test = log.split(0.6, seed=0)
 policy = dprl.Rules(gamma=1.0).fit(train)
 

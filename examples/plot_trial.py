@@ -41,7 +41,7 @@ def made_trial(n: int = 6_000, seed: int = 0) -> pd.DataFrame:
         "AGE": age, "RCONSC": awake,
         "RXASP": rng.choice(["N", "Y"], n),
         "OCCODE": np.where(well, 4, np.where(rng.random(n) < 0.01, 9, 1)),
-    })  # fmt: skip
+    })
 
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
         "aspirin": rows["RXASP"].map({"Y": "aspirin", "N": "none"}),
         "well": rows["OCCODE"].isin([3, 4]).astype(float),
         "chance": 0.5,
-    })  # fmt: skip
+    })
 
 
 def as_in_a_hospital(rows: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
@@ -96,7 +96,7 @@ def main(out: str | None = None, file: str | None = None) -> dict[str, dict[str,
             "difference": row["difference"], "low": row["difference_low"],
             "high": row["difference_high"], "certified": len(strongest),
             "gamma_star": max(strongest, default=1.0),
-        }  # fmt: skip
+        }
         print(f"{name}: {row['difference']:+.3f}, certified suggestions: {len(strongest)}")
     with plot.look():
         figure, axes = plot.grid(1, 1, width=6.4, height=2.6)

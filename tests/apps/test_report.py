@@ -144,7 +144,7 @@ def test_a_long_certificate_gives_way_too(tmp_path, monkeypatch):
     log = many(60, "{}" + "x" * 200)
     found = dprl.DPRLDiscrete(n_min=2, gamma=1.0, plan=False).fit(log)
     row = {"kind": "change", "n": 1, "others": 4, "difference": 1.0, "low": 0.1,
-           "advantage_low": 0.1, "log10_e": 2.0}  # fmt: skip
+           "advantage_low": 0.1, "log10_e": 4.0}  # fmt: skip
     rows = tuple(
         {**row, **{k: r[k] for k in ("state", "usual", "suggested")}} for r in found.changes()
     )

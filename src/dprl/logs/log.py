@@ -232,6 +232,11 @@ class Log:
         own = zip(self.feature_names, self.levels, strict=True) if self.levels else ()
         return {name: labels for name, labels in own if labels is not None}
 
+    def _repr_html_(self) -> str:
+        from dprl.logs._shown import log_shown
+
+        return log_shown(self)
+
     def __repr__(self) -> str:
         kind = f"{self.n_states:,} states"
         if self.state is None:

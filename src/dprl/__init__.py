@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dprl import certificate as certificate
     from dprl import envs as envs
     from dprl._core.table import Table as Table
+    from dprl.apps import figures as figures
     from dprl.apps._report import report as report
     from dprl.certificate._gate import gate as gate
     from dprl.certificate._monitor import Monitor as Monitor
@@ -58,12 +59,12 @@ if TYPE_CHECKING:
     from dprl.learners.held_out import narrow as narrow
     from dprl.learners.rules import Rules as Rules
     from dprl.logs import events as events
+    from dprl.logs._episode_sets import from_d3rlpy as from_d3rlpy
+    from dprl.logs._episode_sets import from_minari as from_minari
     from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
-    from dprl.logs._io import from_d3rlpy as from_d3rlpy
     from dprl.logs._io import from_frame as from_frame
-    from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
     from dprl.logs._scan import scan as scan
@@ -97,6 +98,7 @@ _OTHER_NAMES = {
     "dprl.atari": "dprl.studies.atari",
     "dprl.baselines": "dprl.learners.baselines",
     "dprl.events": "dprl.logs.events",
+    "dprl.figures": "dprl.apps.figures",
     "dprl.icu": "dprl.studies.icu",
     "dprl.stats": "dprl.evaluation.stats",
 }
@@ -130,7 +132,8 @@ __getattr__, __dir__, __all__ = attach(
         "learners.held_out": ("narrow",),
         "learners.rules": ("Rules",),
         "logs._findings": ("CheckResult",),
-        "logs._io": ("check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read",
+        "logs._episode_sets": ("from_d3rlpy", "from_minari"),
+        "logs._io": ("check", "from_arrays", "from_frame", "read",
                      "write"),
         "logs._scan": ("scan",),
         "logs.events._build": ("from_events",),

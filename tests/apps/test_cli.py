@@ -174,9 +174,11 @@ def test_the_first_state_that_is_no_number_is_shown(run, tmp_path):
     policy_of([7, 8], tmp_path / "p.dprl")
     code, out, _ = run("act", "p.dprl", stdin="state,k\n7,1\n,2\n9,3\n")
     assert (code, out) == (0, "state,k,suggested\n7,1,b\n,2,DEFER\n9,3,DEFER\n")
-    code, _, err = run("act", "p.dprl", stdin="state\n7\n8\nNA\n7\n")
+    code, out, _ = run("act", "p.dprl", stdin="state\n7\nNA\n")  # missing, as in a log
+    assert (code, out) == (0, "state,suggested\n7,b\nNA,DEFER\n")
+    code, _, err = run("act", "p.dprl", stdin="state\n7\n8\nseven\n7\n")
     assert code == 1
-    assert "must hold whole numbers, as the policy's states do.\n  first: row 3: 'NA'" in err
+    assert "must hold whole numbers, as the policy's states do.\n  first: row 3: 'seven'" in err
 
 
 def test_what_is_read_is_never_written_over(run, fitted, tmp_path):

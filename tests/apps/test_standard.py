@@ -8,6 +8,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_report import flat
 
@@ -199,3 +200,36 @@ def test_the_command_reads_the_intended_use(run, visits, tmp_path, monkeypatch):
     code, _, said = run(*asked, "--standard", "target", "--card", "test.parquet")
     assert code == 1
     assert "would be overwritten" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lang", ["en", "de"])
+def test_values_that_the_policy_fills_count_as_missing(lang, tmp_path):
+    def log(seed, n=300):
+        rng = np.random.default_rng(seed)
+        x, drug = rng.normal(size=n).round(2), rng.random(n) < 0.3
+        table = {
+            "id": [f"{seed}-{i}" for i in range(n)],
+            "lactate": [None if i % 10 == 0 else v for i, v in enumerate(x.tolist())],
+            "drug": np.where(drug, "drug", "wait").tolist(),
+            "score": (drug * np.where(x > -0.7, 3.0, -3.0) + rng.normal(size=n)).tolist(),
+        }
+        return dprl.from_frame(
+            pd.DataFrame(table), episode="id", state=["lactate"], action="drug", reward="score",
+            missing={"lactate": "median"},
+        )  # fmt: skip
+
+    learner = dprl.DPRLContinuous(n_min=10, radius=0.4, gamma=1.0, metric=dprl.Metric(scale="none"))
+    policy = learner.fit(log(0))
+    result = dprl.report(
+        policy, log(1), tmp_path / "r.html", values=False, draws=40, standard="target", lang=lang
+    )
+    card = json.loads(result.card.read_text(encoding="utf-8"))
+    assert card["evaluation_data"]["missing"] == {"lactate": 30}
+    row = card["factors"]["compared"]["rows"][0]
+    assert row["column"] == "lactate"
+    assert row["missing_followed"] + row["missing_otherwise"] > 0
+    words = flat((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert {"en": "Rows (of 300) without a value: lactate (30)",
+            "de": "Zeilen (von 300) ohne Wert: lactate (30)"}[lang] in words  # fmt: skip
+    assert {"en": "Where values are missing", "de": "Wo Werte fehlen"}[lang] in words

@@ -19,7 +19,6 @@ trial.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import warnings
@@ -31,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
-from dprl.apps._baseline import Baseline, baseline
 from dprl.apps._change import Case, Change, Check, Sure
 from dprl.apps._change_counts import compare, scattered, shown_at, silent_steps
 from dprl.errors import LogError
@@ -91,6 +89,8 @@ class Described:
         balance: Whether those who took the suggestions differ from the others in columns that are
             not in the state; None where the log has no such columns.
         compared: Key of a change → the same for this change alone.
+        changed_at: bool (N,), the log's steps at which the policy makes a change.
+        took_at: bool (N,), the log's steps at which what the policy says was done.
         subgroups: What the policy is worth for whom; None where nobody asked.
         divided: Share of the log's steps at which it names an action and practice is divided: no
             action has half of the share there.
@@ -112,15 +112,10 @@ class Described:
     compared: Mapping[str, ComparedChange]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
-    _changed: NDArray[np.bool_] = field(repr=False)
-    _took: NDArray[np.bool_] = field(repr=False)
+    changed_at: NDArray[np.bool_] = field(repr=False)
+    took_at: NDArray[np.bool_] = field(repr=False)
     subgroups: Subgroups | None = None
     divided: float = 0.0
-
-    @functools.cached_property
-    def baseline(self) -> Baseline:
-        """Those who took the suggestion at their first change, and those who did otherwise."""
-        return baseline(self.log, self._changed, self._took)
 
     @property
     def unsure(self) -> str:
@@ -278,8 +273,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         balance=compared,
         compared={changes[one.number].key: one for one in alone},
         divided=float(((kinds == Kind.CHANGE) & here.divided[row]).sum()) / n,
-        _changed=kinds == Kind.CHANGE,
-        _took=done,
+        changed_at=kinds == Kind.CHANGE,
+        took_at=done,
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,

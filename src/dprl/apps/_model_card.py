@@ -9,16 +9,18 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.apps._changes import Described
-from dprl.apps._intended_use import ASKED
+from dprl.apps._intended_use import ASKED, CARD
 from dprl.apps._standard import Study
+from dprl.errors import ParameterError
 from dprl.evaluation._result import Evaluation
 
-__all__ = ["card_of"]
+__all__ = ["card_of", "card_path"]
 
 SCHEMA = "dprl-model-card-1"
 
@@ -120,3 +122,32 @@ def card_of(
     }
     text = json.dumps(to_json_value(card), ensure_ascii=False, indent=2, allow_nan=False)
     return f"{text}\n".encode()
+
+
+def card_path(
+    target: Path, card: str | os.PathLike[str] | None, standard: str | None
+) -> Path | None:
+    """Where the model card goes; None without a standard.
+
+    Args:
+        target: The file of the report.
+        card: The file that was asked for; None for one beside the report.
+        standard: The standard that was asked for; None for none.
+
+    Raises:
+        ParameterError: A card was asked for without a standard, or it cannot be written there.
+    """
+    if standard is None:
+        if card is not None:
+            raise ParameterError(
+                "a model card is written with a report to a standard, and none was asked for.",
+                do="Say standard='target' (--standard target), or leave the card out.",
+            )
+        return None
+    path = target.with_name(CARD) if card is None else Path(card)
+    if not path.parent.is_dir() or path.is_dir() or path.resolve() == target.resolve():
+        raise ParameterError(
+            f"the model card cannot be written to {str(path)!r}.",
+            do="Name a file of its own in a folder that exists.",
+        )
+    return path

@@ -30,14 +30,16 @@ from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
-from dprl.apps._intended_use import CARD, check_use
-from dprl.apps._model_card import card_of
+from dprl.apps._intended_use import check_use
+from dprl.apps._model_card import card_of, card_path
 from dprl.apps._report_result import Report, headline_of
 from dprl.apps._standard import Study, check_standard, study_of
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._subgroups import check_by
+from dprl.logs._encoding import encoded_like, encoding_of
+from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs._probability_words import chances_words
 from dprl.logs.log import Log, check_log
 from dprl.policies._protocol import DeferringPolicy
@@ -53,6 +55,9 @@ WHOLE, LISTED, PROOFS = 12, 400, 40
 
 KINDS = 10
 """Largest number of changes that no region tells and that are counted in a line each."""
+
+GAPS, GAP_ACTIONS = 30, 8
+"""Largest numbers of columns and of actions in the table of missing values."""
 
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
@@ -121,7 +126,7 @@ def report(
     target = Path(path)
     t, standard = speak(lang), check_standard(standard)
     answers = check_use(use)
-    beside = _card_path(target, card, standard)
+    beside = card_path(target, card, standard)
     if not getattr(policy, "knows_practice", False):
         raise ParameterError(
             f"a report is about a policy of DPRL's; got a {type(policy).__name__}.",
@@ -134,6 +139,8 @@ def report(
         )
     cases = check_whole("cases", cases, 0)
     check_log(log)
+    given, gaps = log, gap_counts(log)
+    log = encoded_like(log, policy.provenance.get("columns", {}))
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
     tell("describing the changes", 0.0)
@@ -151,12 +158,21 @@ def report(
     study = None
     if standard is not None:
         study = study_of(
-            standard, answers, described, log, judged, t, draws=draws, seed=seed, progress=progress
+            standard,
+            answers,
+            described,
+            given,
+            judged,
+            t,
+            draws=draws,
+            seed=seed,
+            progress=progress,
         )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
     title, notes = title or str(t("title")), list(dict.fromkeys(notes))
     facts = _facts(described, judged, notes, title, day, seed, t, study)
+    facts |= _gap_facts(policy, gaps)
     text, whole, listed = _fitted(facts, described, cases, lang)
     if study is None or beside is None:
         with replacing(target) as part:
@@ -171,28 +187,21 @@ def report(
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
         described.not_done, described.seen, judged, described.uncovered,
-        described.divided, beside, () if study is None else study.blanks,
+        described.divided, gaps, beside, () if study is None else study.blanks,
     )  # fmt: skip
 
 
-def _card_path(
-    target: Path, card: str | os.PathLike[str] | None, standard: str | None
-) -> Path | None:
-    """Where the model card goes; None without a standard."""
-    if standard is None:
-        if card is not None:
-            raise ParameterError(
-                "a model card is written with a report to a standard, and none was asked for.",
-                do="Say standard='target' (--standard target), or leave the card out.",
-            )
-        return None
-    path = target.with_name(CARD) if card is None else Path(card)
-    if not path.parent.is_dir() or path.is_dir() or path.resolve() == target.resolve():
-        raise ParameterError(
-            f"the model card cannot be written to {str(path)!r}.",
-            do="Name a file of its own in a folder that exists.",
-        )
-    return path
+def _gap_facts(policy: DeferringPolicy, gaps: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Where values are missing, by the action taken, and what the policy does about them."""
+    fills = getattr(encoding_of(policy.provenance.get("columns", {})), "fills", {})
+    rows = [] if gaps is None else gap_shares(gaps)
+    return {
+        "gaps": rows[:GAPS],
+        "gaps_left": max(0, len(rows) - GAPS),
+        "gap_actions": [] if gaps is None else gaps["actions"][:GAP_ACTIONS],
+        "gap_actions_left": 0 if gaps is None else max(0, len(gaps["actions"]) - GAP_ACTIONS),
+        "fills": fills,
+    }
 
 
 def _write(part: Path, data: bytes) -> None:

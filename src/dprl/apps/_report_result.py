@@ -41,6 +41,8 @@ class Report:
             simple enough to tell; they are counted by change, not described.
         divided: Share of the log's decisions at which the policy names an action and practice is
             divided: no action has half of the share there.
+        gaps: On how many rows of the log each column of the state is missing, by the action taken
+            ("rows", "actions", "columns"); None where nothing is missing.
         card: The model card beside the report; None where there is none.
         to_fill_in: Items of the standard that are still to fill in; empty without a standard.
     """
@@ -56,6 +58,7 @@ class Report:
     evaluation: Evaluation | None
     scattered: int = 0
     divided: float = 0.0
+    gaps: Mapping[str, Any] | None = None
     card: Path | None = None
     to_fill_in: tuple[str, ...] = ()
 

@@ -17,7 +17,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dprl._core.html.catalogue import Words
-from dprl.apps._baseline import Baseline
+from dprl.apps._baseline import Baseline, baseline
 from dprl.apps._changes import Described
 from dprl.apps._standard_facts import Facts
 from dprl.errors import DprlError, ParameterError
@@ -171,15 +171,17 @@ def study_of(
                 bounds, why = None, "silent"
         except DprlError as error:
             why, refusal = "refused", error.what
-    missing = _missing(described.log)
-    flow = _flow(described, judged)
-    facts = Facts(described, judged, t, bounds, why, missing, dict(flow))
+    raw = _as_given(log, described.log)
+    missing = _missing(raw)
+    compared = baseline(raw, described.changed_at, described.took_at)
+    flow = _flow(described, judged, compared)
+    facts = Facts(described, raw, judged, t, bounds, why, missing, dict(flow))
     items = tuple(
         Item(section, name, asked, use.get(asked) if asked else None, tuple(facts.of(name)))
         for section, names in SECTIONS.items()
         for name, asked in names
     )
-    return Study(standard, use, items, flow, described.baseline, missing, bounds, why, refusal)
+    return Study(standard, use, items, flow, compared, missing, bounds, why, refusal)
 
 
 def _missing(log: Log) -> tuple[tuple[str, int], ...]:
@@ -191,9 +193,21 @@ def _missing(log: Log) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(((n, c) for n, c in counts if c), key=lambda one: -one[1]))
 
 
-def _flow(described: Described, judged: Evaluation | None) -> tuple[tuple[str, int], ...]:
+def _as_given(log: Log, settled: Log) -> Log:
+    """The settled log's rows as they were given: gaps are not filled, categories not encoded.
+
+    Where rows of an episode were left out, the settled log itself.
+    """
+    kept = set(settled.episodes)
+    given = log.take([i for i, label in enumerate(log.episodes) if label in kept])
+    return given if np.array_equal(given.starts, settled.starts) else settled
+
+
+def _flow(
+    described: Described, judged: Evaluation | None, compared: Baseline
+) -> tuple[tuple[str, int], ...]:
     """From the log to those who are compared."""
-    log, compared = described.log, described.baseline
+    log = described.log
     rows = [("given", log.n_episodes + described.left_out)]
     if described.cut:
         rows.append(("cut", described.cut))

@@ -35,6 +35,7 @@ class Facts:
     """The sentences that data can say to each item."""
 
     described: Described
+    raw: Log
     judged: Evaluation | None
     t: Words
     bounds: Sensitivity | None
@@ -173,7 +174,7 @@ class Facts:
         return lines
 
     def _missing_data(self) -> list[Markup]:
-        log = self.described.log
+        log = self.raw
         if not self.missing:
             return [self.t.many("target.fact.nothing-missing", len(column_names(log)))]
         listed = ", ".join(f"{name} ({self.t.count(rows)})" for name, rows in self.missing[:SHOWN])

@@ -46,6 +46,7 @@ from dprl.certificate._gate_checks import (
     check_confounding,
     check_for_policy,
     check_for_rules,
+    refuse_own_medians,
     same_pairs,
 )
 from dprl.certificate._gate_labels import declared_states, gate_labels
@@ -197,6 +198,8 @@ def gate(
         _check_cut(own.cut, as_log)
         return gate_parts(own, log, asked, _sides(as_log, None, seed), (_split_note(None, seed),))
     log = _encoded(proposal, log)
+    if grade == "proved":
+        refuse_own_medians(proposal, log)
     if mode == "policy":
         check_log(log)
         check_for_policy(proposal, states, markov, split, horizon)

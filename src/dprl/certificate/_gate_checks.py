@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from dprl.certificate._gate_steps import Asked
 from dprl.errors import LogError, ParameterError
+from dprl.logs._encoding import encoding_of, filled
 from dprl.logs.log import Log
 from dprl.policies._protocol import Policy
 
-__all__ = ["check_confounding", "check_for_policy", "check_for_rules", "same_pairs"]
+__all__ = [
+    "check_confounding", "check_for_policy", "check_for_rules", "refuse_own_medians", "same_pairs",
+]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 
@@ -31,6 +34,31 @@ def check_for_rules(mode: str, states: Any, markov: bool, split: Any, horizon: A
                 f"a gate over rules takes no {name}.",
                 do="Rules keep the halves they were made in, and count first visits; leave it out.",
             )
+
+
+def refuse_own_medians(proposal: Any, log: Any) -> None:
+    """Refuse a proof on a log whose own medians fill its gaps: they depend on what certifies.
+
+    Args:
+        proposal: A learner, or a policy.
+        log: The log to certify with, encoded as the proposal takes it.
+    """
+    if not isinstance(log, Log):
+        return
+    learns = hasattr(proposal, "fit")
+    if not learns and getattr(proposal, "provenance", {}).get("log") != log.digest():
+        return
+    encoding = encoding_of((filled(log) if learns else log).columns)
+    fills = {} if encoding is None else encoding.fills
+    own = [name for name, fill in fills.items() if fill.value is not None and fill.share > 0]
+    if own:
+        raise LogError(
+            f"{own[0]!r} is missing on {fills[own[0]].share:.1%} of the rows and filled by the "
+            "median of this log, so the rows that certify help to make the states.",
+            f"columns that are filled: {', '.join(map(repr, own[:8]))}",
+            "Gate a policy that was fitted to another log (it brings its own medians), or say "
+            "grade='large-sample' (--grade large-sample).",
+        )
 
 
 def check_confounding(mode: str, asked: Asked) -> None:

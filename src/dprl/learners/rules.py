@@ -50,7 +50,9 @@ from dprl.evidence.nuisances import Nuisances, fit_nuisances
 from dprl.learners._rule_claims import Claims, certify
 from dprl.learners._rule_scores import Scores
 from dprl.learners._rule_search import LAMBDAS, Search, choose, propose
+from dprl.learners.continuous import feature_quantiles
 from dprl.logs._censoring import check_claim, settle
+from dprl.logs._encoding import filled
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
 from dprl.policies._rule_claim import WHOLE
@@ -184,6 +186,8 @@ class Rules:
             >>> len(dprl.Rules(gamma=1.0).fit(log).rules)  # nothing helps, nothing is issued
             0
         """
+        check_log(log)
+        log = filled(log)
         work = self.work(
             log, propensity=propensity, behavior_models=behavior_models, value_model=value_model,
             progress=progress,
@@ -226,6 +230,7 @@ class Rules:
             9
         """
         check_log(log)
+        log = filled(log)
         if log.features is None:
             raise LogError(
                 "rules are over features; this log's states are labels.",
@@ -311,7 +316,7 @@ class Work:
             parameters=learner.settings(),
             provenance=provenance_of(
                 log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
-                rules=facts, probabilities=everyone.source,
+                rules=facts, probabilities=everyone.source, **_quantiles(self.log),
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),
@@ -411,6 +416,12 @@ def _ranges(log: Log) -> list[list[float | None]]:
         ends = (measured.min(), measured.max()) if len(measured) else (None, None)
         ranges.append([None if end is None else float(end) for end in ends])
     return ranges
+
+
+def _quantiles(log: Log) -> dict[str, Any]:
+    """The parts of each feature's values; nothing where a log has categories or gaps."""
+    plain = not log.levels and bool(np.isfinite(np.asarray(log.features)).all())
+    return {"quantiles": feature_quantiles(log)} if plain else {}
 
 
 def _rows_in(log: Log, settled: Log) -> NDArray[np.int64]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
+    from dprl.logs._episode_sets import from_d3rlpy as from_d3rlpy
+    from dprl.logs._episode_sets import from_minari as from_minari
     from dprl.logs._findings import CheckResult as CheckResult
     from dprl.logs._io import check as check
     from dprl.logs._io import from_arrays as from_arrays
-    from dprl.logs._io import from_d3rlpy as from_d3rlpy
     from dprl.logs._io import from_frame as from_frame
-    from dprl.logs._io import from_minari as from_minari
     from dprl.logs._io import read as read
     from dprl.logs._io import write as write
     from dprl.logs._scan import scan as scan
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "_episode_sets": ("from_d3rlpy", "from_minari"),
         "_findings": ("CheckResult",),
         "_io": (
             "check",
             "from_arrays",
-            "from_d3rlpy",
             "from_frame",
-            "from_minari",
             "read",
             "write",
         ),

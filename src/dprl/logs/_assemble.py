@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_choice
 from dprl.errors import LabelWarning, LogError, MissingWarning
 from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
+from dprl.logs._doses import called
 from dprl.logs._ending_rules import check_events, ending, rows_after_end
 from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._follow_up import follow, window_of
+from dprl.logs._gaps import GONE, Missing, missing_words, refuse_medians
 from dprl.logs._log_rules import LOG_RULES
 from dprl.logs._row_facts import blocks, is_large
 from dprl.logs._rules import (
@@ -27,9 +28,8 @@ from dprl.logs._rules import (
 )
 from dprl.logs.log import Label, Log
 
-__all__ = ["Missing", "build", "examine"]
+__all__ = ["build", "examine"]
 
-Missing: TypeAlias = Literal["error", "drop-episodes"]
 ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
@@ -64,8 +64,8 @@ def examine(
 
     Args:
         columns: The rows of the source.
-        missing: "error" (features excepted: they may be missing), or "drop-episodes" to leave out
-            every episode with a missing value. Default "error".
+        missing: What to do about missing values, in a word or by column (`dprl.logs._gaps`).
+            Default "error".
         states: The state labels that may occur, in their order; any other is an error. Default
             None: all that occur.
         actions: The same for actions; of equally good actions the one named first wins. Default
@@ -75,15 +75,19 @@ def examine(
         events: Names of competing events in the column of endings. Default None: there are none.
         follow_up: For how long every episode is followed. Default None: to its end.
     """
-    check_choice("missing", missing, ("error", "drop-episodes"))
+    words = missing_words(missing, columns.names)
     names = check_events(events)
     window = None if follow_up is None else window_of(follow_up)
-    named = {"events": list(names)} if names else {}
+    named: dict[str, Any] = {"events": list(names)} if names else {}
+    named |= {"missing": words} if words else {}
     c = replace(columns, events=names, names={**columns.names, **named})
     findings: list[Finding] = []
-    if missing == "drop-episodes" and c.n and not (c.episode.codes < 0).any():
-        c, dropped = _without_missing(c)
+    refuse_medians(words, _columns_of_labels(c))
+    dropping = {name for name, word in words.items() if word == "drop-episodes"}
+    if dropping and c.n and not (c.episode.codes < 0).any():
+        c, dropped = _without_missing(c, only=dropping)
         findings += dropped
+    c = _flagged(c, words)
     findings += [f for rule in ROW_RULES if (f := rule(c)) is not None]
     for part, declared in (("state", states), ("action", actions)):
         if f := unknown_labels(c, part, declared):
@@ -107,13 +111,55 @@ def examine(
     return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
 
 
-def _without_missing(c: Columns, features: bool = True) -> tuple[Columns, list[Finding]]:
+def _columns_of_labels(c: Columns) -> list[str]:
+    """The columns of the state that hold labels."""
+    if c.state is not None:
+        return [str(c.names["state"])]
+    return [n for n, own in zip(c.feature_names, c.levels, strict=False) if own is not None]
+
+
+def _flagged(c: Columns, words: Mapping[str, str]) -> Columns:
+    """The columns in which a missing state is a label of its own, where that was asked for."""
+    state, name = c.state, str(c.names["state"])
+    if state is None or words.get(name) != "flag" or not (state.codes < 0).any():
+        return c
+    gone = state.codes < 0
+    if GONE in state.labels:
+        raise LogError(
+            f"{name!r} has a label {GONE!r} and {gone.sum():,} gaps, which would get the same "
+            "label.",
+            c.place(int(np.argmax(gone))),
+            "Rename the label, or leave its cells empty.",
+        )
+    if not all(isinstance(label, str) for label in state.labels):
+        raise LogError(
+            f"{name!r} holds whole numbers, and its {gone.sum():,} gaps would get a label that is "
+            "text.",
+            c.place(int(np.argmax(gone))),
+            f"Say that its numbers are labels: state=[{name!r}], categorical=[{name!r}] "
+            f"(--state {name} --categorical {name}).",
+        )
+    labels = tuple(sorted((*state.labels, GONE)))
+    place = [labels.index(label) for label in state.labels]
+    table = np.array([*place, labels.index(GONE)], np.int32)
+    return replace(c, state=Coded(table[state.codes], labels))
+
+
+def _without_missing(
+    c: Columns, features: bool = True, only: Collection[str] | None = None
+) -> tuple[Columns, list[Finding]]:
     """The columns without episodes that have a missing value, and a finding about it.
 
-    A feature that is missing counts only with `features`.
+    A feature that is missing counts only with `features`, and of all columns only those in `only`
+    count (None: all).
     """
     rows = np.zeros(c.n, bool)
     where = missing_rows(c, features)
+    if only is not None:
+        several = called(c.names["action"])
+        taken = c.names["action"]
+        wanted = {*only, *([several] if isinstance(taken, list) and {*taken} & {*only} else [])}
+        where = {name: gone for name, gone in where.items() if name in wanted}
     for missing_here in where.values():
         rows |= missing_here
     if not rows.any():

@@ -19,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError
-from dprl.logs._columns import NUMBER, Coded, encode, numbers
+from dprl.logs._columns import NUMBER, Coded, encode, numbers, recode
+from dprl.logs._dates import Days, days_of, object_days, text_days, text_times
+from dprl.logs._text import Text, fold
 
 __all__ = [
     "MOST_LEVELS", "TRUTH", "TRUTH_WORDS", "Levels", "as_category", "check_declared",
-    "feature_columns", "label_text", "not_numbers", "only_used", "refuse_numbers", "row_labels",
+    "feature_columns", "folded", "label_text", "not_numbers", "only_used", "refuse_numbers",
+    "row_labels",
 ]  # fmt: skip
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -85,6 +88,26 @@ def as_category(column: Coded, name: str) -> tuple[Floats, tuple[str, ...]]:
     return table[column.codes], levels
 
 
+def folded(column: Coded, how: str, name: str) -> tuple[Coded, list[tuple[str, int, int, str]]]:
+    """A column whose labels are written as was asked, and what became one by it.
+
+    A label of spaces alone is missing after trimming.
+    """
+    words = [fold(label, how) for label in column.labels]
+    if words == list(column.labels):
+        return column, []
+    kept = [word for word in words if word != ""]
+    coded = recode(np.arange(len(kept)), kept, name)
+    place = iter(coded.codes.tolist())
+    table = np.array([*(-1 if word == "" else next(place) for word in words), -1], np.int32)
+    new = Coded(table[column.codes], coded.labels)
+    if len(new.labels) == len(kept):
+        return new, []
+    first = next(word for word in kept if kept.count(word) > 1)
+    alike = [repr(a) for a, b in zip(column.labels, words, strict=True) if b == first]
+    return new, [(name, len(column.labels), len(new.labels), f"{', '.join(alike[:4])} → {first!r}")]
+
+
 def refuse_numbers(labels: Iterable[str], name: str, where: str = "") -> None:
     """Refuse labels of a feature if one looks like a number: it may be a mistake in a number."""
     for label in labels:
@@ -103,18 +126,31 @@ def not_numbers(name: str, text: str, where: str) -> LogError:
 
 
 def feature_columns(
-    columns: Iterable[tuple[str, Any, NDArray[np.bool_] | None]], declared: Collection[str]
-) -> tuple[Floats, Levels]:
-    """The matrix of features (N, d) and their levels.
+    columns: Iterable[tuple[str, Any, NDArray[np.bool_] | None]],
+    declared: Collection[str],
+    text: Text | None = None,
+    merged: list[tuple[str, int, int, str]] | None = None,
+) -> tuple[Floats, Levels, list[str]]:
+    """The matrix of features (N, d), their levels, and the names of those that are dates.
 
     Args:
         columns: Name, values and where they are missing, of each feature. Values that are `Coded`
             are labels.
         declared: The features whose values are labels, whatever they look like.
+        text: How dates and labels are written. Default None: as usual.
+        merged: Gets the columns whose labels became one (`folded`). Default None: nobody asks.
     """
+    written = text or Text()
     matrix: list[Floats] = []
+    dated: list[str] = []
     levels: list[tuple[str, ...] | None] = []
     for name, values, gone in columns:
+        days = None if name in declared else _days(values, gone, written.dates, name)
+        if days is not None:
+            matrix.append(days)
+            levels.append(None)
+            dated.append(name)
+            continue
         coded = values if isinstance(values, Coded) else None
         if coded is None and (name in declared or _holds_labels(values, gone)):
             coded = encode(values, name, gone)
@@ -124,12 +160,44 @@ def feature_columns(
             matrix.append(numbers(values, name, gone))
             levels.append(None)
         else:
+            coded, merges = folded(coded, written.labels, name)
+            if merged is not None:
+                merged.extend(merges)
             codes, own = as_category(coded, name)
             matrix.append(codes)
             levels.append(own)
     if len({len(column) for column in matrix}) > 1:
         raise LogError("the features have different numbers of rows.")
-    return np.column_stack(matrix), tuple(levels) if any(levels) else ()
+    return np.column_stack(matrix), tuple(levels) if any(levels) else (), dated
+
+
+def _days(values: Any, gone: NDArray[np.bool_] | None, dates: str, name: str) -> Floats | None:
+    """A column of dates as days; None where it holds something else."""
+    if isinstance(values, Days):
+        return values.values
+    if isinstance(values, Coded):
+        words = [word for word in values.labels if isinstance(word, str)]
+        days = text_days(words, dates, name) if len(words) == len(values.labels) else None
+        return None if days is None else np.append(days, np.nan)[values.codes]
+    array = np.asarray(values)
+    if array.dtype.kind == "M":
+        days = days_of(array)
+    elif array.dtype.kind == "O" and array.ndim == 1:
+        hidden = (
+            [None if h else v for v, h in zip(array, gone, strict=True)]
+            if gone is not None
+            else array
+        )
+        days = object_days(hidden, name)
+        if days is None:
+            times = text_times(array, gone, dates, name)
+            moment = getattr(times, "moment", times)
+            days = None if times is None else days_of(np.ma.filled(moment, np.datetime64("NaT")))
+    else:
+        days = None
+    if days is not None and gone is not None:
+        days[gone] = np.nan
+    return days
 
 
 def _holds_labels(values: Any, gone: NDArray[np.bool_] | None) -> bool:

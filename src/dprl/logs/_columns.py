@@ -58,6 +58,8 @@ class Columns(RowFacts):
             holds codes), None for numbers; () where all are numbers.
         also: Further columns; None where the source cannot have any.
         events: The words of `ended` that were declared to be competing events.
+        merged: Columns whose labels became one where they differed in spaces or letters alone, as
+            was asked: (name, labels before, labels after, an example).
         fresh: Whether nobody else holds these arrays, so that a log may take them as they are.
     """
 
@@ -78,6 +80,7 @@ class Columns(RowFacts):
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
     also: Also | None = None
     events: tuple[str, ...] = field(default=())
+    merged: tuple[tuple[str, int, int, str], ...] = field(default=())
     fresh: bool = False
 
     def place(self, row: int) -> str:

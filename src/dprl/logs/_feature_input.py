@@ -60,8 +60,9 @@ def plain_features(
                 f"{log.n_steps:,} rows.",
                 place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
                 do
-                or 'Fill it first, leave such episodes out (missing="drop-episodes"), or use '
-                "dprl.Rules, which gives missing values a side of their own.",
+                or 'Fill it (read with missing="flag" or "median", then log.indicators()), leave '
+                'such episodes out (missing="drop-episodes"), or use dprl.Rules, which gives '
+                "missing values a side of their own.",
             )
     if places == list(range(len(log.feature_names))):
         return log.features

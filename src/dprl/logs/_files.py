@@ -6,14 +6,14 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dprl._core.database import connect
 from dprl._core.limits import said_if_short
-from dprl._core.zones import TEXT, Zoned, zone_of
-from dprl.errors import LogError
+from dprl.errors import LogError, ParameterError
 from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
 from dprl.logs._categories import (
     check_declared,
@@ -30,12 +30,14 @@ from dprl.logs._columns import (
     refuse_fractions,
     tidy_labels,
 )
+from dprl.logs._dates import Days, days_of, text_days
 from dprl.logs._doses import checked_bins
-from dprl.logs._fetch import Fetch, Progress
+from dprl.logs._fetch import Progress
+from dprl.logs._file_times import FileTimes
+from dprl.logs._recoded import Recoded
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
-from dprl.logs._sources import Raw, choose, columns_of, quoted
+from dprl.logs._sources import Raw, choose, columns_of
 from dprl.logs._text import Text
-from dprl.logs._times import refuse_mixed
 
 __all__ = ["Files", "Progress", "read_columns"]
 
@@ -49,7 +51,7 @@ SHORT_CELL = 4
 """Bytes of a short cell of a CSV file, with its comma."""
 
 
-class Files(Fetch):
+class Files(FileTimes):
     """A DuckDB connection over files: every column as its role needs it."""
 
     def __init__(
@@ -64,8 +66,16 @@ class Files(Fetch):
 
         self.text = text or Text()
         self.decimal = self.text.decimal
-
         self.files, self.kind = open_files(paths)
+        if self.kind == "csv" and self.text.foreign(self.files):
+            if partitions:
+                raise ParameterError(
+                    f"folders become columns of files in UTF-8 only, not in {self.text.encoding}.",
+                    f"partitions, encoding={self.text.encoding!r}",
+                    "Write the files again as UTF-8.",
+                )
+            self.copies = Recoded(self.files, self.text.encoding)  # kept as long as this is
+            self.files, self.text = self.copies.files, replace(self.text, encoding="utf-8")
         self.error = duckdb.Error
         self.con = connect()
         self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
@@ -137,16 +147,6 @@ class Files(Fetch):
         odd = f"NOT isnan({c}) AND (abs({c}) > {WHOLE[1]} OR {c} != round({c}))"
         return bool(self.one_row(f"SELECT count(*) FILTER ({odd}) FROM raw")[0])
 
-    def double(self, c: str) -> str:
-        """SQL for the number that text stands for; NULL where it stands for none.
-
-        With a decimal comma, a point is no part of a number: 1.234 may be a thousand and more.
-        """
-        if self.decimal == ".":
-            return f"TRY_CAST({c} AS DOUBLE)"
-        plain = f"CASE WHEN contains({c}, '.') THEN NULL ELSE replace({c}, ',', '.') END"
-        return f"TRY_CAST({plain} AS DOUBLE)"
-
     def number(self, name: str) -> Any:
         """A column of numbers, NaN where one is missing."""
         c = self.place[name]
@@ -176,6 +176,9 @@ class Files(Fetch):
         c, kind = self.place[name], self.types[name]
         if declared or kind == "BOOLEAN" or kind.startswith("ENUM"):
             return self.labels(name)
+        if kind == "DATE" or kind.startswith("TIMESTAMP"):  # in UTC where it has a zone
+            times = np.ma.asarray(self.fetch(f"CAST({c} AS TIMESTAMP)"))
+            return Days(days_of(np.ma.filled(times, np.datetime64("NaT"))))
         if kind != "VARCHAR":
             return self.number(name)
         texts, numeric, empty = self.one_row(
@@ -188,6 +191,9 @@ class Files(Fetch):
             text, row = self._no_number(c)
             raise not_numbers(name, text, f"row {row + 1:,}")
         column = self.labels(name)
+        days = text_days(list(map(str, column.labels)), self.text.dates, name)
+        if days is not None:
+            return Days(np.append(days, np.nan)[column.codes])
         refuse_numbers(map(str, column.labels), name)
         return column
 
@@ -229,50 +235,6 @@ class Files(Fetch):
         names = [n for n in chosen.names if all(n.lower() in columns for columns in everywhere)]
         gone = {n: "not in every file" for n in chosen.names if n not in names}
         return AlsoNames(tuple(names), left_out={**chosen.left_out, **gone})
-
-    def time(self, name: str) -> Any:
-        c, kind = self.place[name], self.types[name]
-        if kind == "TIMESTAMP WITH TIME ZONE":
-            return self._charted(c, zone_of(self.files, name, self.run) or "UTC")
-        if kind != "VARCHAR":
-            return self.fetch(f"CAST({c} AS TIMESTAMP)" if "TIME" in kind or kind == "DATE" else c)
-        moment = f"CAST(CAST({c} AS TIMESTAMPTZ) AS TIMESTAMP)"  # in UTC, whatever its offset
-        row = self.one_row(
-            f"SELECT count({c}), count(*) FILTER (regexp_full_match({c}, '[+-]?\\d{{1,18}}')), "
-            f"count({self.double(c)}), count(TRY_CAST({c} AS TIMESTAMPTZ)) FROM raw"
-        )
-        casts = (f"CAST({c} AS BIGINT)", self.double(c), moment)
-        for count, cast in zip(row[1:], casts, strict=True):
-            if count == row[0]:
-                return self._zoned(name, c, moment) if cast is moment else self.fetch(cast)
-        return self.fetch(c)
-
-    def _zoned(self, name: str, c: str, moment: str) -> Any:
-        """Times written as text, each with the time zone it was written with."""
-        form = quoted(TEXT, chr(39))
-        all_of_them, zoned = self.one_row(
-            f"SELECT count({c}), count(*) FILTER (regexp_matches({c}, {form})) FROM raw"
-        )
-        if not zoned:
-            return self.fetch(moment)
-        if zoned < all_of_them:
-            refuse_mixed(name, zoned, all_of_them)
-        wall = f"TRY_CAST(regexp_extract({c}, {form}, 1) AS TIMESTAMP)"
-        return Zoned(self.fetch(moment), self.fetch(f"date_diff('second', {moment}, {wall})"))
-
-    def _charted(self, c: str, zone: str) -> Zoned:
-        """Moments (column `c`) together with the local time of a zone."""
-        fixed = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone)
-        moment = f"CAST({c} AS TIMESTAMP)"
-        wall = f"timezone({quoted(zone, chr(39))}, {c})"
-        if fixed is not None:
-            sign, hours, minutes = fixed.groups()
-            wall = f"{moment} + INTERVAL '{sign}{int(hours) * 60 + int(minutes)} minutes'"
-        try:
-            ahead = self.fetch(f"date_diff('second', {moment}, {wall})")
-        except LogError:  # a zone by a name that DuckDB does not know: the moments are right
-            ahead = self.fetch("0")
-        return Zoned(self.fetch(moment), ahead)
 
     def menus(self, name: str) -> Raw:
         c, kind = self.place[name], self.types[name]
@@ -328,7 +290,7 @@ def read_columns(
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        columns = columns_of(names, get, declared, further, cuts=cuts, fresh=True)
+        columns = columns_of(names, get, declared, further, cuts=cuts, fresh=True, text=files.text)
     if files.kind == "parquet":
         files.refuse_changed()
         if progress is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dprl.errors import LogError
+from dprl.logs._gaps import gap_counts
 from dprl.logs.log import Log
 
 __all__ = ["CheckResult", "Finding"]
@@ -94,6 +95,7 @@ class CheckResult:
                     for name, n in zip(log.feature_names, log.missing.tolist(), strict=True)
                     if n
                 },
+                "missing_by_action": gap_counts(log),
                 "digest": log.digest(),
             }
         )
@@ -112,6 +114,12 @@ class CheckResult:
             '{"ok": true,'
         """
         return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        head, counts, *_ = str(self).splitlines()
+        return in_notebook(head, [counts, *map(str, self.findings)])
 
     def __str__(self) -> str:
         head = repr(self.log) if self.log is not None else "No log could be read."

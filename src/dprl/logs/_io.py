@@ -15,18 +15,20 @@ from dprl._core.limits import said_if_short
 from dprl._core.zones import written
 from dprl.errors import LogError, ParameterError
 from dprl.logs._also import AlsoNames
-from dprl.logs._assemble import Missing, build, examine
+from dprl.logs._assemble import build, examine
 from dprl.logs._categories import row_labels
 from dprl.logs._csv_labels import further, refuse_missing_words, survives_csv
+from dprl.logs._dates import times_on
 from dprl.logs._doses import checked_bins, several_actions
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult
+from dprl.logs._gaps import Missing
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs._text import Text
 from dprl.logs.columns import by_role
 from dprl.logs.log import Label, Log
 
-__all__ = ["check", "from_arrays", "from_d3rlpy", "from_frame", "from_minari", "read", "write"]
+__all__ = ["check", "from_arrays", "from_frame", "read", "write"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -55,6 +57,8 @@ def read(
     partitions: bool = False,
     decimal: str = ".",
     encoding: str = "utf-8",
+    dates: str = "iso",
+    labels: str = "",
     progress: Progress | None = None,
 ) -> Log:
     r"""Read logged decisions from CSV or Parquet files.
@@ -81,9 +85,14 @@ def read(
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
-        missing: "error" refuses missing values, features excepted: a missing feature is kept as
-            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
-            included. Default "error".
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing". Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -112,8 +121,14 @@ def read(
         partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
             of a CSV file. Default False: folder names mean nothing.
         decimal: The mark before the fraction of a number in CSV files, "." or ",". Default ".".
-        encoding: How the letters of CSV files are written: "utf-8", "latin-1" or "utf-16". Default
-            "utf-8".
+        encoding: How the letters of CSV files are written: "utf-8", "latin-1", "utf-16", "cp1252"
+            (Windows), or another encoding of text that Python has. Default "utf-8".
+        dates: How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024),
+            "month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always
+            understood. Dates in the state become days since 1970-01-01. Default "iso".
+        labels: What is done to the labels of states, actions and categories: "trim" (no spaces
+            around them), "casefold" (small letters) or "trim,casefold"; a policy does the same.
+            Default "": nothing.
         progress: Called with the name of a stage and the share of it that is done, 0 to 1. Default
             None.
 
@@ -136,7 +151,7 @@ def read(
     parts = by_role(locals())
     columns = read_columns(
         paths, parts, progress, partitions, categorical or (), also, action_bins,
-        Text(decimal, encoding),
+        Text(decimal, encoding, dates, labels),
     )  # fmt: skip
     with said_if_short("the log's rows"):
         return build(
@@ -171,6 +186,8 @@ def from_frame(
     categorical: Sequence[str] | None = None,
     action_bins: Any = None,
     also: str | Sequence[str] | None = None,
+    dates: str = "iso",
+    labels: str = "",
 ) -> Log:
     """A log from a pandas, polars, Arrow or DuckDB table.
 
@@ -195,9 +212,14 @@ def from_frame(
         propensity: Column that holds the chance with which the action taken was taken, above 0 and
             at most 1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`
             uses it. Default None: not recorded.
-        missing: "error" refuses missing values, features excepted: a missing feature is kept as
-            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
-            included. Default "error".
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing". Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -223,6 +245,12 @@ def from_frame(
             `evaluate(by=...)`; no learner sees them. Default None: all columns without a role if
             there are at most 30, without identifiers and free text (`log.also.words` says which).
             (): none.
+        dates: How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024),
+            "month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always
+            understood. Dates in the state become days since 1970-01-01. Default "iso".
+        labels: What is done to the labels of states, actions and categories: "trim" (no spaces
+            around them), "casefold" (small letters) or "trim,casefold"; a policy does the same.
+            Default "": nothing.
 
     Returns:
         The log.
@@ -240,7 +268,9 @@ def from_frame(
     """
     parts = by_role(locals())
     return build(
-        frame_columns(frame, parts, categorical or (), also, action_bins),
+        frame_columns(
+            frame, parts, categorical or (), also, action_bins, Text(dates=dates, labels=labels)
+        ),
         missing=missing,
         states=states,
         actions=actions,
@@ -271,6 +301,8 @@ def from_arrays(
     categorical: Sequence[str] | None = None,
     action_bins: Any = None,
     also: Mapping[str, Any] | None = None,
+    dates: str = "iso",
+    labels: str = "",
 ) -> Log:
     """A log from arrays or lists of equal length N, one entry per row.
 
@@ -293,9 +325,14 @@ def from_arrays(
             NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses
             it. Default None: not recorded.
         feature_names: The d names of the features. Default None: x0, x1, ….
-        missing: "error" refuses missing values, features excepted: a missing feature is kept as
-            NaN. "drop-episodes" leaves out the episodes that have a missing value, features
-            included. Default "error".
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing". Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -319,6 +356,12 @@ def from_arrays(
         also: Name → (N,) values of further columns that are not in the state: numbers, labels or
             dates. They are compared between those who took a suggestion and others, and can be
             given to `evaluate(by=...)`; no learner sees them. Default None: none.
+        dates: How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024),
+            "month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always
+            understood. Dates in the state become days since 1970-01-01. Default "iso".
+        labels: What is done to the labels of states, actions and categories: "trim" (no spaces
+            around them), "casefold" (small letters) or "trim,casefold"; a policy does the same.
+            Default "": nothing.
 
     Returns:
         The log.
@@ -377,7 +420,9 @@ def from_arrays(
         return array, None
 
     return build(
-        columns_of(names, get, categorical or (), further, cuts=cuts),
+        columns_of(
+            names, get, categorical or (), further, cuts=cuts, text=Text(dates=dates, labels=labels)
+        ),
         missing=missing,
         states=states,
         actions=actions,
@@ -433,7 +478,8 @@ def check(source: Any, **options: Any) -> CheckResult:
     labelled = options.pop("categorical", None) or ()
     also = options.pop("also", None)
     bins = options.pop("action_bins", None)
-    text = Text(options.pop("decimal", "."), options.pop("encoding", "utf-8"))
+    usual = {"decimal": ".", "encoding": "utf-8", "dates": "iso", "labels": ""}
+    text = Text(**{name: options.pop(name, value) for name, value in usual.items()})
     if isinstance(source, str | os.PathLike | list | tuple):
         columns = read_columns(source, options, progress, partitions, labelled, also, bins, text)
         return examine(columns, **rules_given)
@@ -441,123 +487,7 @@ def check(source: Any, **options: Any) -> CheckResult:
         raise ParameterError(
             "partitions exist only for files, not for a dataframe.", do="Leave it out."
         )
-    return examine(frame_columns(source, options, labelled, also, bins), **rules_given)
-
-
-# -- other libraries' episodes, by their shape ----------------------------------------------------
-
-
-def _episodes(
-    rows: Iterable[tuple[Label, Any, Any, Any, bool]], actions: Sequence[Label] | None
-) -> Log:
-    """A log from (label, observations, actions, rewards, finished) of each episode."""
-    episode: list[Label] = []
-    state, action, reward, ended = [], [], [], []
-    for label, observations, taken, rewards, finished in rows:
-        n = len(rewards)
-        observed = np.asarray(observations)
-        if isinstance(observations, Mapping) or observed.dtype == object or len(observed) < n:
-            raise LogError(
-                f"episode {label!r} has no plain array of observations, one per reward.",
-                do="Flatten observations to one label or one row of numbers per step.",
-            )
-        chosen = np.asarray(taken)
-        if chosen.size != n:
-            raise LogError(
-                f"episode {label!r} has {n} rewards and {chosen.size} action numbers.",
-                do="Actions must be discrete, one number per step.",
-            )
-        episode += [label] * n
-        flat = observed[:n].reshape(n, -1) if observed.ndim > 1 else observed[:n]
-        state.append(flat[:, 0] if flat.ndim > 1 and flat.shape[1] == 1
-                     and flat.dtype.kind in "iu" else flat)  # fmt: skip
-        action.append(chosen.reshape(n))
-        reward.append(np.asarray(rewards, np.float64).reshape(n))
-        ended.append(np.full(n, finished))
-    if not episode:
-        raise LogError("the dataset holds no episodes.")
-    features = state[0].ndim > 1 or state[0].dtype.kind == "f"
-    states = np.concatenate(state)
-    return from_arrays(
-        episode=episode,
-        state=states.reshape(len(states), -1) if features else states,
-        action=np.concatenate(action),
-        reward=np.concatenate(reward),
-        ended=np.concatenate(ended),
-        actions=actions,
-    )
-
-
-def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
-    """A log from a Minari dataset, or from any iterable of episodes shaped like Minari's.
-
-    Args:
-        dataset: Episodes of T steps with `observations` (T + 1), `actions`, `rewards`,
-            `terminations` and `truncations` (T each). Observations are one label, or one row of
-            numbers, per step.
-        actions: The action labels that may occur; any other is an error. Default None: all that
-            occur.
-
-    Returns:
-        The log. One whole number or text per step becomes a state label, anything else features.
-
-    Raises:
-        LogError: If observations are not plain arrays, or actions are not discrete.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> import dprl
-        >>> episode = SimpleNamespace(
-        ...     id=0, observations=[3, 5, 5], actions=[0, 1], rewards=[0.0, 1.0],
-        ...     terminations=[False, True], truncations=[False, False],
-        ... )
-        >>> dprl.from_minari([episode])
-        Log: 1 episodes · 2 steps · 2 states · 2 actions
-    """
-    episodes = dataset.iterate_episodes() if hasattr(dataset, "iterate_episodes") else dataset
-
-    def rows() -> Iterable[tuple[Label, Any, Any, Any, bool]]:
-        for i, e in enumerate(episodes):
-            label = getattr(e, "id", i)
-            finished = bool(len(e.terminations) and e.terminations[-1])
-            yield int(label), e.observations, e.actions, e.rewards, finished
-
-    return _episodes(rows(), actions)
-
-
-def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
-    """A log from a d3rlpy dataset, or from any iterable of episodes shaped like d3rlpy's.
-
-    Args:
-        dataset: An object with `episodes`, or the episodes themselves. Each has T steps, with
-            `observations`, `actions`, `rewards` (T each) and `terminated`.
-        actions: The action labels that may occur; any other is an error. Default None: all that
-            occur.
-
-    Returns:
-        The log. One whole number or text per step becomes a state label, anything else features.
-
-    Raises:
-        LogError: If observations are not plain arrays, or actions are not discrete.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> import dprl
-        >>> episode = SimpleNamespace(
-        ...     observations=[[0.1, 2.0], [0.3, 1.0]], actions=[0, 1], rewards=[0.0, 1.0],
-        ...     terminated=True,
-        ... )
-        >>> dprl.from_d3rlpy([episode])
-        Log: 1 episodes · 2 steps · 2 features · 2 actions
-    """
-    episodes = getattr(dataset, "episodes", dataset)
-    return _episodes(
-        (
-            (i, e.observations, e.actions, e.rewards, bool(e.terminated))
-            for i, e in enumerate(episodes)
-        ),
-        actions,
-    )
+    return examine(frame_columns(source, options, labelled, also, bins, text), **rules_given)
 
 
 # -- out ------------------------------------------------------------------------------------------
@@ -610,9 +540,13 @@ def write(log: Log, path: str | os.PathLike[str]) -> None:
     if log.time is not None and log.offset is not None:  # no type of either file keeps a zone
         data[_called(log, "time")] = written(log.time, log.offset)
     if log.features is not None:
-        own = log.categories
+        own, days = log.categories, log.columns.get("days", {})
         data |= {
-            name: row_labels(own[name], column) if name in own else column
+            name: row_labels(own[name], column)
+            if name in own
+            else times_on(column)
+            if name in days
+            else column
             for name, column in zip(log.feature_names, log.features.T, strict=True)
         }
     else:

@@ -10,7 +10,7 @@ from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._findings import Finding
 
-__all__ = ["look_alikes", "spelled_twice", "spellings"]
+__all__ = ["look_alikes", "merged_labels", "spelled_twice", "spellings"]
 
 
 def _text(column: Coded | None) -> tuple[str, ...]:
@@ -55,6 +55,22 @@ def spellings(c: Columns) -> Finding | None:
                 "They are counted apart; if they mean the same, write both in one form (NFC).",
             )
     return None
+
+
+def merged_labels(c: Columns) -> Finding | None:
+    """Labels that became one because they were to be trimmed or written small."""
+    if not c.merged:
+        return None
+    each = [
+        f"{before:,} labels of {name!r} became {after:,}" for name, before, after, _ in c.merged
+    ]
+    return Finding(
+        "note",
+        "merged_labels",
+        f"labels were written alike, as was asked: {', '.join(each)}.",
+        c.merged[0][3],
+        "Look whether they mean the same. A policy writes labels alike too.",
+    )
 
 
 def look_alikes(c: Columns) -> Finding | None:

@@ -8,12 +8,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dprl.logs._action_rules import doses, many_actions
+from dprl.logs._dates import SINCE
 from dprl.logs._doses import called
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
+from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs.log import EVENT, UNKNOWN, Log
 
 __all__ = ["LOG_RULES"]
+
+FILLED = ("flag", "median")
+"""What can be declared about gaps that are filled when a learner takes the log."""
 
 
 def _name(log: Log, part: str) -> str:
@@ -132,13 +137,41 @@ def missing_features(log: Log) -> Finding | None:
     listed = [f"{log.feature_names[j]!r} on {counts[j]:,}" for j in touched[:5].tolist()]
     more = f", {len(touched) - 5:,} more features on some" if len(touched) > 5 else ""
     row = int(np.argmax(np.isnan(log.features[:, touched[0]])))
+    words = log.columns.get("missing", {})
+    ready = [n for j in touched.tolist() if words.get(n := log.feature_names[j]) in FILLED]
+    declared = ", ".join(f"{n!r} ({words[n]})" for n in ready[:5]) if ready else ""
+    declared += f" and {len(ready) - 5:,} more" if len(ready) > 5 else ""
     return Finding(
-        "warning",
+        "note" if len(ready) == len(touched) else "warning",
         "missing_features",
         f"features are missing on some of {log.n_steps:,} rows: {', '.join(listed)}{more}.",
         place_of(log, row),
         "dprl.Rules gives missing values a side of their own; any other learner needs them filled "
-        '(or the episodes left out: missing="drop-episodes").',
+        'when it learns (missing="flag" or "median", --missing flag), or such episodes left out '
+        '(missing="drop-episodes").'
+        if len(ready) < len(touched)
+        else f"Filled when a learner takes the log: {declared}.",
+    )
+
+
+def missing_by_action(log: Log) -> Finding | None:
+    """How often each column of the state is missing, by the action taken."""
+    counts = gap_counts(log)
+    if counts is None:
+        return None
+    actions = [label for label, _ in counts["actions"]]
+    lines = []
+    for name, share, by_action in gap_shares(counts)[:5]:
+        own = [f"{a} {p:.1%}" for a, p in zip(actions, by_action, strict=True) if p is not None]
+        more = f" and {len(own) - 6:,} more" if len(own) > 6 else ""
+        lines.append(f"{name!r} {share:.1%} of rows ({', '.join(own[:6])}{more})")
+    more = f"; {len(counts['columns']) - 5:,} more" if len(counts["columns"]) > 5 else ""
+    return Finding(
+        "note",
+        "missing_by_action",
+        f"missing, by the action taken: {'; '.join(lines)}{more}.",
+        do="Where actions differ in it, that a value was not measured is part of why they were "
+        'taken: flag it (missing="flag", --missing flag), so that a policy can see it.',
     )
 
 
@@ -171,6 +204,22 @@ def categories(log: Log) -> Finding | None:
         f"{', '.join(listed[:5])}{more}.",
         do=f"dprl.Rules takes labels as they are, DPRLContinuous makes a column of 0 and 1 of each "
         f"label{_combinations(log)}.",
+    )
+
+
+def dates(log: Log) -> Finding | None:
+    """Features that are dates."""
+    days = log.columns.get("days", {})
+    dated = [name for name in log.feature_names if name in days]
+    if not dated:
+        return None
+    return Finding(
+        "note",
+        "dates",
+        f"{len(dated):,} of {len(log.feature_names):,} features "
+        f"{'is a date' if len(dated) == 1 else 'are dates'}: {', '.join(map(repr, dated[:5]))}.",
+        do=f"A date counts as days since {SINCE}. A policy takes dates as the log has them; it "
+        "defers on days that training did not have.",
     )
 
 
@@ -216,7 +265,9 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     ending_unsaid,
     availability_varies,
     missing_features,
+    missing_by_action,
     categories,
+    dates,
     probabilities_known,
     further_columns,
 )

@@ -16,7 +16,7 @@ from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._ending_rules import ended_unknown
 from dprl.logs._findings import Finding
-from dprl.logs._label_rules import look_alikes, spellings
+from dprl.logs._label_rules import look_alikes, merged_labels, spellings
 from dprl.logs._near_labels import near_labels
 from dprl.logs._probability_rules import propensity_alone, propensity_outside
 from dprl.logs._row_facts import blocks, is_large, some_missing
@@ -320,5 +320,6 @@ ROW_RULES: Sequence[Callable[[Columns], Finding | None]] = (
     order_of_rows,
     spellings,
     look_alikes,
+    merged_labels,
     near_labels,
 )

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dprl._core.checks import check_choice
 from dprl._core.limits import available_memory, said_if_short
 from dprl.errors import ParameterError
-from dprl.logs._assemble import Missing
 from dprl.logs._ending_rules import check_events
 from dprl.logs._files import Progress
 from dprl.logs._follow_up import window_of
+from dprl.logs._gaps import Word, missing_words
 from dprl.logs._parts_labels import Asked
 from dprl.logs._parts_making import Making
 from dprl.logs._parts_table import Table
@@ -72,7 +71,7 @@ def scan(
     available: str | None = None,
     ended: str | None = None,
     propensity: str | None = None,
-    missing: Missing = "error",
+    missing: Word = "error",
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -134,7 +133,7 @@ def scan(
         Log in parts: 100 episodes · 200 steps · 9 states · 10 actions 4
     """
     roles = by_role(locals())
-    check_choice("missing", missing, ("error", "drop-episodes"))
+    _check_missing(missing)
     limit = memory_of(memory)
     asked = Asked(
         states, actions, reward_range, check_events(events),
@@ -161,6 +160,19 @@ def scan(
         remove()
         raise
     return replace(made, close=_Closing(asked, remove))
+
+
+def _check_missing(missing: Any) -> None:
+    """Refuse what a log in parts cannot do about gaps; what nobody can do is refused as ever."""
+    if isinstance(missing, str):
+        missing_words(missing, {})
+        if missing in ("error", "drop-episodes"):
+            return
+    raise ParameterError(
+        "a log in parts refuses missing values, or leaves such episodes out: it fills none.",
+        f"missing={missing!r}",
+        'Say missing="drop-episodes" (--missing drop-episodes), or read the log with dprl.read.',
+    )
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from dprl._core.zones import Zoned
 from dprl.errors import LogError
 from dprl.logs._also import AlsoNames, also_names, collect
-from dprl.logs._categories import Levels, check_declared, feature_columns
+from dprl.logs._categories import Levels, check_declared, feature_columns, folded
 from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels
+from dprl.logs._dates import text_times
 from dprl.logs._doses import Cuts, actions_of, checked_bins
+from dprl.logs._text import Text, fold
 from dprl.logs._times import times
 
 __all__ = [
@@ -116,51 +118,77 @@ def columns_of(
     *,
     cuts: Cuts | None = None,
     fresh: bool = False,
+    text: Text | None = None,
 ) -> Columns:
     """Columns from a function that gives (values, where missing) for a column name.
 
     `categorical` names the columns whose values are labels, whatever they look like; `also` says
     which columns are kept beside those that have a role; `cuts` says where action columns are cut
     into ranges; `fresh` says that nobody else holds the
-    arrays that `get` gives, so they need not be copied.
+    arrays that `get` gives, so they need not be copied; `text` says how dates are written.
     """
+    written = text or Text()
     declared = check_declared(categorical, names["state"], also.names if also else ())
 
-    def labels_of(name: str) -> Coded:
+    merged: list[tuple[str, int, int, str]] = []
+
+    def as_read(name: str) -> Coded:
         values, gone = get(name)
         return values if isinstance(values, Coded) else encode(values, name, gone)
 
+    def labels_of(name: str) -> Coded:
+        column, merges = folded(as_read(name), written.labels, name)
+        merged.extend(merges)
+        return column
+
     def coded(part: str) -> Coded | None:
-        return labels_of(str(names[part])) if part in names else None
+        return as_read(str(names[part])) if part in names else None
 
     features, state = None, None
     feature_names: tuple[str, ...] = ()
     levels: Levels = ()
     if isinstance(names["state"], list):
         feature_names = tuple(names["state"])
-        features, levels = feature_columns(((n, *get(n)) for n in feature_names), declared)
+        features, levels, dated = feature_columns(
+            ((n, *get(n)) for n in feature_names), declared, written, merged
+        )
+        if dated:
+            names = {**names, "days": dict.fromkeys(dated, written.dates)}
     else:
-        state = coded("state")
+        state = labels_of(str(names["state"]))
     reward = numbers(*_named(get, names["reward"]), copy=not fresh)
     propensity = None
     if "propensity" in names:
         propensity = numbers(*_named(get, names["propensity"]), copy=not fresh)
     time, time_missing, offset = None, None, None
     if "time" in names:
-        time, time_missing, offset = times(*_named(get, names["time"]))
+        values, gone = get(names["time"])
+        dates = text_times(values, gone, written.dates, str(names["time"]))
+        values, gone = (values, gone) if dates is None else (dates, None)
+        time, time_missing, offset = times(values, str(names["time"]), gone)
     episode = coded("episode")
     if episode is None or "action" not in names:
         raise LogError("a log needs an episode and an action column.")
     action, edges, pooled = actions_of(
         names["action"], cuts or {}, labels_of, lambda name: numbers(*_named(get, name))
     )
+    if written.dates != "iso":
+        names = {**names, "dates": written.dates}
+    if written.labels:
+        names = {**names, "labels": written.labels}
     if edges:
         _refuse_beside_ranges(names, pooled)
         names = {**names, "action_bins": edges}
     available = None
     if "available" in names:
         values, gone = get(names["available"])
-        available = in_words_of(action, encode_menus(values, str(names["available"]), gone))
+        menus = encode_menus(values, str(names["available"]), gone)
+        if written.labels:
+            offers = (
+                tuple(dict.fromkeys(fold(x, written.labels) for x in m)) for m in menus.labels
+            )
+            menus = Coded(menus.codes, tuple(tuple(sorted(m)) for m in offers))
+        available = in_words_of(action, menus)
     lengths = {len(reward), len(episode.codes), len(action.codes)}
     lengths |= {len(x) for x in (features, time, propensity) if x is not None}
     group, ended = coded("group"), coded("ended")
@@ -168,7 +196,7 @@ def columns_of(
     further = None
     if also is not None:
         units = [unit.codes for unit in (episode, group) if unit is not None]
-        further = collect(also, get, declared, units, len(reward))
+        further = collect(also, get, declared, units, len(reward), Text(dates=written.dates))
         lengths.add(len(further))
     if len(lengths) > 1:
         raise LogError(
@@ -179,7 +207,7 @@ def columns_of(
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
         group=group, available=available, ended=ended, propensity=propensity,
-        feature_names=feature_names, levels=levels, also=further, fresh=fresh,
+        feature_names=feature_names, levels=levels, also=further, fresh=fresh, merged=tuple(merged),
     )  # fmt: skip
 
 
@@ -254,6 +282,7 @@ def frame_columns(
     categorical: Collection[str] = (),
     also: str | Sequence[str] | None = None,
     action_bins: Any = None,
+    text: Text | None = None,
 ) -> Columns:
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
@@ -277,7 +306,7 @@ def frame_columns(
             return values, None
 
         cuts = checked_bins(action_bins, names["action"])
-        return columns_of(names, from_relation, categorical, further, cuts=cuts)
+        return columns_of(names, from_relation, categorical, further, cuts=cuts, text=text)
     import narwhals as nw
 
     try:
@@ -323,4 +352,4 @@ def frame_columns(
         return _objects(series), gone
 
     cuts = checked_bins(action_bins, names["action"])
-    return columns_of(names, from_frame, categorical, further, cuts=cuts)
+    return columns_of(names, from_frame, categorical, further, cuts=cuts, text=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ from dprl._core.limits import said_if_short
 from dprl._core.table import FORMULA, no_formula
 from dprl.errors import LogError, interruptible
 from dprl.logs._categories import Levels, label_text
-from dprl.logs._columns import encode, numbers, tidy_labels
+from dprl.logs._columns import MISSING_WORDS, Coded, encode, numbers, tidy_labels
+from dprl.logs._dates import Days
 from dprl.logs._files import Files, Progress
 from dprl.logs._sources import no_column, one_column, quoted
+from dprl.logs._text import Text
 
 __all__ = ["TableFile"]
 
@@ -32,11 +34,25 @@ class TableFile(Files):
     """A whole CSV or Parquet table, to be answered row by row and written again."""
 
     def __init__(
-        self, paths: Any, progress: Progress | None = None, partitions: bool = False
+        self,
+        paths: Any,
+        progress: Progress | None = None,
+        partitions: bool = False,
+        text: Text | None = None,
     ) -> None:
-        super().__init__(paths, progress, [""], partitions)  # 'NA' is handed back as 'NA'
+        super().__init__(paths, progress, [""], partitions, text)  # 'NA' is handed back as 'NA'
         self.every_file_has(self.types)
         self.load(self.types)
+        self.written = dict(self.place)  # columns as they are handed back
+
+    def read_gaps(self, labels: Collection[Any] = ()) -> None:
+        """Read words such as 'NA' as missing, as in a log; not those that are `labels`."""
+        if self.kind != "csv":
+            return
+        words = [quoted(word, chr(39)) for word in MISSING_WORDS if word and word not in labels]
+        for name, c in self.written.items():
+            if self.types[name] == "VARCHAR" and words:
+                self.place[name] = f"(CASE WHEN {c} IN ({', '.join(words)}) THEN NULL ELSE {c} END)"
 
     def states(self, name: str, kind: type) -> list[Any]:
         """A column of states as text, whole numbers or truth values; None where missing."""
@@ -75,8 +91,16 @@ class TableFile(Files):
             )
         return x
 
-    def mixed_features(self, names: Sequence[str], levels: Levels) -> dict[str, list[Any]]:
-        """Feature → its numbers, or the labels of a category; None where one is missing."""
+    def mixed_features(
+        self, names: Sequence[str], levels: Levels, days: Collection[str] = ()
+    ) -> dict[str, list[Any]]:
+        """Feature → its numbers, days or labels; None where one is missing.
+
+        Args:
+            names: The features.
+            levels: The labels of each that is a category, None for numbers.
+            days: The features that are dates. Default (): none.
+        """
         columns: dict[str, list[Any]] = {}
         for j, name in enumerate(names):
             if name not in self.types:
@@ -86,9 +110,19 @@ class TableFile(Files):
                 texts = [*map(label_text, coded.labels), None]
                 columns[name] = [texts[code] for code in coded.codes.tolist()]
             else:
-                x = numbers(self.number(name), name)
+                x = self.days(name) if name in days else numbers(self.number(name), name)
                 columns[name] = [None if value != value else value for value in x.tolist()]
         return columns
+
+    def days(self, name: str) -> NDArray[np.float64]:
+        """A column of dates as days; numbers are days already."""
+        column = self.feature(name, False)
+        if isinstance(column, Coded) and column.labels:
+            raise LogError(
+                f"{name!r} must be dates; it holds {str(column.labels[0])[:40]!r}.",
+                do="Write them as in the training log, or as 2024-02-01.",
+            )
+        return column.values if isinstance(column, Days) else np.asarray(column, np.float64)
 
     def write_with(
         self, name: str, words: list[str], path: Path, kind: str, guard: bool = False
@@ -117,7 +151,7 @@ class TableFile(Files):
         self.con.register("beside", {"v": v})
         columns = ", ".join(
             f"{_no_formula(c)} AS {quoted(no_formula(n))}" if guard else f"{c} AS {quoted(n)}"
-            for n, c in self.place.items()
+            for n, c in self.written.items()
         )
         style = "FORMAT parquet" if kind == ".parquet" else "FORMAT csv, HEADER"
         sql = (

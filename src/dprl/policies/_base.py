@@ -16,7 +16,9 @@ from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.errors import PolicyError
 from dprl.logs._encoding import Encoding, encoding_of
+from dprl.logs._gaps import GONE
 from dprl.logs._overlap import sealed_origin, sketch
+from dprl.logs._text import check_labels
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
 from dprl.policies._conditions import conditions_of
@@ -55,7 +57,7 @@ def _origin(
         "steps": log.n_steps,
         "cut_episodes": cut,
         "episodes_used": episodes_used,
-        "columns": dict(log.columns),
+        "columns": {name: own for name, own in log.columns.items() if name != "gaps"},
         "sample": dict(sample),
     }
 
@@ -116,6 +118,12 @@ class Parts:
         if "luck" in self.provenance and (wrong := wrong_luck(self.provenance["luck"])):
             self._refuse(wrong)
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        actions = ", ".join(map(str, self.actions[:12])) + ", …" * (len(self.actions) > 12)
+        return in_notebook(repr(self).strip("<>"), [f"Actions: {actions}.", *self.stated])
+
     def _refuse(self, what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")
 
@@ -157,6 +165,19 @@ class Parts:
     def encoding(self) -> Encoding | None:
         """How the columns of its log became states; None where they were states already."""
         return encoding_of(self.provenance.get("columns", {}))
+
+    @property
+    def gone(self) -> str | None:
+        """The label of a missing state, where training had one; None where there is none."""
+        columns = self.provenance.get("columns", {})
+        words, name = columns.get("missing", {}), columns.get("state")
+        flagged = isinstance(name, str) and isinstance(words, Mapping) and words.get(name) == "flag"
+        return GONE if flagged and GONE in self.states else None
+
+    @property
+    def fold(self) -> str:
+        """What was done to the labels of its log ("trim,casefold"); '' where nothing was."""
+        return check_labels(self.provenance.get("columns", {}).get("labels", ""))
 
     @property
     def luck(self) -> Luck | None:

@@ -56,14 +56,22 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         ...     load(path).act("fever")
         'antibiotics'
     """
+    return _opened(path)
+
+
+def _opened(path: str | os.PathLike[str]) -> Loaded:
     kind, words, arrays = archive.unpack(path)
     home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
     return home._opened(path, kind, words, arrays)
 
 
 def deferring(path: str | os.PathLike[str]) -> Deferring:
-    """A policy of DPRL's from a file; the rivals' have no changes to list."""
-    fitted = load(path)
+    """A policy of DPRL's from a file; the rivals' have no changes to list.
+
+    Args:
+        path: The file.
+    """
+    fitted = _opened(path)
     if not fitted.knows_practice:
         raise PolicyError(
             f"{os.fspath(path)!r} holds a policy of "
@@ -79,9 +87,10 @@ def own_columns(policy: Any) -> dict[str, Any]:
 
 
 def own_reading(policy: Any) -> dict[str, Any]:
-    """What else a log must be read with to be like the policy's: events, a window, ranges."""
+    """What else a log must be read with to be like the policy's: events, a window, ranges, gaps."""
     columns = policy.provenance.get("columns", {})
-    return {k: columns[k] for k in ("events", "follow_up", "action_bins") if columns.get(k)}
+    kept = ("events", "follow_up", "action_bins", "missing", "dates", "labels")
+    return {k: columns[k] for k in kept if columns.get(k)}
 
 
 def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -> Log:
@@ -108,6 +117,9 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
             del columns["propensity"]
     columns |= own_reading(policy)
     columns |= {k: v for k, v in named.items() if v is not None}
+    if named.get("missing") is None and "missing" in columns:  # of columns that it still has
+        have = {n for k in NAMES for n in _listed(columns.get(k))}
+        columns["missing"] = {n: word for n, word in columns["missing"].items() if n in have}
     if (
         isinstance(columns.get("state"), list)
         and len(columns["state"]) == 1
@@ -130,6 +142,10 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
         )
     log = read(files, **columns, progress=progress)
     return encoded_like(log, policy.provenance.get("columns", {}))
+
+
+def _listed(name: Any) -> list[str]:
+    return [] if name is None else [name] if isinstance(name, str) else list(name)
 
 
 def _renamed_ranges(columns: dict[str, Any], own: Any) -> dict[str, Any]:

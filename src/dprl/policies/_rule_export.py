@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import TRUTH, TRUTH_WORDS
+from dprl.logs._dates import SINCE
+from dprl.logs._encoding import FAR, Encoding
 from dprl.logs.log import Label
 from dprl.policies._rule import Condition, Rule
 
@@ -34,8 +36,43 @@ SEMANTICS = (
     "levels false and true are also written 0 and 1, and with capitals."
 )
 
+FILLED = "First, a missing feature that is named in 'fills' takes the number given there. "
+"""How fills are read, before SEMANTICS."""
+DATED = "A feature that is named in 'days' is a date: its number is the days since the day there. "
+"""How dates are read, before all else."""
+DAYS = (
+    "",
+    "",
+    "def days(value, fill=None):",
+    '    """A date, or its ISO text, in days since 1970-01-01 (UTC)."""',
+    "    if isinstance(value, str) and value:",
+    '        value = datetime.datetime.fromisoformat(value.strip().replace("/", "-"))',
+    "    if isinstance(value, datetime.date):",
+    "        if not isinstance(value, datetime.datetime):",
+    "            value = datetime.datetime(value.year, value.month, value.day)",
+    "        if value.tzinfo is None:",
+    "            value = value.replace(tzinfo=datetime.timezone.utc)",
+    "        since = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)",
+    "        value = (value - since) // datetime.timedelta(microseconds=1) / 86400e6",
+    '    return number(None if value == "" else value, fill)',
+)
+"""The part of a Python export that reads a date."""
+
+Fills: TypeAlias = Mapping[str, float]
+"""The number that stands for a missing feature, where there is one."""
 Categories: TypeAlias = Mapping[str, tuple[str, ...]]
 """Every feature that is a category, and its labels."""
+
+
+def _days(encoding: Encoding | None) -> tuple[str, ...]:
+    """The features that are dates."""
+    return () if encoding is None else tuple(encoding.days)
+
+
+def _fills(encoding: Encoding | None) -> Fills:
+    """The number that stands for a missing feature, where there is one."""
+    values = {} if encoding is None else {n: encoding.filling(n) for n in encoding.columns}
+    return {name: value for name, value in values.items() if value is not None and value != FAR}
 
 
 def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
@@ -73,15 +110,18 @@ def to_sql(
     column: str,
     digest: str,
     categories: Categories,
+    encoding: Encoding | None,
 ) -> str:
     """A SELECT of DuckDB with one column more: the suggestion, NULL for DEFER."""
+    fills, days = _fills(encoding), _days(encoding)
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
     apart([*asked, column])
     parts = [table] if isinstance(table, str) else list(table)
     source = ".".join(map(_identifier, parts)) or _identifier("")
     kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
     lines = [
-        f"    WHEN {_sql_rule(rule, categories)} THEN {_sql_label(rule, kind)}" for rule in rules
+        f"    WHEN {_sql_rule(rule, categories, fills, days)} THEN {_sql_label(rule, kind)}"
+        for rule in rules
     ]
     cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
     answer = cases if lines else f"CAST(NULL AS {kind})"
@@ -103,9 +143,11 @@ def apart(names: Sequence[str]) -> None:
             )
 
 
-def _sql_rule(rule: Rule, categories: Categories) -> str:
+def _sql_rule(rule: Rule, categories: Categories, fills: Fills, days: Collection[str]) -> str:
     tests = [
-        _sql_labels(c, categories[c.feature]) if c.feature in categories else _sql_condition(c)
+        _sql_labels(c, categories[c.feature])
+        if c.feature in categories
+        else _sql_condition(c, fills.get(c.feature), c.feature in days)
         for c in rule.conditions
     ]
     return " AND ".join(tests) or "TRUE"
@@ -124,8 +166,12 @@ def _sql_text(text: str) -> str:
     return "'" + _writable(text).replace("'", "''") + "'"
 
 
-def _sql_condition(condition: Condition) -> str:
+def _sql_condition(condition: Condition, fill: float | None, days: bool) -> str:
     name = f"CAST({_identifier(condition.feature)} AS DOUBLE)"
+    if days:
+        name = f"epoch_us(CAST({_identifier(condition.feature)} AS TIMESTAMP)) / 86400e6"
+    if fill is not None:
+        name = f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
     if condition.kind == "missing":
         return f"({name} IS NULL OR isnan({name}))"
     if condition.kind == "at most":
@@ -175,13 +221,17 @@ def to_json(
     feature_names: Sequence[str],
     digest: str,
     categories: Categories,
+    encoding: Encoding | None,
 ) -> str:
-    """The rules as JSON text."""
+    """The rules as JSON text; version 2 where numbers are filled or dates are counted first."""
+    fills, days = _fills(encoding), _days(encoding)
     content = {
         "format": "dprl-rules",
-        "version": 1,
+        "version": 2 if fills or days else 1,
         "policy": digest,
-        "read_as": SEMANTICS,
+        "read_as": f"{DATED * bool(days)}{FILLED * bool(fills)}{SEMANTICS}",
+        **({"days": dict.fromkeys(days, SINCE)} if days else {}),
+        **({"fills": dict(fills)} if fills else {}),
         "features": list(feature_names),
         "levels": {name: list(labels) for name, labels in categories.items()},
         "actions": list(actions),
@@ -202,28 +252,39 @@ def to_json(
 
 
 def to_python(
-    rules: Sequence[Rule], actions: Sequence[Label], digest: str, categories: Categories
+    rules: Sequence[Rule],
+    actions: Sequence[Label],
+    digest: str,
+    categories: Categories,
+    encoding: Encoding | None,
 ) -> str:
     """The source of `suggest(row)`."""
+    fills, dated = _fills(encoding), _days(encoding)
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
+    readers = {name: "label" if name in categories else "number" for name in asked}
+    readers |= {name: "days" for name in dated if name in asked}
     kind = "str" if isinstance(actions[0], str) else "int"
     lines = [
         f'"""Rules of the policy {digest[:12]}. Needs nothing but Python 3.10 or later."""',
         "",
+        *(("import datetime", "") if "days" in readers.values() else ()),
         f"LARGEST = {LARGEST}",
         "",
         "",
-        "def number(value):",
-        '    """A number; NaN where it is missing."""',
-        '    return float("nan") if value is None else float(value)',
+        "def number(value, fill=None):",
+        '    """A number; the fill where it is missing, and NaN without one."""',
+        '    x = float("nan") if value is None else float(value)',
+        "    return fill if fill is not None and x != x else x",
         *(LABEL if any(name in categories for name in asked) else ()),
+        *(DAYS if "days" in readers.values() else ()),
         "",
         "",
         f"def suggest(row: dict) -> {kind} | None:",
         '    """The suggestion for one state, a mapping from feature to value; None is DEFER."""',
     ]
     lines += [
-        f"    x{i} = {'label' if name in categories else 'number'}(row[{_literal(name)}])"
+        f"    x{i} = {readers[name]}"
+        f"(row[{_literal(name)}]{f', {fills[name]!r}' if name in fills else ''})"
         for i, name in enumerate(asked)
     ]
     for rule in rules:

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import Levels
-from dprl.logs._encoding import Encoding, encoded_by
+from dprl.logs._encoding import FAR, Encoding, encoded_by
 from dprl.logs._feature_input import columns_in, features_of, plain_features
+from dprl.logs._gaps import is_gone
 from dprl.logs._label_codes import CodedFeatures, codes_for, mixed_features_of
+from dprl.logs._text import fold
 from dprl.logs.log import Label, Log
 
 if TYPE_CHECKING:
@@ -37,10 +39,14 @@ class LabelSpace:
     Attributes:
         states: The labels a policy knows, S of them.
         encoding: How several columns became one label. Default None: it was one column.
+        gone: The label of a missing state. Default None: it has none, and is like one never seen.
+        fold: What is done to labels first ("trim,casefold"). Default "": nothing.
     """
 
     states: tuple[Label, ...]
     encoding: Encoding | None = None
+    gone: str | None = None
+    fold: str = ""
     feature_names: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
@@ -48,7 +54,7 @@ class LabelSpace:
         return {label: i for i, label in enumerate(self.states)}
 
     def __contains__(self, label: object) -> bool:
-        return label in self._codes
+        return (fold(label, self.fold) if self.encoding is None else label) in self._codes
 
     def read(self, states: Any) -> tuple[list[Any], bool]:
         """The labels that were handed over, and whether it was a single one."""
@@ -66,7 +72,9 @@ class LabelSpace:
         return list(states)
 
     def codes(self, states: Iterable[Any]) -> Ints:
-        """int64 (k,): places of labels in `states`; -1 where one is missing or was never seen.
+        """int64 (k,): places of labels in `states`; -1 where one was never seen.
+
+        A missing one is -1 too, unless it has a label of its own.
 
         A label of another type than the training labels is refused: it would be unknown for ever,
         without a word.
@@ -74,6 +82,10 @@ class LabelSpace:
         return np.array([self._code(state) for state in states], np.int64)
 
     def _code(self, state: Any) -> int:
+        if self.fold and self.encoding is None:
+            state = fold(state, self.fold)
+        if self.gone is not None and is_gone(state):
+            return self._codes.get(self.gone, -1)
         if _missing(state):
             return -1
         text = bool(self.states) and isinstance(self.states[0], str)
@@ -110,7 +122,8 @@ class FeatureSpace:
         weight: float64 (d,), what each squared difference is multiplied by.
         levels: For each feature the labels of a category, None for a number; () where all are
             numbers. Default None: the same, and no feature may be missing.
-        encoding: How categories became indicators. Default None: there are none.
+        encoding: How categories became indicators, and what fills gaps. Default None: nothing was
+            encoded.
     """
 
     feature_names: tuple[str, ...]
@@ -136,8 +149,23 @@ class FeatureSpace:
         """The features (k, d) of what was handed over, and whether it was a single state."""
         states = states if self.encoding is None else self.encoding.states(states)
         if self.levels:
-            return mixed_features_of(states, self.feature_names, self.levels)
-        return features_of(states, self.feature_names)
+            x, single = mixed_features_of(states, self.feature_names, self.levels)
+        else:
+            x, single = features_of(states, self.feature_names)
+        return self._apart(x), single
+
+    def _apart(self, x: Floats) -> Floats:
+        """Features (k, d) in which what is FAR is infinite, for a policy that asks no distance.
+
+        So it satisfies no condition of a rule: it is neither high nor low.
+        """
+        if self.levels is None or self.encoding is None:
+            return x
+        far = np.asarray(x) == FAR
+        if far.any():
+            x = x.copy()
+            x[far] = np.inf
+        return x
 
     def coordinates(self, x: Floats) -> Floats:
         """float64 (k, d'): features (k, d) in coordinates where distance is Euclidean."""
@@ -188,7 +216,7 @@ class FeatureSpace:
                 theirs = log.levels[source] if log.levels else None
                 x[:, j] = codes_for(name, own, theirs, x[:, j])
             x = x.view(CodedFeatures)
-        return x, np.arange(log.n_steps)
+        return self._apart(x), np.arange(log.n_steps)
 
     def words(self, state: Floats) -> str:
         """One state (d,) as explanations name it."""

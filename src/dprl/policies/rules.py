@@ -223,7 +223,7 @@ class RulePolicy(Stored):
             scale = np.where(np.isfinite(width) & (width > 0), width, 1.0)
         except (TypeError, ValueError):
             pass  # the ranges of the training log are not on record
-        return FeatureSpace(self.feature_names, scale, weight, self.levels)
+        return FeatureSpace(self.feature_names, scale, weight, self.levels, self.encoding)
 
     @functools.cached_property
     def terms(self) -> Terms:
@@ -739,7 +739,7 @@ class RulePolicy(Stored):
         for name in self.feature_names:
             export.apart([name, column])
         return export.to_sql(
-            self.rules, self.actions, table, column, self.digest(), self._categories
+            self.rules, self.actions, table, column, self.digest(), self._categories, self.encoding
         )
 
     def to_json_rules(self) -> str:
@@ -766,8 +766,9 @@ class RulePolicy(Stored):
             'fluids'
         """
         return export.to_json(
-            self.rules, self.actions, self.feature_names, self.digest(), self._categories
-        )
+            self.rules, self.actions, self.feature_names, self.digest(), self._categories,
+            self.encoding,
+        )  # fmt: skip
 
     def to_python(self) -> str:
         """The policy as Python source that needs nothing but Python.
@@ -793,7 +794,9 @@ class RulePolicy(Stored):
             >>> names["suggest"]({"pressure": 60})
             'fluids'
         """
-        return export.to_python(self.rules, self.actions, self.digest(), self._categories)
+        return export.to_python(
+            self.rules, self.actions, self.digest(), self._categories, self.encoding
+        )
 
     def draw(self, axis: Any = None) -> Any:
         """Draw the rules as a tree, or one band each where they do not come from a tree.

@@ -54,7 +54,7 @@ class StochasticPolicy(Stored):
     @functools.cached_property
     def space(self) -> LabelSpace:
         """The labels it knows."""
-        return LabelSpace(self.states, self.encoding)
+        return LabelSpace(self.states, self.encoding, self.gone, self.fold)
 
     def at(self, states: Label | Iterable[Label | None] | None) -> Decisions:
         """What it answers at these states: the most probable action, the first of equals.

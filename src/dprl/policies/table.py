@@ -65,7 +65,7 @@ class TablePolicy(Tabled):
     @functools.cached_property
     def space(self) -> LabelSpace:
         """The labels it knows."""
-        return LabelSpace(self.states, self.encoding)
+        return LabelSpace(self.states, self.encoding, self.gone, self.fold)
 
     # -- what it answers ---------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, show
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import Json, Partitions
+from dprl.apps.cli.reading import Decimal, Letters
 
 __all__ = ["act"]
 
@@ -30,6 +31,8 @@ def act(
     column: Annotated[str, Parameter(help="Name of the column that is added.")] = "suggested",
     defer: Annotated[str, Parameter(help="What to write for DEFER; '' for nothing.")] = "DEFER",
     partitions: Partitions = False,
+    decimal: Decimal = None,
+    encoding: Letters = None,
     json: Json = False,
 ) -> int:
     """Write a policy's suggestion beside every state of a table.
@@ -51,7 +54,9 @@ def act(
     if state is None and not fitted.space.feature_names and not encoded:
         columns = columns_for(fitted, None, "act")["state"]
         state = columns[0] if isinstance(columns, list) and len(columns) == 1 else columns
-    answered = answer(fitted, states, state, column, partitions)
+    answered = answer(
+        fitted, states, state, column, partitions, decimal or ".", encoding or "utf-8"
+    )
     counts = answered.counts()
     if answered.guessed:
         complain(f"the only column, {answered.guessed!r}, is taken for the states.")

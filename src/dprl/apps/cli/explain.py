@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from dprl.apps.cli._app import command
@@ -37,7 +37,7 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
         label = (
             numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
             if levels is None
-            else _mixed(state, names, levels)
+            else _mixed(state, names, levels, () if encoding is None else encoding.days)
         )
         for name in label:
             if name not in names:
@@ -60,9 +60,12 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
     return 0
 
 
-def _mixed(state: str, names: Sequence[str], levels: Sequence[Any]) -> dict[str, Any]:
-    """A state as written: labels where a feature is a category, None where nothing is given."""
+def _mixed(
+    state: str, names: Sequence[str], levels: Sequence[Any], days: Collection[str]
+) -> dict[str, Any]:
+    """A state as written: text for categories and dates, None where nothing is given."""
     categories = {name for name, own in zip(names, levels, strict=False) if own is not None}
+    categories |= set(days)
     how = "a state is written NAME=VALUE,NAME=VALUE"
     by_name: dict[str, Any] = {}
     for pair in next(csv.reader([state], skipinitialspace=True), []):

@@ -11,7 +11,8 @@ from cyclopts import Parameter
 from dprl._core.disk import check_target, replacing
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, progress, show
-from dprl.apps.cli.options import SETTINGS, Decimal, FilesOfLog, Json, Letters
+from dprl.apps.cli.options import SETTINGS, FilesOfLog, Json
+from dprl.apps.cli.reading import Decimal, Letters
 from dprl.errors import ParameterError
 from dprl.logs.columns import ROLES
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dprl.apps.cli.console import complain
 from dprl.apps.cli.options import SETTINGS, OtherColumns, columns_in_settings
+from dprl.apps.cli.ranges import words_of
 
 __all__ = ["columns_for"]
 
@@ -21,6 +22,7 @@ def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[s
     from dprl.policies._load import own_columns
 
     result: dict[str, Any] = dict(vars(asked or OtherColumns()))
+    result["missing"] = words_of(result["missing"])
     in_settings = {k: v for k, v in columns_in_settings(command).items() if result.get(k) is None}
     own = own_columns(policy)
     if not own:

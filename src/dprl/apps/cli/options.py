@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
 from dprl.apps._intended_use import TABLE, check_use
-from dprl.apps.cli.ranges import bins_of
+from dprl.apps.cli.ranges import bins_of, words_of
+from dprl.apps.cli.reading import ActionBins, Dates, Decimal, Labels, Letters, MissingWords
 from dprl.errors import ParameterError
 from dprl.logs.columns import NAMES, ROLES
 
@@ -43,8 +44,15 @@ __all__ = [
 
 SETTINGS = "dprl.toml"
 
-OF_LOG = ("categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins")
+OF_LOG = (
+    "categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins", "missing",
+    "dates", "labels",
+)  # fmt: skip
 """Settings of a log besides its columns, which a policy keeps too."""
+
+
+WRITTEN = ("decimal", "encoding", "dates", "labels")
+"""How the text of a log is written; left out where it is as usual."""
 
 
 def whole(word: str) -> int:
@@ -132,23 +140,6 @@ FollowUp = Annotated[
         "cut later is not cut any more."
     ),
 ]
-ActionBins = Annotated[
-    list[str] | None,
-    Parameter(
-        help="Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
-        "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns are "
-        "the action. A policy keeps the edges.",
-        negative="",
-    ),
-]
-Decimal = Annotated[
-    str | None,
-    Parameter(help="Mark before the fraction of a number in CSV files: . (default) or ,"),
-]
-Letters = Annotated[
-    str | None,
-    Parameter(help="How the letters of CSV files are written: utf-8 (default), latin-1 or utf-16."),
-]
 Partitions = Annotated[
     bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
@@ -197,12 +188,12 @@ _MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
 class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     """Which column is what."""
 
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
+    missing: MissingWords = None
     partitions: Partitions = False
     decimal: Decimal = None
     encoding: Letters = None
+    dates: Dates = None
+    labels: Labels = None
     categorical: Categorical = None
     action_bins: ActionBins = None
     also: AlsoColumns = None
@@ -216,12 +207,14 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
         Columns that are not in the state are read if they are named, or are to be compared.
         """
         one = len(self.state) == 1 and not features
-        given = {k: v for k, v in vars(self).items() if v or k not in ("decimal", "encoding")}
+        one = one and self.state[0] not in (self.categorical or ())
+        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
         return {
             **given,
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
             "action_bins": bins_of(self.action_bins),
+            "missing": words_of(self.missing) or "error",
             "also": self.also if compare or self.also is not None else (),
         }
 
@@ -231,9 +224,7 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
 class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
     """Which column is what, for a command that can also work without a log."""
 
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
+    missing: MissingWords = None
     partitions: Partitions = False
     events: Events = None
     follow_up: FollowUp = None
@@ -249,6 +240,7 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
         one = len(self.state) == 1
         return {
             **vars(self),
+            "missing": words_of(self.missing) or "error",
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
             "also": (),
@@ -260,12 +252,12 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
 class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
     """Which column is what, where that is not as it was for the policy."""
 
-    missing: Annotated[
-        Literal["error", "drop-episodes"], Parameter(help="What to do about missing values.")
-    ] = "error"
+    missing: MissingWords = None
     partitions: Partitions = False
     decimal: Decimal = None
     encoding: Letters = None
+    dates: Dates = None
+    labels: Labels = None
     categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None
@@ -313,6 +305,12 @@ def settings(app: App) -> Dict | None:
         return None
     _check_tables(tables, app, ["log", TABLE])
     tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
+    for table in tables.values():  # [log.missing]: a column → a word
+        own = table.get("missing")
+        if isinstance(own, dict):
+            table["missing"] = [f"{column}={word}" for column, word in own.items()]
+        elif isinstance(own, str):
+            table["missing"] = [own]
     shared = tables.pop("log", {})
     files = {"files": shared.pop("files")} if "files" in shared else {}
     for name in _commands(app):

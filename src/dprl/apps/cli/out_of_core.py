@@ -22,7 +22,8 @@ __all__ = ["ScanOptions"]
 
 PER_ROW = 150
 """About how many bytes of memory a row takes while a log is read and learned from."""
-IN_MEMORY = ("also", "categorical", "partitions", "action_bins", "decimal", "encoding")
+IN_MEMORY = ("also", "categorical", "partitions", "action_bins", "decimal", "encoding", "dates",
+             "labels")  # fmt: skip
 """Options of a log that a log in parts does not have."""
 
 

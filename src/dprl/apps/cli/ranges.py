@@ -1,4 +1,4 @@
-"""--action-bins: how doses are cut into ranges, as people write it."""
+"""--action-bins and --missing: what is asked of columns, as people write it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from dprl.errors import ParameterError
 
-__all__ = ["bins_of"]
+__all__ = ["bins_of", "words_of"]
 
 
 def bins_of(given: list[str] | None) -> Any:
@@ -27,6 +27,21 @@ def bins_of(given: list[str] | None) -> Any:
             "Name the column each time: --action-bins pressor=4 --action-bins bolus=0,500",
         )
     return bins.get("", bins)
+
+
+def words_of(given: list[str] | None) -> Any:
+    """What --missing asks for, as `dprl.read` takes it: 'flag', or 'COLUMN=flag' beside it."""
+    if not given:
+        return None
+    words: dict[str, str] = {}
+    for asked in given:
+        name, equals, word = asked.rpartition("=")
+        name = name if equals else "*"
+        if name in words:
+            whose = f" for {name!r}" if equals else ""
+            raise ParameterError(f"--missing is given twice{whose}.", asked, "Give it once.")
+        words[name] = word
+    return words["*"] if list(words) == ["*"] else words
 
 
 def _ranges(asked: str, word: str) -> Any:

@@ -12,6 +12,7 @@ from dprl._core.disk import replacing
 from dprl._core.table import harmless
 from dprl.errors import LogError
 from dprl.logs._table_file import TableFile
+from dprl.logs._text import Text
 from dprl.policies._decisions import DEFER
 from dprl.policies._protocol import Policy
 
@@ -61,20 +62,25 @@ def answer(
     column: str | None,
     added: str,
     partitions: bool = False,
+    decimal: str = ".",
+    encoding: str = "utf-8",
 ) -> Answered:
     """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
 
     `column` names the column of states (by default the one that the policy was fitted on); `added`
     is the name of the new column of answers. With `partitions`, folders named NAME=VALUE are read
-    as columns too.
+    as columns too. `decimal` and `encoding` say how a CSV file is written; dates are written as in
+    the log that the policy was fitted to.
     """
+    text = Text(decimal, encoding, policy.provenance.get("columns", {}).get("dates", "iso"))
     if source != "-":
-        return _answer(policy, TableFile(source, partitions=partitions), column, added)
+        table = TableFile(source, partitions=partitions, text=text)
+        return _answer(policy, table, column, added)
     with tempfile.TemporaryDirectory() as folder:
         name = Path(folder) / "standard input.csv"  # the name used in messages
         with name.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
-        return _answer(policy, TableFile(str(name)), column, added)
+        return _answer(policy, TableFile(str(name), text=text), column, added)
 
 
 def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:
@@ -84,8 +90,11 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
         )
     names = policy.space.feature_names
     encoding = getattr(policy.space, "encoding", None)
+    levels = getattr(policy.space, "levels", None)
+    kinds = [*(levels or ()), *(() if encoding is None else encoding.levels)]
+    table.read_gaps({*policy.space.states, *(label for own in kinds for label in own or ())})
     if encoding is not None and column is None:
-        columns = table.mixed_features(list(encoding.columns), encoding.levels)
+        columns = table.mixed_features(list(encoding.columns), encoding.levels, encoding.days)
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         labels = set(policy.space.states)
         unknown = 0 if names else len(rows) - sum(s in labels for s in encoding.states(rows))
@@ -96,7 +105,6 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
                 f"a state of this policy is {len(names)} features, not {column!r}.",
                 do="Leave --state out: the table's columns are found by the features' names.",
             )
-        levels = getattr(policy.space, "levels", None)
         if levels is not None:  # which has an answer where a feature is missing
             columns = table.mixed_features(names, levels)
             rows = [
@@ -120,5 +128,6 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
         )
     policy_states = policy.space.states
     states = table.states(column, type(policy_states[0]) if policy_states else int)
-    unknown = len(states) - sum(map(set(policy_states).__contains__, states))
-    return Answered(table, states, policy.act(states), unknown, guessed)
+    answers = policy.act(states)
+    unknown = int((policy.space.codes(states) < 0).sum())  # type: ignore[union-attr]
+    return Answered(table, states, answers, unknown, guessed)

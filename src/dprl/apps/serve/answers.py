@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
-from dprl.errors import PolicyError
+from dprl.errors import LogError, PolicyError
+from dprl.logs._dates import on_day
 from dprl.logs._encoding import FAR
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import reason
@@ -97,14 +98,23 @@ class Answers:
     def warm(self) -> None:
         """Do once, at the start, what takes longer the first time."""
         if self.features:
-            middle = [(low + high) / 2 for low, high in self.policy.provenance["ranges"]]
-            state = dict(zip(self.features, middle, strict=True))
+            state = self._middle()
             self.act([state])
             self.act([state] * 200)
             self.explain(state)
         else:
             self.act(list(self.policy.space.states[:1]))
         _ = self.digest
+
+    def _middle(self) -> dict[str, Any]:
+        """A state in the middle of what was trained on, as it may be asked about."""
+        ends = zip(self.features, self.policy.provenance["ranges"], strict=True)
+        state: dict[str, Any] = {name: (low + high) / 2 for name, (low, high) in ends}
+        if set(self.features) == set(self.columns):  # columns as they come: no number is ready
+            days = self.policy.space.encoding.days  # type: ignore[union-attr]
+            state |= {name: True for name, labels in self.columns.items() if labels is not None}
+            state |= {name: on_day(state[name]) for name in days}
+        return state
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -216,7 +226,7 @@ class Answers:
                     )  # fmt: skip
                 made.append(state)
                 continue
-            if set(state) != set(self.features) or not self.features:
+            if set(state) != set(self.features) or set(self.features) == set(self.columns):
                 self._check_columns(state, i)
             made.append(self.policy.space.encoding.states(state))  # type: ignore[union-attr]
         return made
@@ -231,13 +241,29 @@ class Answers:
             if name not in state:
                 raise StateError(f"a state needs the column {name!r}.", index, name, hint)
             if state[name] is None or state[name] == "":
+                if name in self.policy.space.encoding.fills:  # type: ignore[union-attr]
+                    continue
                 raise StateError(f"{name!r} is missing.", index, name, hint)
-            if labels is None:
+            if name in self.policy.space.encoding.days:  # type: ignore[union-attr]
+                self._check_day(state[name], index, name)
+            elif labels is None:
                 _number(state[name], index, name)
             elif not isinstance(state[name], str | int | bool):
                 raise StateError(
                     f"{name!r} must be a label; got {_short(state[name])}.", index, name
                 )
+
+    def _check_day(self, value: Any, index: int, name: str) -> None:
+        """Refuse what is no date; dates are text, as in the log or ISO."""
+        if not isinstance(value, str):
+            raise StateError(
+                f"{name!r} must be a date, as text; got {_short(value)}.", index, name,
+                "Write it as 2024-02-01.",
+            )  # fmt: skip
+        try:
+            self.policy.space.encoding.day(value, name)  # type: ignore[union-attr]
+        except LogError as error:
+            raise StateError(error.what, index, name, "Write it as 2024-02-01.") from None
 
     # -- checking --------------------------------------------------------------------------------
 
@@ -245,6 +271,8 @@ class Answers:
         """Refuse a label of another type than the policy's."""
         labels = self.policy.space.states
         kind = type(labels[0]) if labels else str
+        if state is None and getattr(self.policy.space, "gone", None) is not None:
+            return  # which has a label of its own
         if type(state) is not kind:
             what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
             raise StateError(
@@ -276,12 +304,17 @@ class Answers:
         """Why a state lies outside the training log; '' where it does not."""
         ranges = self.policy.provenance["ranges"]
         for name, value, (low, high) in zip(self.features, x.tolist(), ranges, strict=True):
+            if value == FAR and self.columns.get(name, ()) is None:
+                return f"{name} is missing, and never was in training."
             if value == FAR and self.columns:
                 return f"{name.partition('=')[0]} has a label that training did not have."
             if not low <= value <= high:
                 side, end = ("below", low) if value < low else ("above", high)
                 least = "smallest" if value < low else "largest"
-                return f"{name} = {value:g} is {side} the {least} value in training, {end:g}."
+                here, edge = f"{value:g}", f"{end:g}"
+                if self.columns and name in self.policy.space.encoding.days:  # type: ignore[union-attr]
+                    here, edge = on_day(value), on_day(end)
+                return f"{name} = {here} is {side} the {least} value in training, {edge}."
         return ""
 
 

@@ -75,11 +75,17 @@ def _state(policy: DeferringPolicy) -> dict[str, Any]:
     encoding = getattr(space, "encoding", None)
     if encoding is not None:
         columns: dict[str, Any] = {
-            name: {"type": "number"}
+            name: {"type": ["number"] if name in encoding.fills else "number"}
             if labels is None
             else {"type": ["string", "integer", "boolean"], "examples": list(labels)[:20]}
             for name, labels in encoding.columns.items()
         }
+        for name in encoding.days:
+            columns[name] = {"type": ["string"] if name in encoding.fills else "string",
+                             "examples": ["2024-02-01"]}  # fmt: skip
+        for name in encoding.fills:
+            columns[name]["type"].append("null")
+            columns[name]["description"] = "null where it is missing: filled as in training"
         return _object(columns, additionalProperties=False)
     if space.feature_names:
         ranges = policy.provenance["ranges"]
@@ -89,7 +95,8 @@ def _state(policy: DeferringPolicy) -> dict[str, Any]:
         }
         return _object(features, additionalProperties=False)
     kind = type(space.states[0]) if space.states else str
-    return {"type": {str: "string", int: "integer", bool: "boolean"}[kind]}
+    word = {str: "string", int: "integer", bool: "boolean"}[kind]
+    return {"type": word if getattr(space, "gone", None) is None else [word, "null"]}
 
 
 def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict[str, Any]:

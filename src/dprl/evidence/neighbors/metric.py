@@ -123,11 +123,13 @@ class Metric:
                 do="Distances need features: pass state=['name', ...] or 'x_*' when reading.",
             )
         names, x = log.feature_names, plain_features(log)
-        weight, categories = np.ones(len(names)), _categories(log)
+        weight, categories, flags = np.ones(len(names)), _categories(log), _flags(log)
         for name, value in (self.weights or {}).items():
             if name in categories:
                 weight[[names.index(one) for one in categories[name]]] = value
                 continue
+            if name in flags and flags[name] not in (self.weights or {}):
+                weight[names.index(flags[name])] = value
             if name not in names:
                 raise ParameterError(
                     f"a weight is given for {name!r}, which is no feature of this log.",
@@ -136,12 +138,20 @@ class Metric:
             weight[names.index(name)] = value
         if not weight.any():
             raise ParameterError("no feature has a weight above 0: all states would be the same.")
-        scale, notes = self._scales(x, names, categories)
+        alone = {flag: [flag] for flag in flags.values()}  # not scaled by how often it is 1
+        scale, notes = self._scales(x, names, {**categories, **alone})
+        scale[[names.index(flag) for flag in flags.values()]] = 1.0
         notes += tuple(
             f"{name!r} is a category of {len(own):,} labels: two different ones are "
             f"{np.sqrt(weight[names.index(own[0])]):g} apart (its weight is "
             f"{weight[names.index(own[0])]:g})."
             for name, own in categories.items()
+        )
+        notes += tuple(
+            f"{name!r} is filled where it is missing, and {flag!r} is 1 there: a missing one is "
+            f"{np.sqrt(weight[names.index(flag)]):g} apart from a known one at the median (its "
+            f"weight is {weight[names.index(flag)]:g})."
+            for name, flag in flags.items()
         )
         with np.errstate(over="ignore"):
             factor = np.sqrt(weight) / scale
@@ -287,7 +297,16 @@ def _categories(log: Log) -> dict[str, list[str]]:
     if encoding is None or encoding.how != "indicators":
         return {}
     every = {name: encoding.indicators(name) for name in encoding.columns}
-    return {name: own for name, own in every.items() if own != [name]}
+    return {name: own for name, own in every.items() if encoding.columns[name] and own != [name]}
+
+
+def _flags(log: Log) -> dict[str, str]:
+    """Each number whose gaps are flagged → the name of its flag."""
+    encoding = encoding_of(log.columns)
+    if encoding is None or encoding.how != "indicators":
+        return {}
+    every = {name: encoding.indicators(name) for name in encoding.columns}
+    return {n: own[1] for n, own in every.items() if not encoding.columns[n] and len(own) == 2}
 
 
 def _is_number(value: object) -> bool:

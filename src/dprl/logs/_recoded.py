@@ -1,0 +1,64 @@
+"""CSV files in encodings that DuckDB does not read: written again as UTF-8, in a private folder."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import shutil
+import tempfile
+import weakref
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from dprl._core.limits import said_if_short
+from dprl.errors import LogError
+
+__all__ = ["Recoded"]
+
+PIECE = 1 << 20
+"""Characters that are written again at a time."""
+
+
+class Recoded:
+    """Copies of files in UTF-8; they are removed when nothing refers to this any more.
+
+    Attributes:
+        files: The copies, in the order of the files and under the same names.
+    """
+
+    def __init__(self, files: Sequence[str], encoding: str) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="dprl-utf8-"))
+        self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.files: list[str] = []
+        try:
+            for i, file in enumerate(files):
+                name = os.path.basename(file)
+                packed = name.lower().endswith(".gz")
+                copy = folder / str(i) / (name[:-3] if packed else name)
+                copy.parent.mkdir()
+                with said_if_short("the file as UTF-8", str(folder)):
+                    _copy(file, copy, encoding, packed)
+                self.files.append(str(copy))
+        except BaseException:
+            self.remove()
+            raise
+
+
+def _copy(file: str, copy: Path, encoding: str, packed: bool) -> None:
+    """Write one file again as UTF-8; a LogError names what cannot be read."""
+    try:
+        with contextlib.ExitStack() as stack:
+            opener = gzip.open if packed else open
+            source = stack.enter_context(opener(file, "rt", encoding=encoding, newline=""))
+            target = stack.enter_context(copy.open("w", encoding="utf-8", newline=""))
+            while piece := source.read(PIECE):
+                target.write(piece)
+    except (UnicodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise LogError(
+            f"{os.path.basename(file)!r} is not text in {encoding}.",
+            str(error)[:200],
+            "Declare the encoding it is written in (encoding=, --encoding), or write it again as "
+            "UTF-8.",
+        ) from error

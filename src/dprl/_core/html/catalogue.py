@@ -25,11 +25,13 @@ from dprl._core.practice import DIVIDED
 from dprl._core.table import Table
 from dprl.errors import ParameterError
 
-__all__ = ["LANGUAGES", "Words", "known", "speak", "visible"]
+__all__ = ["LANGUAGES", "Words", "known", "short", "speak", "visible"]
 
 LANGUAGES = ("en", "de")
 """The languages that pages can speak."""
 
+LONGEST = 160
+"""Largest number of characters of a label or a situation; a longer text is cut and marked."""
 SWAPPED = str.maketrans(",.", ".,")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
@@ -47,6 +49,12 @@ def visible(value: Any) -> Any:
         f"⟨U+{ord(ch):04X}⟩" if unicodedata.category(ch) in ("Cc", "Cf") and ch != "\n" else ch
         for ch in value
     )
+
+
+def short(value: Any) -> str:
+    """The text, cut to at most LONGEST characters."""
+    text = str(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def known(value: float | None) -> float | None:

@@ -157,6 +157,12 @@ def test_labels_are_never_translated():
         de.situation("weight 3 to under 4", names) == '<span lang="en">weight 3 to under 4</span>'
     )
     assert speak("en").situation("weight 3 to under 4", names) == "weight 3 to under 4"
+    assert de.situation("age is not 1.5 and blood pressure is low", names) == (
+        "age ist nicht 1.5 und blood pressure ist low"
+    )
+    assert de.cell("where", "age above 60.5", False, names) == "age über 60,5"
+    assert de.cell("n", "1,200", True, ()) == "1.200"
+    assert de.cell("state", "1,200", False, ()) == "1,200"
     assert de.usual("practice is divided") == "die Praxis ist geteilt"
     assert de.ahead("a → b → … 1,200 more") == "a → b → … 1.200 weitere"
     assert de.ahead("end") == "Ende"

@@ -36,6 +36,10 @@ SWAPPED = str.maketrans(",.", ".,")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
 """Where one sentence ends and the next begins."""
+LABELLED = ("where.is", "where.is-not")
+"""Messages whose places hold labels, which stay as they are."""
+LABEL = r"[^\W_][\w.+/-]*"
+"""A label that sentences write without quotation marks."""
 CELL = re.compile(r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", re.DOTALL)
 LISTS = {"List": r"; (?![^()]*\))", "Names": r", (?![^()]*\))"}
 """Places that hold a list of words of ours, and what stands between two of them."""
@@ -136,13 +140,13 @@ class Words:
         """What people call a column of a table of ours."""
         return self.messages.get(f"column.{name}", name)
 
-    def cell(self, names: list[str], place: int, text: str, numeric: bool) -> str:
+    def cell(self, name: str, text: str, numeric: bool, features: Sequence[str]) -> Any:
         """A cell of such a table: numbers as this language writes them, labels as they are."""
         if numeric:
             return self._local(text)
-        if names[place] == "kind":
+        if name == "kind":
             return self.messages.get(f"cell.{text}", text)
-        return text
+        return self.situation(text, features) if name == "where" else text
 
     def usual(self, label: Any) -> str:
         """The usual action; where there is none, that practice is divided."""
@@ -230,8 +234,9 @@ class Words:
             name, rest = (f"{hit['name']} ", hit["rest"]) if hit else ("", piece)
             for pattern, key in kinds.items():
                 if own := re.fullmatch(pattern, rest, re.DOTALL):
-                    numbers = {f"x{i}": self._local(x) for i, x in enumerate(own.groups())}
-                    pieces.append(name + self.plain(key, **numbers))
+                    parts = [x if key in LABELLED else self._local(x) for x in own.groups()]
+                    places = {f"x{i}": x for i, x in enumerate(parts)}
+                    pieces.append(name + self.plain(key, **places))
                     break
             else:
                 return None
@@ -259,6 +264,8 @@ class Words:
             f"above {n}": "where.above",
             "missing": "where.missing",
             "known": "where.known",
+            f"is not ({LABEL})": "where.is-not",
+            f"is ({LABEL})": "where.is",
         }
         return self._pieces(words, " and ", features, kinds)
 

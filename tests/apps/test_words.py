@@ -193,3 +193,18 @@ def test_an_unknown_language_is_refused_in_three_lines():
     assert "en, de" in where
     assert "'en'" in do
     assert LANGUAGES == ("en", "de")
+
+
+def test_sentences_of_rules():
+    rule = (
+        "2. Otherwise, if blood pressure is above 66.6 and at most 80: drug (usually wait, 58 %); it "
+        "brought +2.38 over doing otherwise (+1.89 to +2.86, each end with confidence 95 % for all "
+        "rules at once; adjusted p 0.0002); Γ* = 8.65."
+    )
+    assert speak("de").quote(rule) == (
+        "2. Sonst, wenn blood pressure über 66,6 und höchstens 80: drug (üblich: wait, 58 %); sie "
+        "brachte +2,38 gegenüber anderem Handeln (+1,89 bis +2,86, jedes Ende mit Konfidenz 95 % für "
+        "alle Regeln zugleich; angepasstes p 0,0002); Γ* = 8,65."
+    )
+    odd = '1. If ward is neither "a: b" nor c: drug.'
+    assert speak("de").quote(odd).startswith('<span lang="en">1. If ward')

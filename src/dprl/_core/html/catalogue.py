@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import functools
+import itertools
 import math
 import re
 import tomllib
@@ -224,23 +225,27 @@ class Words:
         return self.messages[key].format(**values)
 
     def _pieces(
-        self, words: str, between: str, features: Sequence[str], kinds: Mapping[str, str]
+        self, words: str, between: str, features: Sequence[str] | None, kinds: Mapping[str, str]
     ) -> str | None:
-        """Words about one feature after the other: name and a kind of words, each of `kinds`."""
-        names = "|".join(map(re.escape, sorted(features, key=len, reverse=True)))
-        pieces = []
+        """Words about one feature after the other: name and a kind of words, each of `kinds`.
+
+        Without `features` any words may be the name of one. None where something is else.
+        """
+        names = ".+?"
+        if features is not None:
+            names = "|".join(map(re.escape, sorted(features, key=len, reverse=True)))
+        pieces: list[str] = []
         for piece in words.split(between):
-            hit = re.fullmatch(f"(?P<name>{names}) (?P<rest>.+)", piece, re.DOTALL)
-            name, rest = (f"{hit['name']} ", hit["rest"]) if hit else ("", piece)
-            for pattern, key in kinds.items():
-                if own := re.fullmatch(pattern, rest, re.DOTALL):
+            again = [] if not pieces else [("", piece)]  # "age above 60 and at most 70"
+            named = re.fullmatch(rf"(?P<name>{names}) (?P<rest>(?:{'|'.join(kinds)}))", piece)
+            whole = [(f"{named['name']} ", named["rest"])] if named else []
+            for (name, rest), (pattern, key) in itertools.product(again + whole, kinds.items()):
+                if own := re.fullmatch(pattern, rest):
                     parts = [x if key in LABELLED else self._local(x) for x in own.groups()]
                     places = {f"x{i}": x for i, x in enumerate(parts)}
                     pieces.append(name + self.plain(key, **places))
                     break
             else:
-                return None
-            if not hit and not pieces[:-1]:
                 return None
         return self.messages[f"where.{'and' if between == ' and ' else 'also'}"].join(pieces)
 
@@ -255,15 +260,15 @@ class Words:
         kinds = {f"= ({NUMBER.pattern})": "where.equal"}
         return self._pieces(words, ", ", features, kinds)
 
-    def _conditions(self, words: str, features: Sequence[str]) -> str | None:
+    def _conditions(self, words: str, features: Sequence[str] | None) -> str | None:
         if words == "everywhere":
             return self.messages["where.anywhere"]
         n = f"({NUMBER.pattern})"
         kinds = {
-            f"at most {n}": "where.at-most",
-            f"above {n}": "where.above",
-            "missing": "where.missing",
-            "known": "where.known",
+            f"(?:is )?at most {n}": "where.at-most",
+            f"(?:is )?above {n}": "where.above",
+            "(?:is )?missing": "where.missing",
+            "(?:is )?known": "where.known",
             f"is not ({LABEL})": "where.is-not",
             f"is ({LABEL})": "where.is",
         }
@@ -298,6 +303,8 @@ class Words:
             return self._local(text)
         if not name[0].isupper():
             return visible(text)
+        if name == "Rule":
+            return self._conditions(text, None)
         parts = [self._one(part) for part in re.split(LISTS[name], text)] if name in LISTS else []
         if parts:
             joined = "; " if name == "List" else ", "

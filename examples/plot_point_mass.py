@@ -1,12 +1,14 @@
-"""Where the policy makes suggestions, and where it defers: a noisy point mass.
+"""
+A point mass: where a policy speaks
+===================================
+
+Where the policy makes suggestions, and where it defers: a noisy point mass.
 
 An expert moves a point mass around a pit to a goal, but in one strip of the square the expert takes
 the wrong way four times out of five. From 400 logged walks DPRL should change the actions in the
 strip and leave the rest alone. The one-step policy looks at what followed each action under usual
 practice. The planned policy looks at what would follow if the other points of the strip were
 changed too.
-
-    python examples/plot_point_mass.py docs/gallery/point_mass.png
 """
 
 from __future__ import annotations
@@ -48,14 +50,14 @@ def arrows(axis, places, actions, color):
     axis.quiver(x, y, u, v, color=color, pivot="mid", scale=38, width=0.004, headwidth=5)
 
 
-def main(path: str) -> dict[str, float]:
+def main(path: str | None = None) -> dict[str, float]:
     """Fit, judge by play, draw."""
     world = PointMass()
     log = world.sample(EPISODES, seed=SEED)
     learner = {
         "n_min": N_MIN, "radius": RADIUS, "gamma": world.gamma, "cut": "terminal",
         "metric": dprl.Metric(scale="none"),
-    }  # fmt: skip
+    }
     policies = {
         "one step": dprl.DPRLContinuous(plan=False, **learner).fit(log),
         "planned": dprl.DPRLContinuous(**learner).fit(log),
@@ -77,17 +79,18 @@ def main(path: str) -> dict[str, float]:
             here = policy.at(places)
             silent = here.choice < 0
             axis.plot(*places[silent].T, ".", ms=2.5, color="#c8c8c8")
-            for kind, color in ((2, "#0072b2"), (1, "#7fbf7b")):
+            for kind, color in ((2, "#0072b2"), (1, "#7fc4e8")):
                 some = here.kind == kind
                 arrows(axis, places[some], here.choice[some], color)
         for axis, (name, (value, error)) in zip(axes[0], values.items(), strict=True):
             axis.set_title(f"{name}: {value:.3f} ± {2 * error:.3f}")
         axes[0, 0].set_xlabel(f"{log.n_episodes} walks; arrows: the expert's usual move")
-        axes[0, 1].set_xlabel("blue: a change · green: confirmed · dots: DEFER")
+        axes[0, 1].set_xlabel("dark: a change · light: confirmed · dots: DEFER")
         axes[0, 2].set_xlabel("the same, planned over many steps")
-        figure.savefig(path, dpi=150)
+        if path is not None:
+            figure.savefig(path, dpi=150)
     return {name: value for name, (value, _) in values.items()}
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1] if len(sys.argv) > 1 else "point_mass.png"))
+    print(main(*sys.argv[1:2]))

@@ -1,13 +1,17 @@
-"""A trial, and a hospital: the same patients, with treatment by lot and by habit.
+"""
+A trial, and a hospital
+=======================
+
+The same patients, with treatment by lot and by habit.
 
 In the International Stroke Trial (doi 10.7488/ds/104) aspirin was given by lot, and it did next to
 nothing for who was well six months later. Keep the old seldom if treated and the young seldom if
 not, and the same trial looks like a hospital in which the young get aspirin: there the treated do
 better, because they are younger. The figure shows what DPRL says of giving aspirin, with age among
 the states and without. Where age is recorded nowhere, a suggestion is even certified, and its Γ*
-says how strong an unrecorded cause would undo it: not very.
+says how strong an unrecorded cause would undo it: not very. ::
 
-    python examples/plot_trial.py docs/gallery/trial.png ist.parquet
+    python examples/plot_trial.py trial.png ist.parquet
 
 Without a file of the trial a small table of the same shape is made.
 """
@@ -37,7 +41,7 @@ def made_trial(n: int = 6_000, seed: int = 0) -> pd.DataFrame:
         "AGE": age, "RCONSC": awake,
         "RXASP": rng.choice(["N", "Y"], n),
         "OCCODE": np.where(well, 4, np.where(rng.random(n) < 0.01, 9, 1)),
-    })  # fmt: skip
+    })
 
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
@@ -51,7 +55,7 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
         "aspirin": rows["RXASP"].map({"Y": "aspirin", "N": "none"}),
         "well": rows["OCCODE"].isin([3, 4]).astype(float),
         "chance": 0.5,
-    })  # fmt: skip
+    })
 
 
 def as_in_a_hospital(rows: pd.DataFrame, seed: int = 0) -> pd.DataFrame:
@@ -92,7 +96,7 @@ def main(out: str | None = None, file: str | None = None) -> dict[str, dict[str,
             "difference": row["difference"], "low": row["difference_low"],
             "high": row["difference_high"], "certified": len(strongest),
             "gamma_star": max(strongest, default=1.0),
-        }  # fmt: skip
+        }
         print(f"{name}: {row['difference']:+.3f}, certified suggestions: {len(strongest)}")
     with plot.look():
         figure, axes = plot.grid(1, 1, width=6.4, height=2.6)

@@ -93,6 +93,13 @@ def test_blocks_of_the_readme_run(empty):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", ["index", "start", "choose"])
+def test_blocks_of_the_first_pages_run(empty, page):
+    leave_what_the_readme_leaves(empty)
+    assert run(empty, blocks(f"docs/{page}.md"))
+
+
+@pytest.mark.slow
 def test_blocks_of_the_howto_run(empty):
     leave_what_the_readme_leaves(empty)
     chain = [block for block in blocks("docs/howto.md") if not of_tables(block)]
@@ -129,12 +136,39 @@ def test_links_lead_somewhere(page):
         assert (ROOT / "docs" / target).exists()
 
 
-def test_tests_named_in_the_paper_table_exist():
-    text = (ROOT / "docs" / "paper.md").read_text()
+@pytest.mark.parametrize(
+    "name", sorted(p.stem for p in (ROOT / "docs" / "_drawings").glob("[!_]*.py"))
+)
+def test_every_drawing_is_shown_and_every_shown_one_is_drawn(name):
+    """What the pages name, from the sources alone: making them is the work of `make docs`."""
+    source = (ROOT / "docs" / "_drawings" / f"{name}.py").read_text()
+    made = set(re.findall(r'"([\w-]+)": \w+', source.split("DRAWINGS = ")[1]))
+    pages = "".join(p.read_text() for p in (ROOT / "docs").glob("*.md"))
+    shown = set(re.findall(r"^```\{drawing\} ([\w-]+)$", pages, re.MULTILINE))
+    assert made
+    assert made <= shown
+
+
+@pytest.mark.parametrize("page", ["docs/paper.md", "README.md"])
+def test_tests_named_in_a_table_exist(page):
+    text = (ROOT / page).read_text()
     for file, start in re.findall(r"`(test_\w+\.py)(?:::(\w+?)…?)?`", text):
         (place,) = (ROOT / "tests").rglob(file)
         source = place.read_text()
         assert f"def {start}" in source
+
+
+def test_links_of_the_readme_lead_somewhere():
+    """Files and headings, as GitHub names headings."""
+    text = (ROOT / "README.md").read_text()
+    targets = re.findall(r"\]\(([^)#:]+)(?:#([\w-]+))?\)", text)
+    assert len(targets) > 20
+    for file, heading in targets:
+        assert (ROOT / file).exists(), file
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(), re.MULTILINE)
+            names = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+            assert heading in names, f"{file}#{heading}"
 
 
 def test_versions_agree():

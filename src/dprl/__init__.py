@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dprl import certificate as certificate
     from dprl import envs as envs
     from dprl._core.table import Table as Table
+    from dprl.apps import figures as figures
     from dprl.apps._report import report as report
     from dprl.certificate._gate import gate as gate
     from dprl.certificate._monitor import Monitor as Monitor
@@ -97,6 +98,7 @@ _OTHER_NAMES = {
     "dprl.atari": "dprl.studies.atari",
     "dprl.baselines": "dprl.learners.baselines",
     "dprl.events": "dprl.logs.events",
+    "dprl.figures": "dprl.apps.figures",
     "dprl.icu": "dprl.studies.icu",
     "dprl.stats": "dprl.evaluation.stats",
 }

@@ -188,6 +188,18 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
     taken.close()
 
 
+def test_what_a_settings_file_has_written_down_is_said(demo, capsys, monkeypatch):
+    folder, _ = demo
+    monkeypatch.chdir(folder)
+    Path("dprl.toml").write_text(
+        '[serve]\nlog = "no/log"\nlog-states = true\naudit = "no/audit"\ncds = "c.toml"\n'
+    )
+    assert _run(["serve", "p.dprl"]) == 1
+    err = capsys.readouterr().err
+    for line in ("--log: no/log", "--log-states: True", "--audit: no/audit", "--cds: c.toml"):
+        assert f"dprl.toml in this folder sets {line}" in err
+
+
 def test_without_the_extra_it_says_what_to_install(demo, capsys, monkeypatch):
     folder, log = demo
     monkeypatch.chdir(folder)

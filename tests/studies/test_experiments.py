@@ -251,3 +251,24 @@ def test_quick_versions_are_quick_and_draw(name, tmp_path):
     assert min(sizes.values()) > 100
     assert sizes["figure.png"] > 20_000
     assert len(str(experiment(name).brief(result.summary)).splitlines()) < 90
+
+
+def test_lines_of_the_rule_panel_can_be_told_apart():
+    from dprl.studies.paper.gridworld import N_MIN, _draw_rule
+
+    names = [f"DPRL {rule}, n_min {n}" for rule in ("contrast", "paper") for n in N_MIN]
+    rows = {
+        "problem": np.array(["rooms"] * len(names)), "n": np.full(len(names), 50),
+        "contestant": np.array(names), "careless_found": np.ones(len(names)),
+        "chose_better": np.ones(len(names)),
+    }  # fmt: skip
+    with plot.look():
+        _, axes = plot.grid(1, 1)
+        _draw_rule(axes[0, 0], rows, "rooms", 50)
+    lines = axes[0, 0].lines
+    assert len(lines) == 4
+    looks = [(line.get_color(), line._dash_pattern, line.get_marker()) for line in lines]
+    assert len({str(look[:2]) for look in looks}) == 4
+    assert len({marker for *_, marker in looks}) == 4
+    places = [tuple(line.get_xdata()) for line in lines]  # equal values do not hide each other
+    assert len(set(places)) == 4

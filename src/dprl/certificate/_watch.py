@@ -89,6 +89,12 @@ class Watch:
             "notes": list(self.notes),
         }  # fmt: skip
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        head = str(self).splitlines()[0]
+        return in_notebook(head, self.notes, (self.suggestions, self.more, self.drift))
+
     def __str__(self) -> str:
         tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
         head = f"{self.status[0].upper()}{self.status[1:]} ({self.groups:,} new groups)"

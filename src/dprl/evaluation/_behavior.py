@@ -275,6 +275,11 @@ class Behavior:
             f"Calibration of the behaviour ({self.how})",
         )
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        return in_notebook(repr(self).strip("<>"), tables=[self.calibration()])
+
     def __repr__(self) -> str:
         return (
             f"<Behavior: {self.how} · {len(self.row):,} steps · misplaced {self.misplaced:.3f} · "

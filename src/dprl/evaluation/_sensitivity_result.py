@@ -168,6 +168,12 @@ class Sensitivity:
                 write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
         return figure
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        warned = [f"warning: {line}" for line in self.warnings]
+        return in_notebook("Unrecorded causes", [*self.lines(), *warned], [self.table()])
+
     def __str__(self) -> str:
         warned = [f"warning: {line}" for line in self.warnings]
         parts = ["\n".join(lines) for lines in (self.lines(), warned) if lines]

@@ -223,6 +223,12 @@ class Balance:
             sentences.append(f"Left out of the comparison: {', '.join(why[:4])}{more}.")
         return sentences
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        warned = [f"warning: {line}" for line in self.warnings()]
+        return in_notebook("Who took the suggestions?", [*self.lines(), *warned], [self.table()])
+
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""
         facts = asdict(self)

@@ -115,6 +115,12 @@ class CheckResult:
         """
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        head, counts, *_ = str(self).splitlines()
+        return in_notebook(head, [counts, *map(str, self.findings)])
+
     def __str__(self) -> str:
         head = repr(self.log) if self.log is not None else "No log could be read."
         count = {k: sum(f.level == k for f in self.findings) for k in ("error", "warning", "note")}

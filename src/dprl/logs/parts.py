@@ -164,6 +164,11 @@ class LogInParts:
         """The time for which every episode is followed, such as "10 steps"; None without one."""
         return self.columns.get("follow_up")
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        return in_notebook(repr(self))
+
     def __repr__(self) -> str:
         return (
             f"Log in parts: {self.n_episodes:,} episodes"

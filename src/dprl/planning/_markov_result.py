@@ -189,6 +189,11 @@ class MarkovCheck:
         """
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        return in_notebook("Is the state enough?", self.lines, [self.table()])
+
     def __str__(self) -> str:
         return "\n".join([*self.lines, "", str(self.table())])
 

@@ -118,6 +118,12 @@ class Parts:
         if "luck" in self.provenance and (wrong := wrong_luck(self.provenance["luck"])):
             self._refuse(wrong)
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        actions = ", ".join(map(str, self.actions[:12])) + ", …" * (len(self.actions) > 12)
+        return in_notebook(repr(self).strip("<>"), [f"Actions: {actions}.", *self.stated])
+
     def _refuse(self, what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")
 

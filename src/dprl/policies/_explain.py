@@ -170,6 +170,12 @@ class Explanation:
         result: dict[str, Any] = to_json_value({**vars(self), **tables})
         return result
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        head = str(self).splitlines()[0]
+        return in_notebook(head, [self.reason], (self.actions, self.similar))
+
     def __str__(self) -> str:
         answer = "DEFER" if self.suggested is None else f"suggests {self.suggested}"
         kind = "" if self.suggested is None else f" ({self.kind})"

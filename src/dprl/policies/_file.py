@@ -80,17 +80,17 @@ def fits(head: Mapping[str, Any]) -> str:
     return ""
 
 
-def unpack(path: str | os.PathLike[str], own: bool = False) -> tuple[str, dict[str, Any], Arrays]:
+def unpack(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
     """Kind, words and arrays of a policy file, or a PolicyError that says what is wrong with it.
 
     Where the environment variable DPRL_REQUIRE_SIGNED holds a key, what is unpacked is exactly what
-    was found to be signed with it; unless the file is this program's `own` copy of such a policy.
+    was found to be signed with it.
     """
     source = Path(path)
     if not source.is_file():
         raise PolicyError(f"there is no policy file {str(path)!r}.", do="Check the path.")
     content: Path | io.BytesIO = source
-    key = "" if own else os.environ.get(REQUIRED, "").strip()
+    key = os.environ.get(REQUIRED, "").strip()
     if key:
         from dprl.policies._signature import PublicKey, verify
 

@@ -59,21 +59,19 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     return _opened(path)
 
 
-def _opened(path: str | os.PathLike[str], own: bool = False) -> Loaded:
-    kind, words, arrays = archive.unpack(path, own)
+def _opened(path: str | os.PathLike[str]) -> Loaded:
+    kind, words, arrays = archive.unpack(path)
     home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
     return home._opened(path, kind, words, arrays)
 
 
-def deferring(path: str | os.PathLike[str], own: bool = False) -> Deferring:
+def deferring(path: str | os.PathLike[str]) -> Deferring:
     """A policy of DPRL's from a file; the rivals' have no changes to list.
 
     Args:
         path: The file.
-        own: Whether this program wrote it, in a folder of its own, so that no signature is asked
-            for. Default False.
     """
-    fitted = _opened(path, own)
+    fitted = _opened(path)
     if not fitted.knows_practice:
         raise PolicyError(
             f"{os.fspath(path)!r} holds a policy of "

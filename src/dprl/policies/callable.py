@@ -383,5 +383,10 @@ class CallablePolicy:
         """
         self.save("")
 
+    def _repr_html_(self) -> str:
+        from dprl._core.notebook import in_notebook
+
+        return in_notebook(repr(self).strip("<>"))
+
     def __repr__(self) -> str:
         return f"<CallablePolicy: {self.parameters['learner']} · {len(self.actions)} actions>"

@@ -114,25 +114,40 @@ def _square(column: int, row: int, color: str) -> Any:
     return Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="none")
 
 
+RULE_LINES = (
+    ("paper", "careless_found", "careless cell found",
+     {"color": "#e69f00", "ls": "-", "lw": 3.6, "marker": "^", "ms": 8, "mfc": "white"}),
+    ("paper", "chose_better", "better where it speaks",
+     {"color": "#e69f00", "ls": (0, (4, 2)), "lw": 2.2, "marker": "v", "ms": 6, "mfc": "white"}),
+    ("contrast", "careless_found", "careless cell found",
+     {"color": "#0072b2", "ls": "-", "lw": 1.5, "marker": "o", "ms": 4}),
+    ("contrast", "chose_better", "better where it speaks",
+     {"color": "#0072b2", "ls": (0, (1, 1.6)), "lw": 1.8, "marker": "s", "ms": 4}),
+)  # fmt: skip
+"""The lines of `_draw_rule`: rule, column, its meaning, and how it is drawn. Each has a colour, a
+dash, a width and a marker by which it is told apart where lines cover each other."""
+
+
 def _draw_rule(axis: Any, rows: Rows, name: str, n: int) -> None:
-    """Draw the two shares of `bias_and_variance` against n_min, for logs of n episodes."""
-    for rule, color in (("contrast", "#0072b2"), ("paper", "#56b4e9")):
-        for column, dash, meaning in (
-            ("careless_found", "-", "careless cell found"),
-            ("chose_better", "--", "better where it speaks"),
-        ):
-            y = [
-                np.nanmean(
-                    rows[column][
-                        (rows["problem"] == name)
-                        & (rows["n"] == n)
-                        & (rows["contestant"] == f"DPRL {rule}, n_min {n_min}")
-                    ]
-                )
-                for n_min in N_MIN
-            ]
-            axis.plot(N_MIN, y, dash, color=color, marker="o", ms=3, label=f"{rule}: {meaning}")
-    axis.set(ylim=(-0.03, 1.03), xlabel="n_min", title=f"{name}: the rule at {n} episodes")
+    """Draw the two shares of `bias_and_variance` against n_min, for logs of n episodes.
+
+    Markers of one n_min stand beside each other, because the lines often have the same value.
+    """
+    for place, (rule, column, meaning, look) in enumerate(RULE_LINES):
+        y = [
+            np.nanmean(
+                rows[column][
+                    (rows["problem"] == name)
+                    & (rows["n"] == n)
+                    & (rows["contestant"] == f"DPRL {rule}, n_min {n_min}")
+                ]
+            )
+            for n_min in N_MIN
+        ]
+        x = np.arange(len(N_MIN)) + 0.14 * (place - 1.5)
+        axis.plot(x, y, label=f"{rule}: {meaning}", **look)
+    axis.set_xticks(range(len(N_MIN)), [str(n_min) for n_min in N_MIN])
+    axis.set(ylim=(-0.05, 1.08), xlabel="n_min", title=f"{name}: the rule at {n} episodes")
 
 
 def figure(rows: Rows) -> Any:
@@ -152,7 +167,7 @@ def figure(rows: Rows) -> Any:
         ):
             draw(axis, table, name, column, names)
             axis.set_title(f"{name}: {title} of the value")
-    axes[0, 1].legend(fontsize=6.5, loc="lower left")
+    axes[0, 1].legend(fontsize=7.5, loc="lower left", handlelength=4.5)
     figure.legend(*axes[0, 2].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
     return figure
 

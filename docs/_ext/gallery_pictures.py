@@ -1,0 +1,50 @@
+"""The pictures of an example: every figure that it makes through dprl, once.
+
+Figures of dprl are closed as soon as they are made, so that nothing stays in memory; the scraper of
+matplotlib would not see them. Here they are noted when they are made.
+"""
+
+from pathlib import Path
+
+from sphinx_gallery.scrapers import figure_rst
+
+import dprl.apps.figures._figure as named_figures
+from dprl._core import plot
+
+_made: list = []
+_grid = plot.grid
+
+
+def _noted(*sizes, **named):
+    figure, axes = _grid(*sizes, **named)
+    _made.append(figure)
+    return figure, axes
+
+
+plot.grid = _noted
+
+
+def reset(gallery_conf, fname):
+    """Forget the figures of the example before."""
+    _made.clear()
+    _shown.clear()
+
+
+_shown: set[int] = set()
+
+
+def scraper(block, block_vars, gallery_conf):
+    """Save the figures that a block has made; say where they are."""
+    figures = list(_made)
+    _made.clear()
+    for value in block_vars["example_globals"].values():
+        if isinstance(value, named_figures.Figure) and id(value) not in _shown:
+            _shown.add(id(value))
+            figures.append(value.draw())
+            _made.clear()
+    paths = []
+    for figure in figures:
+        path = Path(next(block_vars["image_path_iterator"]))
+        figure.savefig(path, dpi=110)
+        paths.append(path)
+    return figure_rst(paths, gallery_conf["src_dir"])

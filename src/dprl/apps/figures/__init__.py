@@ -1,0 +1,33 @@
+"""The figures that people ask for, each with the rows it is drawn from.
+
+Policies, evaluations, sweeps and logs come in; a `Figure` goes out. It shows itself in a notebook,
+`save` writes it as a picture with its rows beside it, and `to_frame` gives the rows to whoever
+wants to draw them in another way. Reached as `dprl.figures`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dprl._core.lazy import attach
+
+if TYPE_CHECKING:
+    from dprl.apps.figures._figure import Figure as Figure
+    from dprl.apps.figures._judged import balance as balance
+    from dprl.apps.figures._judged import calibration as calibration
+    from dprl.apps.figures._judged import sensitivity as sensitivity
+    from dprl.apps.figures._judged import sweep as sweep
+    from dprl.apps.figures._learned import value_by_size as value_by_size
+    from dprl.apps.figures._suggested import forest as forest
+    from dprl.apps.figures._suggested import policy_map as policy_map
+    from dprl.apps.figures._suggested import rule_tree as rule_tree
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "_figure": ("Figure",),
+        "_judged": ("balance", "calibration", "sensitivity", "sweep"),
+        "_learned": ("value_by_size",),
+        "_suggested": ("forest", "policy_map", "rule_tree"),
+    },
+)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core import caching
 
@@ -19,7 +20,8 @@ def double(x):
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch):
+def _fresh(monkeypatch, tmp_path):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # where nothing is kept yet
     monkeypatch.setattr(compiled, "_SAID", [])
     monkeypatch.setattr(compiled, "KERNELS", {})
 

@@ -134,6 +134,7 @@ def test_the_token_may_come_from_the_environment_and_is_then_not_printed(demo):
         assert get(f"{facts['url']}/policy")[0] == 401
 
 
+@pytest.mark.slow
 def test_other_addresses_than_loopback_are_warned_of(demo):
     folder, _ = demo
     with running("serve", "p.dprl", "--host", "0.0.0.0", cwd=folder) as (process, _):

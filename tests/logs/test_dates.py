@@ -254,6 +254,26 @@ def test_times_of_day_and_zones(tmp_path):
     assert on_day(19754.5) == "2024-02-01 12:00:00"
 
 
+@pytest.mark.parametrize("door", ["file", "frame"])
+def test_dates_beside_the_state_are_days_too(tmp_path, door):
+    lines = [f"{i},s{i % 2},a{i % 3},{i},2024-01-{1 + i % 5:02},{1 + i % 5}.2.2024"
+             for i in range(40)]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["id,ward,drug,score,day,odd", *lines]))
+    given = {**ROLES, "state": "ward", "also": None}
+
+    def also(**more):
+        if door == "file":
+            return dprl.read(tmp_path / "t.csv", **given, **more).also
+        return dprl.from_frame(pd.read_csv(tmp_path / "t.csv"), **given, **more).also
+
+    plain = also()
+    assert plain.names == ("day",)
+    assert "nothing says whether the day or the month comes first" in plain.left_out["odd"]
+    assert also(dates="day-first").names == ("day", "odd")
+    assert also(dates="day-first").levels == (None, None)
+    assert also(dates="day-first").values[0][0] == slow_days(datetime.date(2024, 1, 1))
+
+
 # -- labels ----------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ STAMP := .venv/.installed
 test check: export PYTHONDONTWRITEBYTECODE :=
 DOCTESTS := --doctest-modules src/dprl --ignore=src/dprl/studies/atari
 
-.PHONY: demo test check lint coverage format slow deep atari lowest bench docs release clean
+.PHONY: demo test check lint coverage format slow fuzz deep atari lowest bench docs release clean
 
 demo: $(STAMP)
 	@$(BIN)/dprl demo
@@ -35,6 +35,11 @@ format: $(STAMP)-dev
 
 slow: $(STAMP)-bench
 	@$(BIN)/python -m pytest -m slow -n auto
+
+# What tests/hostile does in small, for an hour; the figures go to the page that the docs quote.
+FUZZ_MINUTES ?= 60
+fuzz: $(STAMP)-dev
+	@PYTHONPATH=tests/hostile $(BIN)/python tests/hostile/fuzz.py --minutes $(FUZZ_MINUTES) --out docs/benchmarks/fuzz.md
 
 # The lowest versions pyproject.toml allows of what the core needs, in a .venv of their own.
 lowest: .venv-lowest/.installed

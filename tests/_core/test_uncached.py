@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -14,8 +15,14 @@ import dprl
 from dprl._core import compiled
 
 
-def double(x):
-    return 2 * x
+@pytest.fixture
+def double(tmp_path):
+    """A function of a file that was never compiled before."""
+    (tmp_path / "fresh.py").write_text("def double(x):\n    return 2 * x\n")
+    spec = importlib.util.spec_from_file_location("fresh", tmp_path / "fresh.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.double
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +31,7 @@ def _fresh(monkeypatch):
     monkeypatch.setattr(compiled, "KERNELS", {})
 
 
-def test_without_a_folder_for_machine_code(monkeypatch, caplog):
+def test_without_a_folder_for_machine_code(monkeypatch, caplog, double):
     monkeypatch.setattr(caching.CodeLibraryCacheImpl, "_locator_classes", [], raising=False)
     monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [], raising=False)
     kernels = [compiled.compiled(double) for _ in range(3)]
@@ -35,7 +42,7 @@ def test_without_a_folder_for_machine_code(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("step", ["save", "load"])
-def test_with_a_disk_that_fails(monkeypatch, caplog, tmp_path, step):
+def test_with_a_disk_that_fails(monkeypatch, caplog, double, step):
     def fail(*args, **kwargs):
         raise OSError(28, "No space left on device")
 

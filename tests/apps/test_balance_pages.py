@@ -110,6 +110,7 @@ def test_a_log_without_further_columns_is_as_before(thinned):
     assert render("notebook.html", piece="evaluation", scoped="", evaluation=evaluation)
 
 
+@pytest.mark.slow
 def test_the_command_line(run, files):
     code, out, err = run("evaluate", "policy.dprl", "test.csv", "--draws", 50, "--by", "sex,age")
     assert (code, err) == (0, "")

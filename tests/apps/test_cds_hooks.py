@@ -189,7 +189,11 @@ def test_where_it_defers_there_is_no_card(site):
     before = len(audit.read_text().splitlines())
     answer = ask(client, call(pressure=300.0))  # out of range
     assert (answer.status_code, answer.json()) == (200, {"cards": []})
-    assert len(audit.read_text().splitlines()) == before + 1  # and it is on record
+    lines = audit.read_text().splitlines()
+    assert len(lines) == before + 1  # and it is on record
+    entry = json.loads(lines[-1])
+    assert (entry["defer"], entry["hook_instance"]) == (True, call()["hookInstance"])
+    assert "card" not in entry
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ def test_rivals_have_no_changes(run, visits):
     assert (code, "holds a policy of BC" in err) == (1, True)
 
 
+@pytest.mark.slow
 def test_features_want_a_radius_and_a_radius_features(run, stays):
     fit, _ = stays
     code, _, err = run(*fit[:-2])

@@ -143,6 +143,7 @@ def test_refusals(run, sites, tokens, words, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_log_may_be_fitted_over_an_old_evidence_file_s_name(run, sites):
     """Only a file that is read is looked at; one that is written is not."""
     count_all(run)

@@ -51,6 +51,7 @@ def flat(text):
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", words)))
 
 
+@pytest.mark.slow
 def test_the_command_line(run):
     table().to_parquet("stays.parquet")
     fit = ["fit", "stays.parquet", *options(COLUMNS), "--n-min", 5, "--gamma", 1]

@@ -135,6 +135,7 @@ def test_a_small_imbalance_is_no_warning(log, tmp_path):
     assert "takers still differ from others in age by 0.23" in str(made().explain([60.0, 1.0]))
 
 
+@pytest.mark.slow
 def test_a_part_of_the_rules_says_nothing_of_all(log, tmp_path):
     """What the learner noted of all rules together is no longer true of some of them."""
     policy = made()
@@ -167,6 +168,7 @@ def test_many_rules_fit_in_lines(log, tmp_path, monkeypatch):
     assert "40 / 78" in text
 
 
+@pytest.mark.slow
 def test_what_is_proved_is_not_said_to_be_unproved(tmp_path):
     rng = np.random.default_rng(1)
     x, drug = rng.normal(size=(1_200, 2)), rng.random(1_200) < 0.5

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from test_servers import get, running, until_ready
 from dprl.apps.serve import running as run_of
 from dprl.apps.serve import served as serving
 from dprl.apps.serve.app import serve_app
+from dprl.apps.serve.kept import Kept
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.records import Audit, Journal, Records, check_audit
 from dprl.learners.continuous import feature_quantiles
@@ -182,6 +184,61 @@ def test_the_file_is_watched(tmp_path):
         while action(client)[0] != "a":
             assert time.monotonic() < end
             time.sleep(0.01)
+
+
+SIGNING = Path(__file__).parents[1] / "policies" / "signing"
+
+
+@pytest.fixture
+def signed(monkeypatch):
+    """Every policy must be signed; gives what signs a file."""
+    pytest.importorskip("cryptography", reason="cryptography is not installed (dprl[sign])")
+    from dprl.policies._file import REQUIRED
+    from dprl.policies._signature import SecretKey, require, sign
+
+    monkeypatch.setenv(REQUIRED, "")
+    require(str(SIGNING / "test-only.pub"))
+    key = SecretKey.read(SIGNING / "test-only.key", str)
+    return lambda path: sign(path, key)
+
+
+def test_a_new_policy_must_be_signed_and_its_signature_may_come_later(tmp_path, signed, capsys):
+    path = tmp_path / "p.dprl"
+    policy_for("b").save(path)
+    signed(path)
+    kept = Kept(tmp_path / "kept")
+    kept.folder.mkdir()
+    kept.take(kept.copy(path))
+    app = serve_app(policy_for("b"), token=None, path=str(path), reload=0.02, kept=kept)
+    with TestClient(app, base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        policy_for("a").save(path)
+        end = time.monotonic() + 10
+        while 'dprl_reloads_total{result="refused"}' not in numbers(client):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert action(client)[0] == "b"
+        assert f"'{path}' has no signature that holds" in capsys.readouterr().err  # not the copy
+        assert dprl.load(kept.current()).digest() == policy_for("b").digest()
+        signed(path)
+        while action(client)[0] != "a":
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert dprl.load(kept.current()).digest() == policy_for("a").digest()  # with its signature
+    assert len(list(kept.folder.glob("policy-*"))) == 2  # those not taken are gone
+
+
+def test_of_the_policies_that_were_kept_the_last_few_stay(tmp_path):
+    policy_for("b").save(tmp_path / "p.dprl")
+    kept = Kept(tmp_path / "kept")
+    kept.folder.mkdir()
+    for _ in range(15):
+        kept.take(kept.copy(tmp_path / "p.dprl"))
+    assert kept.current().is_file()
+    assert len(list(kept.folder.glob("policy-*"))) == 10
+    with pytest.raises(OSError, match="none"):
+        kept.copy(tmp_path / "none.dprl")
+    assert len(list(kept.folder.iterdir())) == 11
 
 
 # -- drift ----------------------------------------------------------------------------------------

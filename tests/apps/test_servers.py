@@ -134,6 +134,7 @@ def test_the_token_may_come_from_the_environment_and_is_then_not_printed(demo):
         assert get(f"{facts['url']}/policy")[0] == 401
 
 
+@pytest.mark.slow
 def test_other_addresses_than_loopback_are_warned_of(demo):
     folder, _ = demo
     with running("serve", "p.dprl", "--host", "0.0.0.0", cwd=folder) as (process, _):
@@ -186,6 +187,18 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
     assert _run(["serve", "p.dprl"]) == 1
     assert "at least 16 characters" in capsys.readouterr().err
     taken.close()
+
+
+def test_what_a_settings_file_has_written_down_is_said(demo, capsys, monkeypatch):
+    folder, _ = demo
+    monkeypatch.chdir(folder)
+    Path("dprl.toml").write_text(
+        '[serve]\nlog = "no/log"\nlog-states = true\naudit = "no/audit"\ncds = "c.toml"\n'
+    )
+    assert _run(["serve", "p.dprl"]) == 1
+    err = capsys.readouterr().err
+    for line in ("--log: no/log", "--log-states: True", "--audit: no/audit", "--cds: c.toml"):
+        assert f"dprl.toml in this folder sets {line}" in err
 
 
 def test_without_the_extra_it_says_what_to_install(demo, capsys, monkeypatch):

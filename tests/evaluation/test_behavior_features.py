@@ -75,6 +75,7 @@ def test_an_evaluation_fits_few_models(monkeypatch):
     assert sum(times) < 1.1 * log.n_steps  # asked once about every step, and some to check it
 
 
+@pytest.mark.slow
 def test_threads_do_not_decide():
     log = clinic()
     one, three = (Behavior.fit(log, seed=3, threads=n).table for n in (1, 3))

@@ -404,6 +404,7 @@ def test_table_json_frame(swept):
     assert "<table>" in swept._repr_html_()
 
 
+@pytest.mark.slow
 def test_plot_leaves_its_rows_beside_it(swept, tmp_path):
     swept.plot(tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").stat().st_size > 10_000

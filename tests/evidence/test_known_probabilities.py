@@ -162,6 +162,7 @@ def test_what_was_not_available_stays_impossible():
     np.testing.assert_allclose(b.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_groups_that_lie_apart_keep_their_chances(share):
     rng = np.random.default_rng(5)

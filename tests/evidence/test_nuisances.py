@@ -148,6 +148,7 @@ def test_weights_have_the_smallest_loss(seed, models):
     assert loss <= -np.log(taken @ rivals.T).mean(axis=0).min() + CLOSE
 
 
+@pytest.mark.slow
 def test_in_the_null_world_the_logistic_model_gets_the_weight():
     _, b, fitted = null_fit()
     table = {line["model"]: line for line in fitted.losses}

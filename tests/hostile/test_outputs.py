@@ -72,7 +72,7 @@ def test_settings_found_in_a_folder_are_said(folder, tmp_path, monkeypatch, caps
 
 
 def test_a_verdict_that_was_not_stored_is_said_not_to_be(tmp_path, monkeypatch):
-    from dprl.apps.review.verdicts import Verdicts
+    from dprl.apps.review.verdicts import NotStoredError, Verdicts
 
     verdicts = Verdicts(tmp_path / "v.sqlite", "p", ["c"])
     verdicts.add("c", "Ada", "agree")
@@ -84,7 +84,7 @@ def test_a_verdict_that_was_not_stored_is_said_not_to_be(tmp_path, monkeypatch):
         return db
 
     monkeypatch.setattr(sqlite3, "connect", full)
-    with pytest.raises(dprl.PolicyError, match=r"NOT stored.*full"):
+    with pytest.raises(NotStoredError, match=r"NOT stored.*full"):
         collections.deque((verdicts.add("c", "Ada", "agree", "x" * 4000) for _ in range(30)), 0)
     monkeypatch.undo()
     stored = verdicts.all()

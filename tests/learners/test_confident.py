@@ -341,6 +341,7 @@ def test_terminal_reads_them_as_ended_and_none_does_so_with_a_warning():
     assert same(silent, one)
 
 
+@pytest.mark.slow
 def test_bootstrap_equals_the_oracle_that_leaves_out_the_last_row():
     compared = spoke = 0
     for seed in range(30):

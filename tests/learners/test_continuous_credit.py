@@ -192,6 +192,7 @@ def test_values_never_come_from_the_own_group():
     assert not np.array_equal(V[~rows], V_other[~rows])
 
 
+@pytest.mark.slow
 def test_the_seed_decides_everything():
     log = noisy_log()
     learner = DPRLContinuous(n_min=10, radius=1.0, gamma=1.0, lam=0.5)

@@ -198,6 +198,7 @@ def test_every_radius_has_tails_of_its_own():
     assert len({p.digest() for p in together}) == 4
 
 
+@pytest.mark.slow
 def test_judging_and_describing_take_the_policy_as_it_looks():
     log, held_out = two_kinds(), two_kinds(seed=1)
     policy = DPRLContinuous(n_min=5, radius=1.0, gamma=0.9, cut="bootstrap").fit(log)

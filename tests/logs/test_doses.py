@@ -84,6 +84,7 @@ def test_two_columns_are_one_action(tmp_path):
     assert arrays.actions == ("drug=a · vent=true", "drug=b · vent=false")
 
 
+@pytest.mark.slow
 def test_a_policy_cuts_later_logs_at_its_own_edges(tmp_path, run):
     train = write_doses(tmp_path / "train.csv")
     other = write_doses(tmp_path / "other.csv", seed=1, scale=14.0)  # its own quartiles differ

@@ -119,6 +119,7 @@ def test_a_window_leaves_no_cut_to_treat():
     assert settle(log, 1.0, None) is log
 
 
+@pytest.mark.slow
 def test_a_command_follows_and_a_policy_keeps_its_window(run, tmp_path):
     rows, rng = ["stay,hour,stage,drug,score,end"], np.random.default_rng(0)
     for e in range(200):

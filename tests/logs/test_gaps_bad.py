@@ -1,6 +1,7 @@
 """What is refused about gaps, dates, labels and encodings: three lines, and nothing is written."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dprl
@@ -104,12 +105,25 @@ READING = {
 @pytest.mark.parametrize("name", READING)
 def test_a_log_is_refused(name, tmp_path):
     text, options, message = READING[name]
+    given = {**COLUMNS, **options}
     path = tmp_path / "log.csv"
     path.write_text(text, encoding="utf-8")
+    about_files = given["time"] == "day" or "encoding" in options
+    source = path if about_files else pd.read_csv(path)  # which is faster
+    door = dprl.read if about_files else dprl.from_frame
     with pytest.raises(dprl.DprlError, match=message) as caught:
-        dprl.read(path, **{**COLUMNS, **options})
+        door(source, **given)
     assert len(str(caught.value).splitlines()) <= 3
     assert [file.name for file in tmp_path.iterdir()] == ["log.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READING)
+def test_a_file_is_refused(name, tmp_path):
+    text, options, message = READING[name]
+    (tmp_path / "log.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(dprl.DprlError, match=message):
+        dprl.read(tmp_path / "log.csv", **{**COLUMNS, **options})
 
 
 def arrays(**more):

@@ -101,6 +101,7 @@ def test_regions_are_a_subset_everywhere(seed):
         assert (limited.act(x[i]) is dprl.DEFER) == (not inside)
 
 
+@pytest.mark.slow
 def test_a_batch_and_a_single_state_agree_and_the_file_keeps_it(tmp_path):
     limited = limit_regions(walker(), [c.region for c in changes()[::2]], audit="x")
     limited.save(tmp_path / "a.dprl")

@@ -210,6 +210,7 @@ def test_features_in_other_units_are_refused(kind, request, tmp_path):
         assert sum("lie outside the ranges of the training log" in w for w in ask()) == 1
 
 
+@pytest.mark.slow
 def test_within_the_radius_of_a_range_is_near(walker):
     """There the policy may still have neighbours: it is not for a range to say that it has none."""
     _, high = walker.provenance["ranges"][0]

@@ -42,6 +42,7 @@ def changes_of(x, seed):
     return made
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200), st.booleans())
 def test_regions_are_few_true_and_apart(seed, whole):
     x = cloud(seed, whole=whole)

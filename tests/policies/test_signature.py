@@ -99,6 +99,22 @@ def test_only_signed_policies_are_opened_where_that_is_required(path, key, monke
         dprl.load(path)
 
 
+def test_a_service_takes_over_only_what_is_signed(path, key):
+    pytest.importorskip("starlette", reason="the extra serve is not installed")
+    from dprl.apps.serve.life import _stamp
+    from dprl.apps.serve.served import Served, successor
+    from dprl.policies._load import deferring
+
+    before = _stamp(str(path))
+    sign(path, key)
+    assert _stamp(str(path)) != before  # a signature that comes later is noticed
+    require(str(PUBLIC))
+    served = Served.of(deferring(path), False, True, False)
+    Path(f"{path}.minisig").unlink()
+    with pytest.raises(dprl.PolicyError, match="no signature that holds"):
+        successor(path, served, token=True)
+
+
 def test_the_commands(path, capsys):
     assert _run(["sign", str(path), "--key", str(SECRET)]) == 0
     assert _run(["verify", str(path), "--key", str(PUBLIC)]) == 0

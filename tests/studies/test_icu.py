@@ -682,6 +682,7 @@ def test_stays_read_as_a_log_have_gaps_that_distances_cannot_have(many):
         dprl.DPRLContinuous(n_min=5, radius=1.0, gamma=0.9, cut="terminal").fit(log)
 
 
+@pytest.mark.slow
 def test_splits_can_be_written_and_fitted(many, tmp_path, monkeypatch, capsys):
     from dprl.apps.cli.main import main
 

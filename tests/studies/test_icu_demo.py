@@ -16,6 +16,7 @@ from dprl.studies import icu
 DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("demo", "layout", "stays", "patients", "to_discharge", "decisions", "bolus", "vasopressor"),
     [

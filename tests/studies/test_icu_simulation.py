@@ -324,6 +324,7 @@ def test_bad_settings_are_refused(ward, tmp_path):
             icu.prepare(ward[2], seed=0, costs=costs)
 
 
+@pytest.mark.slow
 def test_a_policy_learned_from_the_tables_can_be_judged(ward):
     data = icu.prepare(ward[2], seed=0, shares=(0.6, 0.2, 0.2), reward="shortfall")
     policy = dprl.DPRLContinuous(

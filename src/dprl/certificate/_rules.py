@@ -49,6 +49,8 @@ Ints = NDArray[np.int64]
 
 EARLIER = ("grade", "proved_low", "struck", "log10_e", "gate_low", "gate_p")
 """What an earlier gate said of a rule."""
+KEPT = ("approved", "quantiles")
+"""What a gated policy keeps of the provenance of the policy that was gated."""
 
 OF_ALL = ("One half of the groups proposed", "Where only the first suggestion")
 """How notes begin that are about all rules that the learner issued, not about those proved."""
@@ -158,7 +160,7 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         if own
         else {
             **provenance_of(log, settled, notes=remaining, ranges=policy.provenance.get("ranges")),
-            **{k: policy.provenance[k] for k in ("approved",) if k in policy.provenance},
+            **{k: policy.provenance[k] for k in KEPT if k in policy.provenance},
             **origin,
             "rules": facts_of_rules,
         }

@@ -130,7 +130,7 @@ def evaluate(
         True
     """
     check_log(log)
-    log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
+    raw, log = log, encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     gamma, cut = _own(policy, gamma, cut)
     check_claim(cut, log, "an interval")
     check_level(level)
@@ -150,7 +150,7 @@ def evaluate(
     tell("what the policy says", 0.0)
     decisions = spoken(asked, settled)
     tell("behaviour", 0.0)
-    behavior_model = _behavior(behavior, log, seed)
+    behavior_model = _behavior(behavior, log, seed, raw)
     rows = _rows(settled, log)
 
     chance = behavior_model.took()[rows]
@@ -280,12 +280,13 @@ def _range(weighted: Weighted, declared: tuple[float, float] | None) -> dict[str
     return {"lowest": low, "highest": high, "range": "declared" if declared else "log"}
 
 
-def _behavior(given: Any, log: Log, seed: int) -> Behavior:
+def _behavior(given: Any, log: Log, seed: int, raw: Log) -> Behavior:
+    """Usual practice on a log; a model of the `raw` log, before it was encoded, has its rows."""
     if given is None:
         return Behavior.fit(log, seed=seed)
     if not isinstance(given, Behavior):
         return Behavior.given(log, given)
-    if given.log != log.digest():
+    if given.log not in (log.digest(), raw.digest()):
         raise ParameterError(
             "this Behavior is of another log.", do="Use Behavior.fit(log) of the log evaluated on."
         )

@@ -118,7 +118,7 @@ def sensitivity(
         True
     """
     check_log(log)
-    log = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
+    raw, log = log, encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     strengths = _strengths(gamma)
     discount, cut = _own(policy, discount, cut)
     _check_cut(cut, log)
@@ -139,7 +139,7 @@ def sensitivity(
     tell("what the policy says", 0.0)
     decisions = spoken(asked, settled)
     tell("behaviour", 0.0)
-    model = _behavior(behavior, log, seed)
+    model = _behavior(behavior, log, seed, raw)
     rows = np.asarray(settled.time, np.int64)
     table, row = practice(model, log)
     apart = differs(decisions, table, row[rows])
@@ -244,12 +244,13 @@ def _declared(policy: Any, discount: float, given: Any) -> tuple[float, float] |
     return None if proved is None or proved.gamma != discount else proved.value_range
 
 
-def _behavior(given: Any, log: Log, seed: int) -> Behavior:
+def _behavior(given: Any, log: Log, seed: int, raw: Log) -> Behavior:
+    """Usual practice on a log; a model of the `raw` log, before it was encoded, has its rows."""
     if given is None:
         return Behavior.fit(log, seed=seed)
     if not isinstance(given, Behavior):
         return Behavior.given(log, given)
-    if given.log != log.digest():
+    if given.log not in (log.digest(), raw.digest()):
         raise ParameterError(
             "this Behavior is of another log.", do="Use Behavior.fit(log) of the log given here."
         )

@@ -33,6 +33,7 @@ from dprl.evaluation._judge import Judge, Judged, fit_and_judge
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._sweep_rules import RULES, or_lowest, setting_words
 from dprl.learners._variants import fitted, grid_of
+from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
 from dprl.logs.log import Log, check_log
@@ -354,6 +355,8 @@ def sweep(
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")
     check_log(train)
     check_log(valid)
+    train = (labelled if getattr(learner, "radius", None) is None else with_indicators)(train)
+    valid = encoded_like(valid, train.columns)  # once, as every policy will take it
     in_both = (
         1.0 if train.digest() == valid.digest() else shared(sketch(train), train.digest(), valid)
     )

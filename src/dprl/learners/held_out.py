@@ -30,6 +30,7 @@ from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners._rule_claims import region_facts
 from dprl.learners._rule_scores import Scores
 from dprl.learners.rules import Rules
+from dprl.logs._encoding import encoded_like
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._rule import Rule
 from dprl.policies._rule_narrow import narrower
@@ -126,6 +127,7 @@ class HeldOut:
         """
         check_log(log)
         learner, seed, lam = _origin(policy)
+        log = encoded_like(log, policy.provenance.get("columns", {}))
         if policy.provenance.get("log") != log.digest():
             raise LogError(
                 "a rule is narrowed with the log that the policy was fitted on; this is another.",

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from dprl.errors import LogError
 from dprl.logs._categories import feature_columns
 from dprl.logs._columns import Coded
-from dprl.logs._text import is_unnamed
+from dprl.logs._dates import Days
+from dprl.logs._text import Text, is_unnamed
 
 __all__ = ["FEW", "NONE", "Also", "AlsoNames", "also_names", "collect", "looks_like_text"]
 
@@ -188,6 +189,7 @@ def collect(
     declared: Collection[str],
     units: Sequence[NDArray[np.int32]],
     n: int,
+    text: Text | None = None,
 ) -> Also:
     """Read the columns; without a word from the user, what cannot be read is left out.
 
@@ -197,6 +199,7 @@ def collect(
         declared: Columns whose values are labels, whatever they look like.
         units: The codes (N,) of episodes and groups, to tell identifiers from measurements.
         n: N, the number of rows.
+        text: How dates are written. Default None: as usual.
     """
     names: list[str] = []
     values: list[NDArray[Any]] = []
@@ -204,7 +207,7 @@ def collect(
     left_out = dict(chosen.left_out)
     for name in chosen.names:
         try:
-            column, labels = _column(name, get, declared, chosen.asked)
+            column, labels = _column(name, get, declared, chosen.asked, text)
         except LogError as error:
             if chosen.asked:
                 raise
@@ -226,11 +229,14 @@ def _column(
     get: Callable[[str], tuple[Any, NDArray[np.bool_] | None]],
     declared: Collection[str],
     asked: bool,
+    text: Text | None,
 ) -> tuple[Floats, tuple[str, ...] | None]:
     """A column as float64 with NaN where missing, and its labels where it has some."""
     values, gone = get(name)
     if isinstance(values, np.ma.MaskedArray):
         values, gone = values.data, np.ma.getmaskarray(values)
+    if isinstance(values, Days):
+        values, gone = values.values, None
     if not isinstance(values, Coded):
         array = np.asarray(values)
         if array.dtype.kind == "M":
@@ -239,7 +245,7 @@ def _column(
             values, gone = np.where(absent, np.nan, days), None
         elif not asked and name not in declared and looks_like_text(array[:PEEK]):
             raise LogError("free text or an identifier.")
-    matrix, own, _ = feature_columns([(name, values, gone)], declared)
+    matrix, own, _ = feature_columns([(name, values, gone)], declared, text)
     column = matrix[:, 0]
     if np.isinf(column).any():
         raise LogError(

@@ -123,7 +123,7 @@ def moments(
                 f"dates={dates!r}",
                 "Mend it (a year has four digits), or declare how dates are written: "
                 "dates='day-first' (--dates day-first), 'month-first', or a format such as "
-                "'%d %b %Y'.",
+                "'%d %b %Y'; where they are labels, name the column in categorical=.",
             )
         parsed.append(time)
     ahead = [time.utcoffset() for time in parsed]
@@ -147,7 +147,8 @@ def refuse_undeclared(name: str, text: str, where: str) -> None:
         "month comes first.",
         where,
         "Declare it: dates='day-first' (--dates day-first) or dates='month-first'; years need four "
-        "digits. ISO dates (2024-02-01) need nothing.",
+        "digits. ISO dates (2024-02-01) need nothing; where they are labels, name the column in "
+        "categorical= (--categorical).",
     )
 
 

@@ -46,6 +46,7 @@ def encoded_by(log: Log, wanted: Encoding | None) -> Log:
     """A log in which the state is made as `wanted`; the log itself where it is so already."""
     if wanted is None or log.features is None or encoding_of(log.columns) is not None:
         _refuse_own_fills(log, wanted)
+        _refuse_other_days(log, {} if wanted is None else wanted.days)
         return log
     if log.feature_names == wanted.features != tuple(wanted.columns):
         return log  # of indicators that were written to a file
@@ -86,6 +87,18 @@ def _folded(log: Log, how: str) -> Log:
         places = np.where(gone, len(words), np.nan_to_num(features[:, j])).astype(np.int64)
         features[:, j], levels[j] = table[places], merged
     return replace(log, features=features, levels=tuple(levels))
+
+
+def _refuse_other_days(log: Log, days: Mapping[str, str]) -> None:
+    """Refuse a log in which a feature is a date and is none to the policy, or the other way."""
+    here = _dated(log)
+    for j, name in enumerate(log.feature_names):
+        if (name in here) != (name in days) and log.missing[j] < log.n_steps:
+            kinds = ("dates", "numbers") if name in here else ("numbers", "dates")
+            raise LogError(
+                f"{name!r} holds {kinds[0]} here, and held {kinds[1]} in the training log.",
+                do="Read the log as the training log was read (dates=, --dates).",
+            )
 
 
 def joined(log: Log, wanted: Encoding | None = None) -> Log:
@@ -195,9 +208,9 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
             levels += [None] * len(own.indicators(name))
             continue
         if labels == TRUTH:
-            gone = np.isnan(x)
-            columns.append(np.where(gone, FAR, x) if own.flagged(name) and gone.any() else x)
-            levels.append(labels)
+            strange = np.isnan(x) if own.flagged(name) else np.zeros(len(x), bool)
+            columns.append(np.where(strange, FAR, x))
+            levels.append(None if strange.any() else labels)  # FAR is neither true nor false
             continue
         if log.missing[j] and not own.flagged(name):
             raise _gap(
@@ -210,8 +223,8 @@ def with_indicators(log: Log, wanted: Encoding | None = None, medians_of: Log | 
         codes, texts = _with_gone(log, j)
         code_of = np.array([place.get(label, -1) for label in texts], np.int64)
         codes = code_of[codes]
-        strange = np.where(codes < 0, FAR, 0.0)
-        columns += [np.where(codes == code, 1.0, strange) for code in range(len(labels))]
+        other = np.where(codes < 0, FAR, 0.0)
+        columns += [np.where(codes == code, 1.0, other) for code in range(len(labels))]
         levels += [None] * len(labels)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -279,6 +292,7 @@ def _columns(
             f"{', '.join(log.feature_names[:4])} and not {', '.join(list(wanted.columns)[:4])}",
             "Read the columns that the training log had, in the same order.",
         )
+    _refuse_other_days(log, wanted.days)
     for j, (name, own, other) in enumerate(
         zip(log.feature_names, wanted.levels, theirs, strict=True)
     ):

@@ -196,7 +196,7 @@ def columns_of(
     further = None
     if also is not None:
         units = [unit.codes for unit in (episode, group) if unit is not None]
-        further = collect(also, get, declared, units, len(reward))
+        further = collect(also, get, declared, units, len(reward), Text(dates=written.dates))
         lengths.add(len(further))
     if len(lengths) > 1:
         raise LogError(

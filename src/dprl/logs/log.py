@@ -298,7 +298,7 @@ class Log:
             labels.
 
         Raises:
-            LogError: If a feature holds numbers, or is missing somewhere.
+            LogError: If a feature holds numbers, or is missing somewhere and not flagged.
 
         Example:
             >>> import dprl
@@ -316,14 +316,16 @@ class Log:
     def indicators(self) -> Log:
         """The log in which every category is a column of 0 and 1 per label, such as "ward=a".
 
-        `dprl.DPRLContinuous` does so by itself. How it was done is in `columns["encoding"]`, and a
-        policy keeps it.
+        Gaps are filled as was declared when the log was read (`missing=`), by the medians of this
+        log. `dprl.DPRLContinuous` does both by itself. How it was done is in `columns["encoding"]`,
+        and a policy keeps it.
 
         Returns:
-            The log with numbers alone; this log where no feature is a category.
+            The log with numbers alone; this log where there is nothing to do.
 
         Raises:
-            LogError: If a category is missing somewhere.
+            LogError: If a category is missing somewhere and nothing was declared about it, or a
+                number that is to be filled is missing everywhere.
 
         Example:
             >>> import dprl

@@ -80,9 +80,7 @@ def fits(head: Mapping[str, Any]) -> str:
     return ""
 
 
-def unpack(
-    path: str | os.PathLike[str],
-) -> tuple[str, dict[str, Any], Arrays]:
+def unpack(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
     """Kind, words and arrays of a policy file, or a PolicyError that says what is wrong with it.
 
     Where the environment variable DPRL_REQUIRE_SIGNED holds a key, what is unpacked is exactly what
@@ -92,10 +90,14 @@ def unpack(
     if not source.is_file():
         raise PolicyError(f"there is no policy file {str(path)!r}.", do="Check the path.")
     content: Path | io.BytesIO = source
-    if key := os.environ.get(REQUIRED, "").strip():
+    key = os.environ.get(REQUIRED, "").strip()
+    if key:
         from dprl.policies._signature import PublicKey, verify
 
-        content = io.BytesIO(source.read_bytes())
+        try:
+            content = io.BytesIO(source.read_bytes())
+        except OSError as error:
+            raise ARCHIVE.broken(source.name, str(error)) from error
         verify(source, PublicKey.read(key), content.getvalue())
     version, kind, words, arrays = ARCHIVE.unpack(content, source.name, LARGEST, fits)
     for older in range(version, VERSION):

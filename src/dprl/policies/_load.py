@@ -56,14 +56,22 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         ...     load(path).act("fever")
         'antibiotics'
     """
+    return _opened(path)
+
+
+def _opened(path: str | os.PathLike[str]) -> Loaded:
     kind, words, arrays = archive.unpack(path)
     home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
     return home._opened(path, kind, words, arrays)
 
 
 def deferring(path: str | os.PathLike[str]) -> Deferring:
-    """A policy of DPRL's from a file; the rivals' have no changes to list."""
-    fitted = load(path)
+    """A policy of DPRL's from a file; the rivals' have no changes to list.
+
+    Args:
+        path: The file.
+    """
+    fitted = _opened(path)
     if not fitted.knows_practice:
         raise PolicyError(
             f"{os.fspath(path)!r} holds a policy of "

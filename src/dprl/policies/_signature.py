@@ -192,7 +192,10 @@ def verify(path: str | os.PathLike[str], key: PublicKey, content: bytes | None =
     place = signature_of(path)
     if not place.is_file():
         raise _unsigned(path, f"there is no file {str(place)!r}")
-    first, second, third, fourth = (*_lines(place, "signature"), "", "", "")[:4]
+    try:
+        first, second, third, fourth = (*_lines(place, "signature"), "", "", "")[:4]
+    except ParameterError as error:
+        raise _unsigned(path, f"{error.what} {error.where}") from error
     if not first.startswith(UNTRUSTED) or not third.startswith(TRUSTED):
         raise _unsigned(path, f"{place}: it is not four lines as minisign writes them")
     raw, everything = _decoded(second, str(place), 74), _decoded(fourth, str(place), 64)

@@ -54,7 +54,7 @@ class LabelSpace:
         return {label: i for i, label in enumerate(self.states)}
 
     def __contains__(self, label: object) -> bool:
-        return label in self._codes
+        return (fold(label, self.fold) if self.encoding is None else label) in self._codes
 
     def read(self, states: Any) -> tuple[list[Any], bool]:
         """The labels that were handed over, and whether it was a single one."""

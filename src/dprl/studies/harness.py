@@ -36,7 +36,7 @@ import numpy as np
 from dprl._core import plot
 from dprl._core.checks import check_seed, check_whole
 from dprl._core.cluster_start import connect
-from dprl._core.disk import check_target, replacing
+from dprl._core.disk import check_target, replacing, together
 from dprl._core.source import source_digest
 from dprl._core.table import Table
 from dprl._core.version import __version__
@@ -315,6 +315,18 @@ def _write(
     asked: Mapping[str, Any],
 ) -> tuple[Path, ...]:
     """Write all files of an experiment; `asked` goes to settings.json. Returns the paths."""
+    with together():
+        return _write_all(experiment, folder, settings, rows, table, asked)
+
+
+def _write_all(
+    experiment: Experiment,
+    folder: Path,
+    settings: Sequence[Setting],
+    rows: Rows,
+    table: Table,
+    asked: Mapping[str, Any],
+) -> tuple[Path, ...]:
     paths = tuple(folder / name for name in RESULTS)
     columns = list(rows)
     write_rows(

@@ -273,6 +273,7 @@ def test_intervals_run_over_windows(tmp_path):
 # -- the same whatever the order, the threads, the parts -------------------------------------------
 
 
+@pytest.mark.slow
 def test_order_of_rows_threads_and_parts_change_nothing(tmp_path, monkeypatch):
     rng = random.Random(3)
     lines = []

@@ -11,10 +11,12 @@ from dprl.apps.cli.options import SETTINGS
 __all__ = ["defaults_of", "say_defaults"]
 
 TO_BE_SAID = (
-    "out", "record", "verdicts", "audit", "temp", "host", "port", "allow_host", "token", "cases",
-    "cluster", "require_signed",
+    "out", "record", "verdicts", "audit", "temp", "log", "cds", "host", "port", "allow_host",
+    "token", "cases", "cluster", "require_signed",
 )  # fmt: skip
 """Options that say where is written and who may ask: a file found in a folder sets none unsaid."""
+OF_SERVE = ("log", "log_states", "cds", "reload")
+"""The same of `dprl serve` alone: what `--log` names is written there, and read elsewhere."""
 
 
 def defaults_of(tables: Any, tokens: list[str]) -> dict[str, Any]:
@@ -29,7 +31,7 @@ def defaults_of(tables: Any, tokens: list[str]) -> dict[str, Any]:
 def say_defaults(table: dict[str, Any], tokens: list[str]) -> None:
     """Say which paths, hosts and the like come from the settings and not from the command."""
     given = {t.partition("=")[0].removeprefix("--no-").removeprefix("--") for t in tokens}
-    for name in TO_BE_SAID:
+    for name in TO_BE_SAID + (OF_SERVE if tokens[:1] == ["serve"] else ()):
         option = name.replace("_", "-")
         if name in table and option not in given and name not in given:
             complain(f"{SETTINGS} in this folder sets --{option}: {printable(table[name])}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from dprl._core.checks import check_whole
-from dprl._core.disk import refuse_overwrite
+from dprl._core.disk import expand_paths
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress
 from dprl.apps.cli.listening import (
@@ -111,8 +112,13 @@ def serve(
         raise ParameterError(
             "--cds needs --audit: feedback on cards must be stored.", do="Name a file with --audit."
         )
-    for written in (log if log != "-" else "", audit):
-        refuse_overwrite(written or None, policy, *([cds] if cds else []))
+    for written in (log, audit):
+        if written not in ("", "-") and Path(written).resolve() in expand_paths(policy, cds or "."):
+            raise ParameterError(
+                f"{written!r} would be overwritten, and it is read.", do="Name another file."
+            )
+    if workers > 1 and not hasattr(signal, "SIGHUP"):
+        raise ParameterError("--workers needs a system with Unix signals.", do="Leave it out.")
     if audit and log and Path(audit).resolve() == Path(log).resolve():
         raise ParameterError("--log and --audit name the same file.", do="Name two files.")
     with progress() as tell:

@@ -28,8 +28,8 @@ from dprl.apps._changes import Described
 from dprl.apps._web import Guard, same, token_in_path
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
-from dprl.apps.review.verdicts import Verdict, Verdicts, statuses, tidy_name, who
-from dprl.errors import DprlError, ParameterError, PolicyError
+from dprl.apps.review.verdicts import NotStoredError, Verdict, Verdicts, statuses, tidy_name, who
+from dprl.errors import DprlError, ParameterError
 from dprl.learners.held_out import HeldOut
 
 __all__ = ["review_app"]
@@ -263,7 +263,7 @@ class _Site:
                 narrowed = shown.narrowing.text()
             recorded = self.verdicts.add(change, reviewer, verdict, comment, narrowed)
         except DprlError as error:
-            text, status_code = words_of(error), 507 if isinstance(error, PolicyError) else 422
+            text, status_code = words_of(error), 507 if isinstance(error, NotStoredError) else 422
             return self._change(change, reviewer[:100], text, comment, status_code, shown)
         status = self._statuses()
         at = self.keys.index(change)

@@ -26,7 +26,7 @@ from typing import Final
 
 from dprl.errors import ParameterError, PolicyError
 
-__all__ = ["WORDS", "Status", "Verdict", "Verdicts", "statuses"]
+__all__ = ["WORDS", "NotStoredError", "Status", "Verdict", "Verdicts", "statuses"]
 
 WORDS: Final = ("agree", "disagree", "unsure")
 NAME, COMMENT = 100, 4000
@@ -47,6 +47,10 @@ TABLES = (
         for what in ("UPDATE", "DELETE")
     ),
 )
+
+
+class NotStoredError(PolicyError):
+    """A verdict could not be stored: it does not count."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class Verdicts:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise PolicyError(
+            raise NotStoredError(
                 f"the verdict was NOT stored: {error}.",
                 str(self.path),
                 "Make room on the disk, or mend what is wrong with the file; then give it again.",

@@ -98,14 +98,23 @@ class Answers:
     def warm(self) -> None:
         """Do once, at the start, what takes longer the first time."""
         if self.features:
-            middle = [(low + high) / 2 for low, high in self.policy.provenance["ranges"]]
-            state = dict(zip(self.features, middle, strict=True))
+            state = self._middle()
             self.act([state])
             self.act([state] * 200)
             self.explain(state)
         else:
             self.act(list(self.policy.space.states[:1]))
         _ = self.digest
+
+    def _middle(self) -> dict[str, Any]:
+        """A state in the middle of what was trained on, as it may be asked about."""
+        ends = zip(self.features, self.policy.provenance["ranges"], strict=True)
+        state: dict[str, Any] = {name: (low + high) / 2 for name, (low, high) in ends}
+        if set(self.features) == set(self.columns):  # columns as they come: no number is ready
+            days = self.policy.space.encoding.days  # type: ignore[union-attr]
+            state |= {name: True for name, labels in self.columns.items() if labels is not None}
+            state |= {name: on_day(state[name]) for name in days}
+        return state
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -217,7 +226,7 @@ class Answers:
                     )  # fmt: skip
                 made.append(state)
                 continue
-            if set(state) != set(self.features) or not self.features:
+            if set(state) != set(self.features) or set(self.features) == set(self.columns):
                 self._check_columns(state, i)
             made.append(self.policy.space.encoding.states(state))  # type: ignore[union-attr]
         return made

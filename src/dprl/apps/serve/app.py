@@ -23,6 +23,7 @@ from starlette.routing import Route
 from dprl.apps._web import Guard, same
 from dprl.apps.serve.answers import StateError
 from dprl.apps.serve.hooks import Hooks
+from dprl.apps.serve.kept import Kept
 from dprl.apps.serve.life import Life
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.noting import REQUEST, Noting
@@ -56,7 +57,7 @@ def serve_app(
     records: Records | None = None,
     hooks: Hooks | None = None,
     shared: str | None = None,
-    kept: str | None = None,
+    kept: Kept | None = None,
 ) -> Starlette:
     """The service as an ASGI application.
 
@@ -64,8 +65,8 @@ def serve_app(
     answer names any. `path` is the file that a new policy is taken from on SIGHUP, and, with
     `reload`, whenever the file has changed (looked at every so many seconds). `records` says what
     is written down, `hooks` describes the service of CDS Hooks, `shared` is the folder in which
-    several processes add up their counts, and `kept` the file by which they share the policy that
-    was taken over last.
+    several processes add up their counts, and `kept` is where they find the policy that was taken
+    over last.
     """
     records = Records() if records is None else records
     served = Served.of(policy, cases, token is not None, hooks is not None)

@@ -10,9 +10,11 @@ import signal
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.kept import SIGNATURE, Kept
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.records import Records
 from dprl.apps.serve.served import Served, successor
@@ -31,8 +33,8 @@ class Life:
         path: The file that a new policy is taken from; None where there is none.
         every: Seconds between two looks at the file; None where only SIGHUP counts.
         token: Whether the service asks for a token.
-        kept: A file that always holds the policy that was taken over last, for processes that start
-            later; None where there is one process.
+        kept: Where the policy that was taken over last is kept for processes that start later; None
+            where there is one process.
         check: Refuses a new policy that the service of CDS Hooks cannot use; None without one.
     """
 
@@ -45,7 +47,7 @@ class Life:
         path: str | None = None,
         every: float | None = None,
         token: bool = True,
-        kept: str | None = None,
+        kept: Kept | None = None,
         check: Callable[[Answers], None] | None = None,
     ) -> None:
         self.served, self.metrics, self.records = served, metrics, records
@@ -94,12 +96,16 @@ class Life:
     async def reload(self) -> str:
         """Take over the policy that the file holds now; '' or why that is refused."""
         async with self._turn:
+            copy = None
             try:
+                if self.kept is not None:
+                    copy = await asyncio.to_thread(self._copied)
                 new = await asyncio.to_thread(
-                    successor, self.path or "", self.served, token=self.token,
+                    successor, copy or self.path or "", self.served, token=self.token,
                     cds=self.check is not None,
                 )  # fmt: skip
                 if new is None:
+                    self._drop(copy)
                     return ""
                 if self.check is not None:
                     self.check(new.answers)
@@ -107,7 +113,8 @@ class Life:
                     [{"event": "policy", "policy": new.digest, "before": self.served.digest}]
                 )
             except Exception as error:
-                why = str(error)
+                self._drop(copy)
+                why = str(error) if copy is None else str(error).replace(str(copy), str(self.path))
                 if not isinstance(error, DprlError | OSError):
                     traceback.print_exc()
                 self.metrics.add("dprl_reloads", "refused")
@@ -120,10 +127,21 @@ class Life:
             self.served = new
             self.metrics.policy, self.metrics.training = new.digest, new.shares
             self.metrics.add("dprl_reloads", "done")
-            if self.kept is not None:
-                with contextlib.suppress(DprlError, OSError):  # who starts later looks at the file
-                    await asyncio.to_thread(new.answers.policy.save, self.kept)
+            if self.kept is not None and copy is not None:
+                with contextlib.suppress(OSError):  # who starts later looks at the file, too
+                    await asyncio.to_thread(self.kept.take, copy)
             return ""
+
+    def _copied(self) -> Path | None:
+        """A copy of the file; None where there is nothing to copy, which reading it will say."""
+        try:
+            return None if self.kept is None else self.kept.copy(self.path or "")
+        except OSError:
+            return None
+
+    def _drop(self, copy: Path | None) -> None:
+        if self.kept is not None and copy is not None:
+            self.kept.drop(copy)
 
     async def _watch(self) -> None:
         seen = None  # look once in any case: the file may have changed since it was read
@@ -135,10 +153,13 @@ class Life:
                 await self.reload()
 
 
-def _stamp(path: str | None) -> tuple[int, int, int] | None:
-    """What changes when a file does; None where there is none."""
-    try:
-        facts = os.stat(path or "")
-    except OSError:
-        return None
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino
+def _stamp(path: str | None) -> tuple[tuple[int, ...] | None, ...] | None:
+    """What changes when a file or its signature does; None where there is no file."""
+    stamps: list[tuple[int, ...] | None] = []
+    for name in (path or "", f"{path}{SIGNATURE}"):
+        try:
+            facts = os.stat(name)
+            stamps.append((facts.st_mtime_ns, facts.st_size, facts.st_ino))
+        except OSError:
+            stamps.append(None)
+    return None if stamps[0] is None else tuple(stamps)

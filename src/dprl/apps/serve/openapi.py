@@ -95,7 +95,8 @@ def _state(policy: DeferringPolicy) -> dict[str, Any]:
         }
         return _object(features, additionalProperties=False)
     kind = type(space.states[0]) if space.states else str
-    return {"type": {str: "string", int: "integer", bool: "boolean"}[kind]}
+    word = {str: "string", int: "integer", bool: "boolean"}[kind]
+    return {"type": word if getattr(space, "gone", None) is None else [word, "null"]}
 
 
 def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict[str, Any]:

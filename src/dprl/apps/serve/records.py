@@ -45,6 +45,8 @@ ROOM = 10_000
 """Largest number of lines of the log that wait to be written."""
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16
+CARDS = ("card", "suggestion")
+"""What an entry names only where there was a card: not where the policy deferred."""
 
 
 def now() -> str:
@@ -263,7 +265,7 @@ class Records:
         return [
             {
                 "event": "answer",
-                **about,
+                **{k: v for k, v in about.items() if k not in CARDS or not answer["defer"]},
                 "state": place,
                 "input": input_hash(state, self.key),
                 **{k: answer[k] for k in ("action", "defer", "kind", "in_range")},
@@ -313,10 +315,17 @@ def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
         `lines`, the number of whole lines, and `torn`, the number of lines that a crash cut short.
 
     Raises:
+        ParameterError: The file cannot be read.
         PolicyError: A line does not follow from the one before it.
     """
     before, lines, torn = b"", 0, 0
-    with Path(path).open("rb") as file:
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise ParameterError(
+            f"the audit {str(path)!r} cannot be read: {error.strerror}."
+        ) from error
+    with file:
         for number, line in enumerate(file, 1):
             text = line.rstrip(b"\n")
             match = CHAIN.search(text)

@@ -15,9 +15,11 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from dprl.errors import DprlError
+from dprl.apps.serve.kept import Kept
+from dprl.errors import DprlError, PolicyError
 from dprl.policies._load import deferring
 from dprl.policies._protocol import DeferringPolicy
 
@@ -64,9 +66,9 @@ class Settings:
     shared: str | None = None
 
     @property
-    def kept(self) -> str | None:
-        """The file with the policy that was taken over last, by which processes start."""
-        return None if self.shared is None else os.path.join(self.shared, "policy.dprl")
+    def kept(self) -> Kept | None:
+        """Where processes that start later find the policy that was taken over last."""
+        return None if self.shared is None else Kept(Path(self.shared))
 
     def app(self, fitted: DeferringPolicy) -> Any:
         """The application, with its files opened."""
@@ -99,9 +101,14 @@ def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int)
         _run(app, sock)
         return 0
     with tempfile.TemporaryDirectory(prefix="dprl-serve-") as shared:
-        several = replace(settings, shared=shared)
-        app.state.life.served.answers.policy.save(several.kept)
-        return _Workers(several, sock, workers).run()
+        kept = Kept(Path(shared))
+        copy = kept.copy(settings.policy)
+        if deferring(copy).digest() != app.state.life.served.digest:
+            raise PolicyError(
+                "the policy file has changed since it was read.", settings.policy, "Start again."
+            )
+        kept.take(copy)
+        return _Workers(replace(settings, shared=shared), sock, workers).run()
 
 
 def _run(app: Any, sock: socket.socket) -> None:
@@ -116,7 +123,8 @@ def _worker(settings: Settings, sock: socket.socket) -> None:
     """One of several processes."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens to it
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _run(settings.app(deferring(settings.kept or settings.policy)), sock)
+    path = settings.policy if settings.kept is None else settings.kept.current()
+    _run(settings.app(deferring(path)), sock)
 
 
 def _end_with_parent() -> None:

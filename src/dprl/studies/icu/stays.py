@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core.checks import check_number, check_whole, wrong
-from dprl._core.disk import check_target, replacing
+from dprl._core.disk import check_target, replacing, together
 from dprl._core.limits import said_if_short
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
@@ -356,11 +356,12 @@ def _write(con: Any, built: Built, target: Path) -> None:
     """Write the decisions to `target`, and the dictionary and the flow of counts beside it."""
     columns = ", ".join(COLUMNS)
     con.execute("SET preserve_insertion_order = true")  # else row groups may change places
-    with replacing(target) as part:
-        con.execute(
-            f"COPY (SELECT {columns} FROM rewarded ORDER BY stay_id, hour) TO "
-            f"{quoted(str(part), chr(39))} (FORMAT parquet, COMPRESSION zstd)"
-        )
-    for kind, table in (("dictionary", dictionary()), ("flow", built.flow)):
-        with replacing(target.with_name(f"{target.stem}.{kind}.md")) as part:
-            part.write_text(table.to_markdown(), encoding="utf-8")
+    with together():
+        with replacing(target) as part:
+            con.execute(
+                f"COPY (SELECT {columns} FROM rewarded ORDER BY stay_id, hour) TO "
+                f"{quoted(str(part), chr(39))} (FORMAT parquet, COMPRESSION zstd)"
+            )
+        for kind, table in (("dictionary", dictionary()), ("flow", built.flow)):
+            with replacing(target.with_name(f"{target.stem}.{kind}.md")) as part:
+                part.write_text(table.to_markdown(), encoding="utf-8")

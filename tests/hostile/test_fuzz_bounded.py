@@ -1,0 +1,31 @@
+"""The fuzzers of `make fuzz`, for seconds and with fixed seeds."""
+
+from __future__ import annotations
+
+import fuzz
+import fuzz_kills
+import fuzz_tables
+import pytest
+
+
+def test_changed_tables_are_read_or_refused(tmp_path):
+    assert not fuzz_tables.main(8, 1, tmp_path)["failures"]
+
+
+@pytest.mark.slow
+def test_more_changed_tables(tmp_path):
+    result = fuzz_tables.main(100, 2, tmp_path)
+    assert not result["failures"]
+    assert result["counts"]["read"] > 5
+
+
+@pytest.mark.slow
+def test_killed_writers_leave_whole_sets(tmp_path):
+    assert not fuzz_kills.main(12, 1, tmp_path)["failures"]
+
+
+def test_the_page_of_figures(monkeypatch):
+    monkeypatch.setattr(fuzz, "EACH", {"x": (lambda n, seed, folder: {"counts": {"read": n}, "failures": {}}, 5)})  # fmt: skip
+    counts, failures = fuzz.rounds(0.0005, 0)
+    assert not failures
+    assert f"| x | {counts['x']['cases']:,} | 0 | 0 |" in fuzz.page(counts, failures, 1)

@@ -89,6 +89,8 @@ class Described:
         balance: Whether those who took the suggestions differ from the others in columns that are
             not in the state; None where the log has no such columns.
         compared: Key of a change → the same for this change alone.
+        changed_at: bool (N,), the log's steps at which the policy makes a change.
+        took_at: bool (N,), the log's steps at which what the policy says was done.
         subgroups: What the policy is worth for whom; None where nobody asked.
         divided: Share of the log's steps at which it names an action and practice is divided: no
             action has half of the share there.
@@ -110,6 +112,8 @@ class Described:
     compared: Mapping[str, ComparedChange]
     _rows: Mapping[str, Ints] = field(repr=False)
     _G: NDArray[np.float64] = field(repr=False)
+    changed_at: NDArray[np.bool_] = field(repr=False)
+    took_at: NDArray[np.bool_] = field(repr=False)
     subgroups: Subgroups | None = None
     divided: float = 0.0
 
@@ -239,6 +243,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
+    done = (choice >= 0) & (names[choice] == settled.action)
     order = sorted(range(len(changes)), key=lambda i: _place(changes[i]))
     # Settling marks cut episodes as ended; people should still be told.
     marks = np.array([ended[e] for e in settled.episodes], np.uint8)
@@ -262,12 +267,14 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
                 (Kind.CHANGE, "changed"),
             )
         },
-        not_done=float(((choice >= 0) & (names[choice] != settled.action)).sum()) / n,
+        not_done=float(((choice >= 0) & ~done).sum()) / n,
         silent=tuple((why, count / n) for why, count in silent.most_common()),
         scattered=scattered(policy, here, situations),
         balance=compared,
         compared={changes[one.number].key: one for one in alone},
         divided=float(((kinds == Kind.CHANGE) & here.divided[row]).sum()) / n,
+        changed_at=kinds == Kind.CHANGE,
+        took_at=done,
         _rows={changes[i].key: rows[i] for i in order},
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,

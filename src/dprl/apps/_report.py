@@ -13,12 +13,10 @@ import base64
 import datetime
 import hashlib
 import json
-import math
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,15 @@ from markupsafe import Markup
 from dprl._core import html as pages
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
+from dprl._core.html.catalogue import Words, speak
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
+from dprl.apps._intended_use import check_use
+from dprl.apps._model_card import card_of, card_path
+from dprl.apps._report_result import Report, headline_of
+from dprl.apps._standard import Study, check_standard, study_of
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH, Evaluation
@@ -59,110 +62,23 @@ GAPS, GAP_ACTIONS = 30, 8
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
 
-VERDICTS = {
-    "agrees": "agrees: the interval lies above 0",
-    "leans with it": "leans with it: better here too, but not surely",
-    "leans against it": "leans against it: not better here, but not surely worse",
-    "contradicts": "contradicts it: the interval lies below 0",
-    "cannot say": "cannot say: too few cases on one side",
-}
-"""What a check says about a change, in words."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """A report that was written; returned by `dprl.report`.
-
-    Attributes:
-        path: The file.
-        bytes: Size of the file, in bytes.
-        changes: Number of changes that the policy makes.
-        whole: Number of changes that are told in full.
-        listed: Number of further changes that have one line each.
-        confirmed: Share of the log's decisions at which the policy suggests the usual action.
-        not_done: Share of the log's decisions at which the policy suggests an action (usual or not)
-            and another was taken.
-        seen: Why the log is not a held-out check, in words; '' where it is one.
-        evaluation: The evaluation of the policy on the log; None where the policy has seen the log.
-        scattered: Number of the log's decisions that the policy changes, but that lie in no region
-            simple enough to tell; they are counted by change, not described.
-        divided: Share of the log's decisions at which the policy names an action and practice is
-            divided: no action has half of the share there.
-        gaps: On how many rows of the log each column of the state is missing, by the action taken
-            ("rows", "actions", "columns"); None where nothing is missing.
-    """
-
-    path: Path
-    bytes: int
-    changes: int
-    whole: int
-    listed: int
-    confirmed: float
-    not_done: float
-    seen: str
-    evaluation: Evaluation | None
-    scattered: int = 0
-    divided: float = 0.0
-    gaps: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """All attributes as values that JSON can carry."""
-        judged = self.evaluation
-        return {
-            **vars(self),
-            "path": str(self.path),
-            "evaluation": None if judged is None else judged.to_dict(),
-        }
-
-    def __str__(self) -> str:
-        summary = f"{self.changes:,} change{'s' * (self.changes != 1)}"
-        if self.whole < self.changes:
-            summary += f", {self.whole:,} told in full"
-        if self.scattered:
-            summary += (
-                f" told by region; {self.scattered:,} further decisions change in no simple region"
-            )
-        if self.confirmed:
-            summary += (
-                f"; confirms what is usually done in {pages.percent(self.confirmed)} of decisions "
-                f"(something else was done than it says in {pages.percent(self.not_done)})"
-            )
-        lines = [f"{summary} → {self.path} ({self.bytes / 1000:.0f} kB)"]
-        if self.divided:
-            lines.insert(0, self._split())
-        if self.seen:
-            lines.append(f"No held-out check: {self.seen}.")
-        return "\n".join(lines)
-
-    def _split(self) -> str:
-        """That practice is divided, and what held-out episodes say against the mixture."""
-        words = f"Practice is divided at {pages.percent(self.divided)} of decisions"
-        headline = _headline(self.evaluation)
-        if headline is None or self.evaluation is None:
-            return f"{words}: what is suggested is compared with the mixture of all that is done."
-        name, row = headline
-        ends = "without an interval"
-        if math.isfinite(row["difference_low"]):
-            ends = (
-                f"{100 * self.evaluation.settings['level']:g} % interval "
-                f"{row['difference_low']:+.3g} to {row['difference_high']:+.3g}"
-            )
-        difference = f"{row['difference']:+.3g}, {ends}."
-        return f"{words}; difference to the mixture of all that is done ({name}): {difference}"
-
 
 def report(
     policy: DeferringPolicy,
     log: Log,
     path: str | os.PathLike[str],
     *,
-    title: str = "What this policy would change",
+    title: str | None = None,
     cases: int = 0,
     values: bool = True,
     draws: int = 2_000,
     seed: int = 0,
     date: datetime.date | None = None,
     by: str | Sequence[str] | None = None,
+    standard: str | None = None,
+    use: Mapping[str, str] | None = None,
+    card: str | os.PathLike[str] | None = None,
+    lang: str = "en",
     progress: Callable[[str, float], None] | None = None,
 ) -> Report:
     """Write a report on a policy as one HTML file.
@@ -171,7 +87,7 @@ def report(
         policy: A policy of DPRL, with or without a certificate.
         log: The log to judge it by; best one that the policy has not seen.
         path: The HTML file to write; an existing file is replaced.
-        title: Heading of the report.
+        title: Heading of the report. Default None: "What this policy would change".
         cases: Number of past cases shown on either side of each change, with the labels of their
             episodes. Default 0: the report names no episode. (The typical state of a change over
             features is that of one decision in the log, without its label.)
@@ -181,6 +97,12 @@ def report(
             Default 0.
         date: Date printed on the report. Default None: today (UTC).
         by: Columns that make subgroups, as for `dprl.evaluate`. Default None: none.
+        standard: "target": add what the TARGET 2025 statement asks of an emulated trial, with
+            blanks marked *to fill in*, and write a model card. Default None: neither.
+        use: What only people can say, for the standard: key → text, such as {"question": "…"}.
+            Keys are those of the table [intended-use] of dprl.toml. Default None: nothing.
+        card: The JSON file for the model card. Default None: model-card.json beside the report.
+        lang: Language of the page: "en" or "de". Labels from data stay as they are. Default "en".
         progress: Called with the name of the stage and the share of it that is done. Default None.
 
     Returns:
@@ -202,6 +124,9 @@ def report(
         (2, True)
     """
     target = Path(path)
+    t, standard = speak(lang), check_standard(standard)
+    answers = check_use(use)
+    beside = card_path(target, card, standard)
     if not getattr(policy, "knows_practice", False):
         raise ParameterError(
             f"a report is about a policy of DPRL's; got a {type(policy).__name__}.",
@@ -214,7 +139,7 @@ def report(
         )
     cases = check_whole("cases", cases, 0)
     check_log(log)
-    gaps = gap_counts(log)
+    given, gaps = log, gap_counts(log)
     log = encoded_like(log, policy.provenance.get("columns", {}))
     columns = check_by(by, log)
     tell = progress or (lambda stage, share: None)
@@ -230,18 +155,39 @@ def report(
         notes += [str(w.message) for w in caught]
     if columns and judged is None:
         notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
+    study = None
+    if standard is not None:
+        study = study_of(
+            standard,
+            answers,
+            described,
+            given,
+            judged,
+            t,
+            draws=draws,
+            seed=seed,
+            progress=progress,
+        )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
-    text, whole, listed = _fitted(
-        _facts(described, judged, list(dict.fromkeys(notes)), title, day, seed)
-        | _gap_facts(policy, gaps),
-        described, cases,
-    )  # fmt: skip
-    with replacing(target) as part:
-        part.write_bytes(text)
+    title, notes = title or str(t("title")), list(dict.fromkeys(notes))
+    facts = _facts(described, judged, notes, title, day, seed, t, study)
+    facts |= _gap_facts(policy, gaps)
+    text, whole, listed = _fitted(facts, described, cases, lang)
+    if study is None or beside is None:
+        with replacing(target) as part:
+            part.write_bytes(text)
+    else:
+        kept = card_of(
+            title, day, lang, target, text, described, judged, study, notes
+        )  # both are whole on the disk before either takes its place
+        with replacing(target) as part, replacing(beside) as card_part:
+            _write(part, text)
+            _write(card_part, kept)
     return Report(
         target, len(text), len(described.changes), whole, listed, described.steps["confirmed"],
-        described.not_done, described.seen, judged, described.uncovered, described.divided, gaps,
+        described.not_done, described.seen, judged, described.uncovered,
+        described.divided, gaps, beside, () if study is None else study.blanks,
     )  # fmt: skip
 
 
@@ -258,7 +204,17 @@ def _gap_facts(policy: DeferringPolicy, gaps: Mapping[str, Any] | None) -> dict[
     }
 
 
-def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple[bytes, int, int]:
+def _write(part: Path, data: bytes) -> None:
+    """Write a file and have it whole on the disk."""
+    with part.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _fitted(
+    facts: Mapping[str, Any], described: Described, cases: int, lang: str
+) -> tuple[bytes, int, int]:
     """The page with as many changes as fit, how many are told in full, and how many are listed."""
     whole, listed, proofs = WHOLE, LISTED, PROOFS
     total = len(described.changes)
@@ -267,7 +223,7 @@ def _fitted(facts: Mapping[str, Any], described: Described, cases: int) -> tuple
         shown = min(whole, total)
         rest = described.changes[shown : shown + listed]
         page = pages.render(
-            "report.html", told=in_full[:shown], rest=rest, left=total - shown - len(rest),
+            "report.html", lang, told=in_full[:shown], rest=rest, left=total - shown - len(rest),
             proofs=proofs, **facts,
         )  # fmt: skip
         text = page.encode()
@@ -298,7 +254,7 @@ SPEAK = 10
 
 
 def verdict(check: Check) -> str:
-    """The result of a check, as a key of VERDICTS."""
+    """The result of a check, in a word or two; the catalogue's [verdict] has more of them."""
     few = min(check.took, check.others) < SPEAK
     if few or check.advantage is None or check.low is None or check.high is None:
         return "cannot say"
@@ -316,6 +272,8 @@ def _facts(
     title: str,
     day: datetime.date,
     seed: int,
+    t: Words,
+    study: Study | None,
 ) -> dict[str, Any]:
     """Everything on the page except the changes themselves."""
     policy, changes = described.policy, described.changes
@@ -326,24 +284,24 @@ def _facts(
         "style": Markup(style),  # our own, and the hash below names it byte by byte
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         "title": title,
-        "day": f"{day.day} {day:%B %Y}",
+        "day": t.date(day),
+        "study": study,
         "described": described,
         "certificate": policy.certificate,
         "evaluation": judged,
         "balance": described.balance if judged is None else judged.balance,
-        "headline": _headline(judged),
+        "headline": headline_of(judged),
         "enough": ENOUGH,
         "chances": chances_words(described.log),
         "notes": notes,
         "extent": pages.scale(ends),
         "verdict": verdict,
         "down": down,
-        "verdicts": VERDICTS,
         "tally": Counter(verdict(c.check) for c in changes),
         "regions": policy.changes_by == "region",
         "features": bool(policy.space.feature_names),
         "kept": KINDS,
-        "origin": _origin(policy, described, judged, seed),
+        "origin": _origin(policy, described, judged, seed, t),
         "short": short,
     }
 
@@ -354,18 +312,10 @@ def short(value: Any) -> Any:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _headline(judged: Evaluation | None) -> tuple[str, Mapping[str, float]] | None:
-    """The estimate that is shown first: DR, or WPDIS where no model of values was fitted."""
-    if judged is None:
-        return None
-    name = "DR" if math.isfinite(judged["DR"]["difference"]) else "WPDIS"
-    return name, judged[name]
-
-
 def _origin(
-    policy: DeferringPolicy, described: Described, judged: Evaluation | None, seed: int
+    policy: DeferringPolicy, described: Described, judged: Evaluation | None, seed: int, t: Words
 ) -> list[tuple[str, str]]:
-    """Where the policy, the log and the report come from: (name, value) pairs of text."""
+    """Where the policy, the log and the report come from: (key of its name, value)."""
     made = policy.provenance
     hidden = {
         "sample", "sweep", "approved", "ranges", "log", "made_by", "proposed", "public", "markov",
@@ -373,20 +323,23 @@ def _origin(
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
     rows = [
-        ("Policy", policy.digest()),
-        ("Judged by log", described.log_digest),
-        ("Trained on log", str(made.get("log", "not recorded"))),
-        ("Made by", f"{made.get('made_by', 'not recorded')}; this report by dprl {__version__}"),
-        ("Parameters", _words(policy.parameters, {"approved"})),
-        ("Training", _words(made, hidden)),
-    ]
+        ("policy", policy.digest()),
+        ("judged", described.log_digest),
+        ("trained", str(made.get("log", t("origin.not-recorded")))),
+        ("made", t(
+            "origin.made-words", made=made.get("made_by", t("origin.not-recorded")),
+            version=__version__,
+        )),
+        ("parameters", _words(policy.parameters, {"approved"})),
+        ("training", _words(made, hidden)),
+    ]  # fmt: skip
     if "sweep" in made:
-        rows.append(("Picked", _words(made["sweep"], hidden)))
+        rows.append(("picked", _words(made["sweep"], hidden)))
     if "approved" in made:
-        rows.append(("Approved", _words(made["approved"], set())))
+        rows.append(("approved", _words(made["approved"], set())))
     if judged is not None:
-        rows.append(("Evaluation", _words(judged.settings, {"log", "policy"})))
-    return [*rows, ("Seed", str(seed))]
+        rows.append(("evaluation", _words(judged.settings, {"log", "policy"})))
+    return [*rows, ("seed", str(seed))]
 
 
 def _words(facts: Mapping[str, Any], hidden: set[str]) -> str:

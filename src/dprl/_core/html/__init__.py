@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import unicodedata
 from collections.abc import Iterable
 from importlib import resources
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from dprl._core.table import Table
+from dprl._core.html.catalogue import known, speak, visible
 
 __all__ = ["known", "percent", "render", "scale", "snippet", "style", "visible"]
 
@@ -30,39 +29,14 @@ def _read(name: str) -> str:
     return resources.files("dprl._core.html").joinpath(name).read_text(encoding="utf-8")
 
 
-def visible(value: Any) -> Any:
-    """Text with invisible characters spelt out as ⟨U+202E⟩; any other value unchanged."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    return "".join(
-        f"⟨U+{ord(ch):04X}⟩" if unicodedata.category(ch) in ("Cc", "Cf") and ch != "\n" else ch
-        for ch in value
-    )
-
-
-def known(value: float | None) -> float | None:
-    """The number; None if it is missing, NaN or infinite."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def number(value: float | str | None, sign: bool = False) -> str:
-    """A number as tables show it; – if it is missing. Text (a label) is shown as it is."""
-    if isinstance(value, str):
-        return value
-    if value is None or known(value) is None:
-        return "–"
-    text = Table({"": [value]}).cells()[0][0]
-    return f"+{text}" if sign and value > 0 else text.replace("-", "−")
+    """A number as tables show it, in English; – if it is missing. Text is shown as it is."""
+    return speak("en").number(value, sign)
 
 
 def percent(share: float) -> str:
-    """A share in per cent; '<1 %' instead of 0 and '>99 %' instead of 100 where it is neither."""
-    whole = round(100 * share)
-    if whole == 0 and share > 0:
-        return "<1\u00a0%"
-    if whole == 100 and share < 1:
-        return ">99\u00a0%"
-    return f"{whole}\u00a0%"
+    """A share in per cent, in English; '<1 %' and '>99 %' where it is not quite none or all."""
+    return speak("en").percent(share)
 
 
 def scale(values: Iterable[float | None]) -> float:
@@ -83,7 +57,8 @@ def scale(values: Iterable[float | None]) -> float:
 
 
 @functools.cache
-def _environment() -> Environment:
+def _environment(lang: str = "en") -> Environment:
+    words = speak(lang)
     made = Environment(
         autoescape=True,
         loader=FunctionLoader(lambda name: _read(f"templates/{name}")),
@@ -92,13 +67,17 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(known=known, number=number, percent=percent, scale=scale)
+    made.globals.update(t=words)
+    made.filters.update(
+        known=known, number=words.number, percent=words.percent, scale=scale, count=words.count,
+        fixed=words.fixed, general=words.general, quote=words.quote,
+    )  # fmt: skip
     return made
 
 
-def render(name: str, /, **values: Any) -> str:
-    """The page made from template `name` and these values."""
-    return _environment().get_template(name).render(**values)
+def render(name: str, lang: str = "en", /, **values: Any) -> str:
+    """The page made from template `name` and these values, in a language."""
+    return _environment(lang).get_template(name).render(**values)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Dict
 
+from dprl.apps._intended_use import TABLE, check_use
 from dprl.apps.cli.ranges import bins_of, words_of
 from dprl.apps.cli.reading import ActionBins, Dates, Decimal, Labels, Letters, MissingWords
 from dprl.errors import ParameterError
@@ -302,7 +303,8 @@ def settings(app: App) -> Dict | None:
     tables = _tables()
     if not tables:
         return None
-    _check_tables(tables, app, ["log"])
+    _check_tables(tables, app, ["log", TABLE])
+    tables.pop(TABLE, None)  # no option of a command: `intended_use` reads it
     for table in tables.values():  # [log.missing]: a column → a word
         own = table.get("missing")
         if isinstance(own, dict):
@@ -354,3 +356,8 @@ def columns_in_settings(command: str) -> dict[str, Any]:
     merged = {**tables.get("log", {}), **tables.get(command, {})}
     parts = ("state",) if command == "act" else NAMES
     return {k: v for k, v in merged.items() if k in parts}
+
+
+def intended_use() -> dict[str, str]:
+    """The table [intended-use] of dprl.toml, checked; empty where there is none."""
+    return check_use(_tables().get(TABLE), f"[{TABLE}] in {SETTINGS}")

@@ -8,10 +8,20 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
+from dprl.apps._intended_use import CARD
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
-from dprl.apps.cli.options import By, Draws, Json, OtherColumns, Seed, Values, Whole
+from dprl.apps.cli.options import (
+    By,
+    Draws,
+    Json,
+    OtherColumns,
+    Seed,
+    Values,
+    Whole,
+    intended_use,
+)
 
 __all__ = ["report"]
 
@@ -24,9 +34,7 @@ def report(
     columns: OtherColumns | None = None,
     *,
     out: Annotated[Path, Parameter(help="File for the report.")] = Path("review.html"),
-    title: Annotated[
-        str, Parameter(help="Heading of the report.")
-    ] = "What this policy would change",
+    title: Annotated[str | None, Parameter(help="Heading of the report.")] = None,
     cases: Annotated[
         Whole, Parameter(help="Past cases shown on each side of a change, with labels.")
     ] = 0,
@@ -34,6 +42,18 @@ def report(
     seed: Seed = 0,
     values: Values = True,
     by: By = None,
+    standard: Annotated[
+        str | None,
+        Parameter(
+            help='"target": add what the TARGET 2025 statement asks of an emulated trial, and '
+            "write a model card. People's answers come from [intended-use] in dprl.toml; what "
+            "nobody answered is marked *to fill in*."
+        ),
+    ] = None,
+    card: Annotated[
+        Path | None, Parameter(help="File for the model card. Default: model-card.json beside.")
+    ] = None,
+    lang: Annotated[str, Parameter(help='Language of the page: "en" or "de".')] = "en",
     json: Json = False,
 ) -> int:
     """Write a report on a policy for people: one self-contained HTML file that can be printed.
@@ -52,14 +72,19 @@ def report(
     from dprl.evaluation._subgroups import columns_by
     from dprl.policies._load import deferring, read_like
 
-    refuse_overwrite(out, policy, *files)
+    if standard is not None and card is None:
+        card = out.with_name(CARD)
+    for target in (out, card):
+        refuse_overwrite(target, policy, *files)
+    use = intended_use() if standard is not None else None
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "report")
     with progress() as tell, warned() as cautions:
         data = read_like(fitted, files, tell, **named)
         written = dprl.report(
             fitted, data, out, title=title, cases=cases, values=values, draws=draws, seed=seed,
-            by=columns_by(by, data), progress=tell,
+            by=columns_by(by, data), standard=standard, use=use, card=card, lang=lang,
+            progress=tell,
         )  # fmt: skip
     if not json:
         caution(cautions)

@@ -1,0 +1,189 @@
+"""The catalogue of words: the same keys in every language, numbers by language, one language a text."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import re
+from importlib import resources
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+import dprl
+from dprl._core.html.catalogue import LANGUAGES, NUMBER, _table, speak
+
+PLACES = re.compile(r"\{\w+#?\}")
+TAGS = re.compile(r"</?\w+")
+ENGLISH = re.compile(
+    r"\b(the|of|and|is|are|were|with|to|this|that|at|by|for|not|no|it|its|policy's|usual|"
+    r"suggested|decisions?|steps|changes?|episodes|groups|missing|above|below|log's)\b"
+)
+"""Words that stand in nearly every English sentence, and in no German one."""
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory):
+    """A German report to the standard, of labels, with further columns and subgroups."""
+    rng = np.random.default_rng(0)
+    n = 1_200
+    x, age = rng.normal(size=n), rng.normal(60, 10, n).round()
+    drug = rng.random(n) < np.where(age > 60, 0.6, 0.3)
+
+    def log(rows):
+        return dprl.from_arrays(
+            episode=rows.tolist(),
+            state=np.where(x > 0, "hoch", "tief")[rows].tolist(),
+            action=np.where(drug, "Mittel", "warten")[rows].tolist(),
+            reward=(drug * np.where(x > 0, 2.0, -2.0) + rng.normal(size=n))[rows].tolist(),
+            also={"Alter": [None if i % 17 == 0 else age[i] for i in rows]},
+        )
+
+    train, test = log(np.arange(600)), log(np.arange(600, n))
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+    folder = tmp_path_factory.mktemp("de")
+    dprl.report(
+        policy, test, folder / "r.html", values=False, draws=60, by="Alter", standard="target",
+        use={"question": "Wer bekommt das Mittel?"}, lang="de", date=datetime.date(2026, 3, 31),
+    )  # fmt: skip
+    return (folder / "r.html").read_text(encoding="utf-8")
+
+
+def read(page):
+    """What is read on a page, and what is read aloud of its figures."""
+    body = re.sub(r"<head>.*?</head>", "", page, flags=re.DOTALL)
+    spoken = " ".join(re.findall(r'aria-label="([^"]*)"', body))
+    body = re.sub(r"<svg.*?</svg>", " ", body, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", " ", body) + spoken).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("lang", LANGUAGES[1:])
+def test_languages_have_the_same_keys_places_and_tags(lang):
+    english, other = speak("en").messages, speak(lang).messages
+    assert set(other) == set(english)
+    for key, message in english.items():
+        assert sorted(PLACES.findall(other[key])) == sorted(PLACES.findall(message)), key
+        assert sorted(TAGS.findall(other[key])) == sorted(TAGS.findall(message)), key
+
+
+@pytest.mark.parametrize("lang", LANGUAGES[1:])
+def test_sentences_have_the_same_places(lang):
+    for english, own in _table(f"{lang}.sentences").items():
+        places = {place.replace("#", "") for place in PLACES.findall(english)}
+        assert set(PLACES.findall(own)) == places, english
+
+
+def test_every_key_that_is_used_is_there():
+    folder = resources.files("dprl._core.html").joinpath("templates")
+    templates = "".join(
+        folder.joinpath(f"{name}.html").read_text(encoding="utf-8")
+        for name in ("page", "report", "pieces", "figures", "standard")
+    )
+    keys = speak("en").messages
+    for key in re.findall(r"(?<!\w)t\('([\w.-]+)'[,)]", templates):
+        assert key in keys, key
+    for key in re.findall(r"t\.many\('([\w.-]+)'[,)]", templates):
+        assert f"{key}.one" in keys, key
+        assert f"{key}.other" in keys, key
+
+
+def test_numbers_by_language():
+    en, de = speak("en"), speak("de")
+    assert (en.count(1234567), de.count(1234567)) == ("1,234,567", "1.234.567")
+    assert (en.number(1234.5), de.number(1234.5)) == ("1234.500", "1234,500")
+    assert (en.number(-0.25, True), de.number(-0.25, True)) == ("−0.250", "−0,250")
+    assert (en.number(0.25, True), de.number(0.25, True)) == ("+0.250", "+0,250")
+    assert (en.fixed(1234.56, 1), de.fixed(1234.56, 1)) == ("1,234.6", "1.234,6")
+    assert (en.general(0.05), de.general(0.05)) == ("0.05", "0,05")
+    assert de.number(None) == de.number(float("nan")) == "–"
+    assert de.number("1.5 mg") == "1.5 mg"  # a label stays as it is
+    assert (de.percent(0.001), de.percent(0.5), de.percent(0.999)) == (
+        "<1\u00a0%", "50\u00a0%", ">99\u00a0%",
+    )  # fmt: skip
+    day = datetime.date(2026, 3, 1)
+    assert (en.date(day), de.date(day)) == ("1 March 2026", "1. März 2026")
+    assert str(de.many("count.episode", 1)) == "1\u00a0Episode"
+    assert str(de.many("count.episode", 1000)) == "1.000\u00a0Episoden"
+
+
+def test_values_are_escaped():
+    hostile = "<b>{0}</b>\u202e"
+    text = speak("de")("target.fact.effect-alone", name=hostile, difference="1")
+    assert "<b>" not in text
+    assert "&lt;b&gt;{0}&lt;/b&gt;⟨U+202E⟩" in text
+    sentence = speak("de").quote(
+        f"There are no subgroups by {hostile}: this is the log the policy was learned from."
+    )
+    assert isinstance(sentence, Markup)
+    assert "<b>" not in sentence
+
+
+def test_a_text_is_in_one_language():
+    de = speak("de")
+    known_one = "Episodes are independent of each other."
+    assert de.quote(known_one) == "Episoden sind voneinander unabhängig."
+    both = f"{known_one} This sentence has no translation."
+    assert de.quote(both) == f'<span lang="en">{both}</span>'
+    assert speak("en").quote(both) == both
+    lean = (
+        "below usual practice, but not surely: age up to 53.5 (-0.1, -0.3 to +0.1; 1,200 episodes)."
+    )
+    assert de.quote(lean) == (
+        "Unter der üblichen Praxis, aber nicht sicher: age bis 53,5 (-0,1, -0,3 bis +0,1; 1.200 "
+        "Episoden)."
+    )
+    # A label that could be the rest of a sentence is not taken for one.
+    odd = (
+        "There are no subgroups by sex: this is the log the policy was learned from. And more; so."
+    )
+    assert de.quote(odd).startswith('<span lang="en">')
+
+
+def test_labels_are_never_translated():
+    de = speak("de")
+    assert de.situation("state = 1.5", ()) == "state = 1.5"
+    names = ("age", "blood pressure")
+    assert de.situation("age 60.5 to under 70 · blood pressure = 3", names) == (
+        "age 60,5 bis unter 70 · blood pressure = 3"
+    )
+    assert de.situation("age above 60.5 and at most 70 and blood pressure missing", names) == (
+        "age über 60,5 und höchstens 70 und blood pressure fehlt"
+    )
+    assert de.situation(
+        "cell 4: all states nearest to age = 60.1; in this log anywhere", names
+    ) == ("Zelle 4: alle Zustände, die age = 60,1 am nächsten liegen; in diesem Log überall")
+    assert (
+        de.situation("weight 3 to under 4", names) == '<span lang="en">weight 3 to under 4</span>'
+    )
+    assert speak("en").situation("weight 3 to under 4", names) == "weight 3 to under 4"
+    assert de.usual("practice is divided") == "die Praxis ist geteilt"
+    assert de.ahead("a → b → … 1,200 more") == "a → b → … 1.200 weitere"
+    assert de.ahead("end") == "Ende"
+    assert NUMBER.fullmatch("-1,234.5e-05")
+
+
+def test_no_english_is_left_on_a_german_page(german):
+    assert '<html lang="de">' in german
+    assert '<span lang="en">' not in german
+    words = read(german)
+    # What follows are names and settings, as the policy keeps them.
+    page, _, settings = words.partition("Erstellt von")
+    page = page.replace(
+        "Transparent Reporting of Observational Studies Emulating a Target Trial", ""
+    )
+    assert ENGLISH.findall(page) == []
+    assert ENGLISH.findall(settings.partition("Geschrieben von")[2]) == []
+    assert "31. März 2026" in page
+    assert re.search(r"\+\d,\d{3} bis \+\d,\d{3}", page)
+    assert not re.search(r"\d\.\d{3} to ", page)
+
+
+def test_an_unknown_language_is_refused_in_three_lines():
+    with pytest.raises(dprl.ParameterError) as wrong:
+        speak("fr")
+    what, where, do = str(wrong.value).split("\n")
+    assert "there is no language 'fr'" in what
+    assert "en, de" in where
+    assert "'en'" in do
+    assert LANGUAGES == ("en", "de")

@@ -32,6 +32,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "api_pages",
     "drawings",
+    "names",
 ]
 exclude_patterns = ["_build", "_drawings", "benchmarks/*.md"]
 
@@ -41,7 +42,7 @@ html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 
 autodoc_typehints = "description"
-default_role = "py:obj"  # `Log` in a docstring is a link
+default_role = "name"  # `Log` in a docstring is a link; see _ext/names.py
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 

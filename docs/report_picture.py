@@ -20,9 +20,9 @@ with tempfile.TemporaryDirectory() as folder:
     page = Path(folder) / "review.html"
     dprl.report(gated, world.sample(800, seed=2), page)
     subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1040,1200",
+        ["chromium", "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1040,1076",
          f"--screenshot={TO}", page.as_uri()],
         check=True,
     )  # fmt: skip
-small = Image.open(TO).convert("RGB").quantize(48)
+small = Image.open(TO).convert("RGB").quantize(128)
 small.save(TO, optimize=True)

@@ -43,18 +43,17 @@ with tempfile.TemporaryDirectory() as place:
     icu.simulate(folder / "tables", stays=STAYS, seed=SEED)
     icu.build(folder / "tables", folder / "stays.parquet")
     stays = icu.read_stays(folder / "stays.parquet")
-    logs = {r: icu.prepare(stays, seed=SEED, reward=r) for r in ("shortfall",)}
+    data = icu.prepare(stays, seed=SEED, reward="shortfall")
 
 policies = {}
-for reward, data in logs.items():
-    for plan in (False, True):
-        learner = dprl.DPRLContinuous(
-            n_min=10, radius=10, gamma=GAMMA, metric=icu.metric(), plan=plan, cut="terminal"
-        )
-        policies[reward, plan] = learner.fit(data.train)
+for name, plan in (("DPRL, one step", False), ("DPRL, planned", True)):
+    learner = dprl.DPRLContinuous(
+        n_min=10, radius=10, gamma=GAMMA, metric=icu.metric(), plan=plan, cut="terminal"
+    )
+    policies[name] = learner.fit(data.train)
 
-test = logs["shortfall"].test
-choice = policies["shortfall", True].at(test.features).choice
+test = data.test
+choice = policies["DPRL, planned"].at(test.features).choice
 low = test.features[:, test.feature_names.index("map")] < 65
 septic = test.features[:, test.feature_names.index("lactate")] > 2.4
 
@@ -79,17 +78,13 @@ with plot.look():
     left.set_title("pressure below 65, where it suggests something", pad=10)
     left.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1.36, 1))
 
-    rows = [("usual practice", None, None)]
-    rows += [(f"DPRL{', planned' * plan}\n({reward} reward)", policies[reward, plan], logs[reward])
-             for reward in logs for plan in (False, True)]
-    rows.append(("treat the cause", icu.best_treatment, None))
-    for i, (_, policy, data) in enumerate(rows):
-        fitted = None if data is None else data.preparation
+    rows = {"usual practice": None, **policies, "treat the cause": icu.best_treatment}
+    for i, (name, policy) in enumerate(rows.items()):
+        fitted = data.preparation if name in policies else None
         value, error = icu.true_value(policy, fitted, gamma=GAMMA, stays=1500)
-        print(rows[i][0].replace("\n", " "), f"{value:.2f} ± {2 * error:.2f}")
-        colour = "#0072b2" if "DPRL" in rows[i][0] else "#777777"
-        right.plot(value, -i, "o", color=colour)
+        print(name, f"{value:.2f} ± {2 * error:.2f}")
+        right.plot(value, -i, "o", color="#0072b2" if name in policies else "#777777")
         right.text(value, -i, f"   {value:.2f}", va="center", fontsize=8)
-    right.set_yticks(-np.arange(len(rows)), [name for name, *_ in rows])
+    right.set_yticks(-np.arange(len(rows)), list(rows))
     right.margins(x=0.2)
     right.set_title("true value of 72 hours")

@@ -158,6 +158,16 @@ def test_tests_named_in_a_table_exist(page):
         assert f"def {start}" in source
 
 
+def test_the_gallery_knows_every_example():
+    """Each has a title, and a place in the order of the gallery."""
+    order = (ROOT / "docs" / "_ext" / "gallery_order.py").read_text()
+    examples = sorted((ROOT / "examples").glob("plot_*.py"))
+    assert len(examples) >= 10
+    for example in examples:
+        assert re.match(r'"""\n(.+)\n(=+)\n\n\w', example.read_text()), example.name
+        assert f'"{example.stem.removeprefix("plot_")}"' in order
+
+
 def test_links_of_the_readme_lead_somewhere():
     """Files and headings, as GitHub names headings."""
     text = (ROOT / "README.md").read_text()

@@ -32,10 +32,23 @@ class DprlError(Exception):
     def __init__(self, what: str, where: str = "", do: str = "") -> None:
         self.what, self.where, self.do = what, where, do
         lines = [what, f"first: {where}" if where else "", do]
-        super().__init__("\n  ".join(line for line in lines if line))
+        super().__init__("\n  ".join(_one_line(line) for line in lines if line))
 
     def __reduce__(self) -> tuple[type[DprlError], tuple[str, str, str]]:
         return type(self), (self.what, self.where, self.do)
+
+
+def _one_line(text: str) -> str:
+    """A text on one line of reasonable length, whatever labels and names it quotes."""
+    if not text.isprintable():
+        text = "".join(
+            ch if ch.isprintable() else ch.encode("unicode_escape").decode() for ch in text
+        )
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+LONGEST = 1000
+"""The most characters of a line of a message."""
 
 
 class LogError(DprlError, ValueError):

@@ -6,8 +6,10 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core import caching
 
@@ -26,7 +28,8 @@ def double(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch):
+def _fresh(monkeypatch, tmp_path):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # where nothing is kept yet
     monkeypatch.setattr(compiled, "_SAID", [])
     monkeypatch.setattr(compiled, "KERNELS", {})
 
@@ -67,7 +70,9 @@ def test_a_read_only_installation_without_a_home(tmp_path):
         "import installed\n"
         "print(installed.double(4))\n"
     )
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder == Path(tempfile.gettempdir()):
+            break
         folder.chmod(0o755)
     run = subprocess.run(
         [sys.executable, "-B", "-c", program], cwd=tmp_path, capture_output=True, text=True,

@@ -161,3 +161,11 @@ def test_refusals(log):
         dprl.gate(LEARNER.fit(log), log, **LARGE, split=[True] * log.n_episodes)
     with pytest.raises(dprl.ParameterError, match="for labelled states"):
         dprl.gate(dprl.DPRLContinuous(n_min=5, radius=1, gamma=1.0), log, **LARGE)
+
+
+@pytest.mark.parametrize("grade", ["large-sample", "proved"])
+def test_a_policy_whose_suggestions_nobody_meets_is_not_certified(grade):
+    """It ended in an error of numpy."""
+    log = trial(200, 0, states=2)
+    gated = dprl.gate(replace(LEARNER, n_min=10_000), log, mode="policy", grade=grade, **UNIT)
+    assert gated.certificate.vacuous

@@ -90,3 +90,12 @@ def test_a_verdict_that_was_not_stored_is_said_not_to_be(tmp_path, monkeypatch):
     stored = verdicts.all()
     assert len(stored) < 30
     assert verdicts.add("c", "Ada", "unsure").id == len(stored) + 1
+
+
+def test_a_message_has_three_lines_whatever_it_quotes():
+    error = dprl.LogError("'a\nb' is missing.", "row 1 (who=\x1b[0m\u202e)", "x" * 5000)
+    lines = str(error).splitlines()
+    assert lines[:2] == ["'a\\nb' is missing.", "  first: row 1 (who=\\x1b[0m\\u202e)"]
+    assert len(lines) == 3
+    assert len(lines[2]) < 1100
+    assert error.what == "'a\nb' is missing."

@@ -246,7 +246,7 @@ def bound_large_sample(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
 
 def _from_the_end(met: Met) -> Ints:
     """int64 (m,): how many such rows of its episode come after each."""
-    ends = np.append(met.begins[1:], len(met.row))
+    ends = np.append(met.begins, len(met.row))[1:]  # none where nothing is met
     return np.repeat(ends, ends - met.begins) - 1 - np.arange(len(met.row))
 
 

@@ -207,6 +207,13 @@ def test_the_command_reads_the_intended_use(run, visits, tmp_path, monkeypatch):
     assert "Which drug first?" in (tmp_path / "review.html").read_text()
     card = json.loads((tmp_path / "model-card.json").read_text())
     assert card["intended_use"]["question"] == "Which drug first?"
+    code, _, said = run(*asked, "--lang", "fr")
+    assert code == 1
+    assert said.splitlines()[0].endswith("there is no language 'fr'.")
+    assert len(said.strip().splitlines()) == 3
+    code, _, _ = run(*asked, "--lang", "de", "--out", "de.html")
+    assert code == 0
+    assert '<html lang="de">' in (tmp_path / "de.html").read_text(encoding="utf-8")
     (tmp_path / "dprl.toml").write_text('[intended-use]\nwhy = "?"\n')
     before = (tmp_path / "review.html").read_bytes()
     code, _, said = run(*asked, "--standard", "target")

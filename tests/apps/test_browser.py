@@ -192,7 +192,7 @@ def test_a_wrong_token_and_the_root_show_nothing(page, tmp_path):
             answer = page.goto(origin + path)
             assert answer.status == status
             assert "fever" not in page.content()
-            assert "dprl review printed" in page.inner_text("body")
+            assert "Use the whole address" in page.inner_text("body")
 
 
 @pytest.mark.slow

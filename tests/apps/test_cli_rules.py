@@ -379,8 +379,8 @@ def test_a_log_for_a_policy_needs_no_probabilities(run, tmp_path):
             "evaluate", "policy.dprl", name, "--no-values", "--draws", 50, "--json"
         )
         assert (code, err) == (0, "")
-        judged.append(json.loads(out)["estimates"])
-    assert judged[0] == judged[1]
+        judged.append(json.loads(out)["facts"]["recorded"])
+    assert judged == [1, 0]
     for name in ("train.csv", "train-bare.csv"):
         code, _, err = run("evaluate", "policy.dprl", name, "--no-values")
         assert (code, "the log the policy was learned from" in err) == (1, True)

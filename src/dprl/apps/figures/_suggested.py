@@ -42,6 +42,7 @@ def forest(policy: Any, most: int = SHOWN) -> Figure:
 
     Raises:
         ParameterError: `most` is no whole number above 0, or the policy keeps no intervals.
+        PolicyError: The policy keeps no record of usual practice, so it has no changes to list.
 
     Example:
         >>> import dprl

@@ -156,8 +156,11 @@ def test_by_keyboard_alone(page, tmp_path):
         def tab_to(what):
             for _ in range(40):
                 page.keyboard.press("Tab")
-                seen = page.evaluate(
-                    "document.activeElement.textContent + '|' + document.activeElement.id"
+                seen = (
+                    page.evaluate(  # a table that scrolls is a stop too: what it holds comes later
+                        "document.activeElement.matches('.scroll') ? ''"
+                        " : document.activeElement.textContent + '|' + document.activeElement.id"
+                    )
                 )
                 if what in seen:
                     ring = "getComputedStyle(document.activeElement).outlineStyle"

@@ -16,6 +16,7 @@ import dprl
 from conftest import to_log
 from dprl.apps._baseline import baseline
 from dprl.apps._intended_use import ASKED, check_use
+from dprl.apps._report import LIMIT
 from dprl.apps._standard import SECTIONS
 
 DAY = datetime.date(2026, 1, 31)
@@ -174,6 +175,21 @@ def test_an_unknown_key_is_told_in_three_lines():
     assert ", ".join(ASKED) in where
     assert "'eligibility'" in do
     assert check_use({"question": "  "}) == {}
+    with pytest.raises(dprl.ParameterError, match=r"24,000 characters; at most 20,000"):
+        check_use(dict.fromkeys(ASKED[:6], "x" * 4_000))
+
+
+def test_long_labels_are_cut_and_the_file_stays_small(tmp_path):
+    states = [f"{i}" + "x" * 3_000 for i in range(20)]
+    log = to_log([[(s, "b", 1.0) for s in states]] * 3 + [[(s, "a", 0.0) for s in states]] * 4)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log)
+    use = dict.fromkeys(ASKED[:5], "<&'\"" * 1_000)
+    result = dprl.report(
+        policy, log, tmp_path / "r.html", values=False, draws=20, standard="target", use=use,
+        lang="de",
+    )  # fmt: skip
+    assert result.bytes < LIMIT
+    assert "x" * 200 not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_the_command_reads_the_intended_use(run, visits, tmp_path, monkeypatch):

@@ -157,6 +157,12 @@ def test_labels_are_never_translated():
         de.situation("weight 3 to under 4", names) == '<span lang="en">weight 3 to under 4</span>'
     )
     assert speak("en").situation("weight 3 to under 4", names) == "weight 3 to under 4"
+    assert de.situation("age is not 1.5 and blood pressure is low", names) == (
+        "age ist nicht 1.5 und blood pressure ist low"
+    )
+    assert de.cell("where", "age above 60.5", False, names) == "age über 60,5"
+    assert de.cell("n", "1,200", True, ()) == "1.200"
+    assert de.cell("state", "1,200", False, ()) == "1,200"
     assert de.usual("practice is divided") == "die Praxis ist geteilt"
     assert de.ahead("a → b → … 1,200 more") == "a → b → … 1.200 weitere"
     assert de.ahead("end") == "Ende"
@@ -187,3 +193,18 @@ def test_an_unknown_language_is_refused_in_three_lines():
     assert "en, de" in where
     assert "'en'" in do
     assert LANGUAGES == ("en", "de")
+
+
+def test_sentences_of_rules():
+    rule = (
+        "2. Otherwise, if blood pressure is above 66.6 and at most 80: drug (usually wait, 58 %); it "
+        "brought +2.38 over doing otherwise (+1.89 to +2.86, each end with confidence 95 % for all "
+        "rules at once; adjusted p 0.0002); Γ* = 8.65."
+    )
+    assert speak("de").quote(rule) == (
+        "2. Sonst, wenn blood pressure über 66,6 und höchstens 80: drug (üblich: wait, 58 %); sie "
+        "brachte +2,38 gegenüber anderem Handeln (+1,89 bis +2,86, jedes Ende mit Konfidenz 95 % für "
+        "alle Regeln zugleich; angepasstes p 0,0002); Γ* = 8,65."
+    )
+    odd = '1. If ward is neither "a: b" nor c: drug.'
+    assert speak("de").quote(odd).startswith('<span lang="en">1. If ward')

@@ -29,8 +29,8 @@ ASKED = (
 CARD = "model-card.json"
 """Name of the file of the model card, where no other is given."""
 
-LONGEST = 4_000
-"""Largest number of characters of one answer."""
+LONGEST, MOST = 4_000, 20_000
+"""Largest number of characters of one answer, and of all of them."""
 
 
 def check_use(use: Mapping[str, str] | None, where: str = "") -> dict[str, str]:
@@ -71,4 +71,12 @@ def check_use(use: Mapping[str, str] | None, where: str = "") -> dict[str, str]:
             )
         if text.strip():
             answers[key] = text.strip()
+    total = sum(map(len, answers.values()))
+    if total > MOST:
+        longest = max(answers, key=lambda key: len(answers[key]))
+        raise ParameterError(
+            f"the answers have {total:,} characters; at most {MOST:,} fit on a report.",
+            f"{longest!r} has {len(answers[longest]):,}",
+            "Write them shorter, and refer to a protocol for the rest.",
+        )
     return answers

@@ -25,7 +25,7 @@ from markupsafe import Markup
 from dprl._core import html as pages
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing
-from dprl._core.html.catalogue import Words, speak
+from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.apps._change import Change, Check
@@ -58,9 +58,6 @@ KINDS = 10
 
 GAPS, GAP_ACTIONS = 30, 8
 """Largest numbers of columns and of actions in the table of missing values."""
-
-LONGEST = 160
-"""Largest number of characters of a label or a situation; a longer text is cut and marked."""
 
 
 def report(
@@ -304,12 +301,6 @@ def _facts(
         "origin": _origin(policy, described, judged, seed, t),
         "short": short,
     }
-
-
-def short(value: Any) -> Any:
-    """The text, cut to at most LONGEST characters."""
-    text = str(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _origin(

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dprl._core.confounding import MOST
-from dprl._core.html.catalogue import Words, known
+from dprl._core.html.catalogue import Words, known, short
 from dprl.apps._changes import Described
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._sensitivity_result import Sensitivity
@@ -90,8 +90,8 @@ class Facts:
         listed = [
             self._say(
                 "divided-change" if c.divided else "change",
-                situation=self.t.situation(c.situation, names),
-                usual=str(c.usual), suggested=str(c.suggested),
+                situation=self.t.situation(c.situation, names, short),
+                usual=short(c.usual), suggested=short(c.suggested),
             )
             for c in d.changes[:SHOWN]
         ]  # fmt: skip
@@ -116,7 +116,7 @@ class Facts:
 
     def _outcome(self) -> list[Markup]:
         name = self.described.log.columns.get("reward", "reward")
-        return [self._say("outcome", column=str(name), gamma=self._gamma)]
+        return [self._say("outcome", column=short(name), gamma=self._gamma)]
 
     def _estimand(self) -> list[Markup]:
         return [self._say("estimand")]
@@ -177,7 +177,9 @@ class Facts:
         log = self.raw
         if not self.missing:
             return [self.t.many("target.fact.nothing-missing", len(column_names(log)))]
-        listed = ", ".join(f"{name} ({self.t.count(rows)})" for name, rows in self.missing[:SHOWN])
+        listed = ", ".join(
+            f"{short(name)} ({self.t.count(rows)})" for name, rows in self.missing[:SHOWN]
+        )
         lines = [self._say("missing", columns=listed, steps=log.n_steps)]
         if len(self.missing) > SHOWN:
             lines.append(self.t.many("target.fact.more-missing", len(self.missing) - SHOWN))
@@ -215,7 +217,7 @@ class Facts:
             return [self._say("no-balance")]
         worst = compared.worst()
         if worst:
-            columns = ", ".join(dict.fromkeys(row.column for row in worst))
+            columns = short(", ".join(dict.fromkeys(row.column for row in worst)))
             return [self._say("unbalanced", columns=columns), self._say("see-sure")]
         return [self.t.many("target.fact.balanced", len(compared.columns)), self._say("see-sure")]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import functools
+import itertools
 import math
 import re
 import tomllib
@@ -25,15 +26,21 @@ from dprl._core.practice import DIVIDED
 from dprl._core.table import Table
 from dprl.errors import ParameterError
 
-__all__ = ["LANGUAGES", "Words", "known", "speak", "visible"]
+__all__ = ["LANGUAGES", "Words", "known", "short", "speak", "visible"]
 
 LANGUAGES = ("en", "de")
 """The languages that pages can speak."""
 
+LONGEST = 160
+"""Largest number of characters of a label or a situation; a longer text is cut and marked."""
 SWAPPED = str.maketrans(",.", ".,")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
 """Where one sentence ends and the next begins."""
+LABELLED = ("where.is", "where.is-not")
+"""Messages whose places hold labels, which stay as they are."""
+LABEL = r"[^\W_][\w.+/-]*"
+"""A label that sentences write without quotation marks."""
 CELL = re.compile(r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", re.DOTALL)
 LISTS = {"List": r"; (?![^()]*\))", "Names": r", (?![^()]*\))"}
 """Places that hold a list of words of ours, and what stands between two of them."""
@@ -47,6 +54,12 @@ def visible(value: Any) -> Any:
         f"⟨U+{ord(ch):04X}⟩" if unicodedata.category(ch) in ("Cc", "Cf") and ch != "\n" else ch
         for ch in value
     )
+
+
+def short(value: Any) -> str:
+    """The text, cut to at most LONGEST characters."""
+    text = str(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def known(value: float | None) -> float | None:
@@ -128,13 +141,13 @@ class Words:
         """What people call a column of a table of ours."""
         return self.messages.get(f"column.{name}", name)
 
-    def cell(self, names: list[str], place: int, text: str, numeric: bool) -> str:
+    def cell(self, name: str, text: str, numeric: bool, features: Sequence[str]) -> Any:
         """A cell of such a table: numbers as this language writes them, labels as they are."""
         if numeric:
             return self._local(text)
-        if names[place] == "kind":
+        if name == "kind":
             return self.messages.get(f"cell.{text}", text)
-        return text
+        return self.situation(text, features) if name == "where" else text
 
     def usual(self, label: Any) -> str:
         """The usual action; where there is none, that practice is divided."""
@@ -212,22 +225,27 @@ class Words:
         return self.messages[key].format(**values)
 
     def _pieces(
-        self, words: str, between: str, features: Sequence[str], kinds: Mapping[str, str]
+        self, words: str, between: str, features: Sequence[str] | None, kinds: Mapping[str, str]
     ) -> str | None:
-        """Words about one feature after the other: name and a kind of words, each of `kinds`."""
-        names = "|".join(map(re.escape, sorted(features, key=len, reverse=True)))
-        pieces = []
+        """Words about one feature after the other: name and a kind of words, each of `kinds`.
+
+        Without `features` any words may be the name of one. None where something is else.
+        """
+        names = ".+?"
+        if features is not None:
+            names = "|".join(map(re.escape, sorted(features, key=len, reverse=True)))
+        pieces: list[str] = []
         for piece in words.split(between):
-            hit = re.fullmatch(f"(?P<name>{names}) (?P<rest>.+)", piece, re.DOTALL)
-            name, rest = (f"{hit['name']} ", hit["rest"]) if hit else ("", piece)
-            for pattern, key in kinds.items():
-                if own := re.fullmatch(pattern, rest, re.DOTALL):
-                    numbers = {f"x{i}": self._local(x) for i, x in enumerate(own.groups())}
-                    pieces.append(name + self.plain(key, **numbers))
+            again = [] if not pieces else [("", piece)]  # "age above 60 and at most 70"
+            named = re.fullmatch(rf"(?P<name>{names}) (?P<rest>(?:{'|'.join(kinds)}))", piece)
+            whole = [(f"{named['name']} ", named["rest"])] if named else []
+            for (name, rest), (pattern, key) in itertools.product(again + whole, kinds.items()):
+                if own := re.fullmatch(pattern, rest):
+                    parts = [x if key in LABELLED else self._local(x) for x in own.groups()]
+                    places = {f"x{i}": x for i, x in enumerate(parts)}
+                    pieces.append(name + self.plain(key, **places))
                     break
             else:
-                return None
-            if not hit and not pieces[:-1]:
                 return None
         return self.messages[f"where.{'and' if between == ' and ' else 'also'}"].join(pieces)
 
@@ -242,15 +260,17 @@ class Words:
         kinds = {f"= ({NUMBER.pattern})": "where.equal"}
         return self._pieces(words, ", ", features, kinds)
 
-    def _conditions(self, words: str, features: Sequence[str]) -> str | None:
+    def _conditions(self, words: str, features: Sequence[str] | None) -> str | None:
         if words == "everywhere":
             return self.messages["where.anywhere"]
         n = f"({NUMBER.pattern})"
         kinds = {
-            f"at most {n}": "where.at-most",
-            f"above {n}": "where.above",
-            "missing": "where.missing",
-            "known": "where.known",
+            f"(?:is )?at most {n}": "where.at-most",
+            f"(?:is )?above {n}": "where.above",
+            "(?:is )?missing": "where.missing",
+            "(?:is )?known": "where.known",
+            f"is not ({LABEL})": "where.is-not",
+            f"is ({LABEL})": "where.is",
         }
         return self._pieces(words, " and ", features, kinds)
 
@@ -283,6 +303,8 @@ class Words:
             return self._local(text)
         if not name[0].isupper():
             return visible(text)
+        if name == "Rule":
+            return self._conditions(text, None)
         parts = [self._one(part) for part in re.split(LISTS[name], text)] if name in LISTS else []
         if parts:
             joined = "; " if name == "List" else ", "

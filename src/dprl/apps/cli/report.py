@@ -69,10 +69,13 @@ def report(
         columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
+    from dprl._core.html.catalogue import speak
+    from dprl.apps._standard import check_standard
     from dprl.evaluation._subgroups import columns_by
     from dprl.policies._load import deferring, read_like
 
-    if standard is not None and card is None:
+    speak(lang)  # what is refused is refused before a long log is read
+    if check_standard(standard) is not None and card is None:
         card = out.with_name(CARD)
     for target in (out, card):
         refuse_overwrite(target, policy, *files)

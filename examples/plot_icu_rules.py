@@ -38,6 +38,8 @@ log = dprl.from_arrays(
 )
 policy = dprl.Rules(gamma=1.0, depth=1, folds=3, splits=1, lam=0.0).fit(log)
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # The rules as a tree: the cut on lactate is found, and the sides want different treatments.
 

@@ -31,6 +31,8 @@ policy = dprl.DPRLDiscrete(n_min=50, gamma=1.0).fit(train)
 result = dprl.evaluate(policy, test, draws=500)
 print(f"estimated gain {result['DR']['difference']:+.3f}; the truth is 0")
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # Those who took the suggestion were younger, and weighting cannot repair what the state does not
 # hold.

@@ -35,16 +35,21 @@ _shown: set[int] = set()
 
 def scraper(block, block_vars, gallery_conf):
     """Save the figures that a block has made; say where they are."""
-    figures = list(_made)
+    figures = [(figure, _titles(figure)) for figure in _made]
     _made.clear()
     for value in block_vars["example_globals"].values():
         if isinstance(value, named_figures.Figure) and id(value) not in _shown:
             _shown.add(id(value))
-            figures.append(value.draw())
+            figures.append((value.draw(), value.words))
             _made.clear()
-    paths = []
-    for figure in figures:
+    shown = []
+    for figure, words in figures:
         path = Path(next(block_vars["image_path_iterator"]))
         figure.savefig(path, dpi=110)
-        paths.append(path)
-    return figure_rst(paths, gallery_conf["src_dir"])
+        shown.append(figure_rst([path], gallery_conf["src_dir"], fig_titles=words))
+    return "".join(shown)
+
+
+def _titles(figure):
+    """What a figure shows, for those who do not see it: the titles of its panels."""
+    return "; ".join(axis.get_title("left") for axis in figure.axes if axis.get_title("left"))

@@ -99,6 +99,11 @@ def test_a_policy_without_intervals_has_no_forest():
     figure.draw()
     with pytest.raises(dprl.ParameterError, match="no rows"):
         figure.save("never.png")
+    rival = dprl.baselines.SPIBB(n_min=20, gamma=1.0).fit(ward()[0])
+    with pytest.raises(dprl.PolicyError, match="keeps no record of usual practice"):
+        figures.forest(rival)
+    assert set(figures.policy_map(rival).table["kind"]) == {"suggestion"}
+    figures.policy_map(rival).draw()
 
 
 def test_a_map_of_labels_says_what_the_policy_says():

@@ -411,4 +411,4 @@ def test_what_check_returns_has_a_name_of_its_own():
         for path in (Path(dprl.__file__).parent).rglob("*.py")
         if "class CheckResult" in path.read_text() or "class Report" in path.read_text()
     ]
-    assert sorted(classes) == ["_findings.py", "_report.py"]
+    assert sorted(classes) == ["_findings.py", "_report_result.py"]

@@ -42,6 +42,7 @@ def forest(policy: Any, most: int = SHOWN) -> Figure:
 
     Raises:
         ParameterError: `most` is no whole number above 0, or the policy keeps no intervals.
+        PolicyError: The policy keeps no record of usual practice, so it has no changes to list.
 
     Example:
         >>> import dprl
@@ -262,7 +263,8 @@ def _over_features(
         }
     )  # fmt: skip
     share = float((here.choice >= 0).mean())
-    words = f"What is suggested over {chosen[0]} and {chosen[1]}; on {share:.0%} of the map."
+    places = " and ".join(chosen)
+    words = f"What is suggested over {places}; on {100 * share:.0f} % of the map."
     if len(names) > 2:
         words += " The other features are held at their median."
     return Figure("policy_map", table, words, lambda: _drawn_map(table, chosen, here.actions))

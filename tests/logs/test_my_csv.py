@@ -189,3 +189,41 @@ def test_folders_are_columns_of_the_parts_where_the_settings_say_so(table, tmp_p
     assert code == 0, err
     header = (tmp_path / "parts" / "train.csv").read_text().splitlines()[0]
     assert header == ",".join([*NAMES.values(), "ward"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "words"),
+    [
+        (["40,3", "41,0"], ".", "Where this is a decimal comma, say decimal=',' (--decimal ,);"),
+        (["40", "40,3"], ".", "Where this is a decimal comma, say decimal=',' (--decimal ,);"),
+        (["40,3", "<0,5"], ",", "Write a number of your choice for a value beyond"),
+        (["40.3", "<0.5"], ".", "Write a number of your choice for a value beyond"),
+        (["40,3", "40.3"], ",", "Convert it to numbers (1,5, not 1.5;"),
+        (["40", "high"], ".", "Convert it to numbers (1.5, not 1,5;"),
+    ],
+)
+def test_a_feature_that_is_no_number_says_what_to_do(tmp_path, cells, decimal, words):
+    rows = [f"{i};{t};{cell};a;0" for i in (1, 2) for t, cell in enumerate(cells)]
+    path = tmp_path / "d.csv"
+    path.write_text("\n".join(["id;t;crp;drug;score", *rows]) + "\n")
+    with pytest.raises(dprl.LogError, match="'crp' must be numbers; it holds") as caught:
+        dprl.read(path, **{**NAMES, "state": ["crp"]}, decimal=decimal)
+    assert caught.value.do.startswith(words)
+    assert "categorical=['crp'] (--categorical)" in caught.value.do
+    if "<" in cells[1]:
+        assert "(missing=, --missing)" in caught.value.do
+
+
+def test_a_reward_beyond_a_limit_says_what_to_do(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("id;t;stage;drug;score\n1;0;ill;a;1,5\n1;1;ill;b;<0,5\n")
+    with pytest.raises(dprl.LogError, match="'score' must be numbers; it holds '<0,5'") as caught:
+        dprl.read(path, **NAMES, decimal=",")
+    assert caught.value.do.startswith("Write a number of your choice for a value beyond")
+
+
+def test_a_dataframe_with_commas_is_not_sent_to_an_option_of_files(table):
+    table["crp"] = "40,3"
+    with pytest.raises(dprl.LogError, match="'crp' must be numbers; it holds '40,3'") as caught:
+        dprl.from_frame(table, **{**NAMES, "state": ["crp"]})
+    assert "decimal" not in caught.value.do

@@ -227,3 +227,24 @@ def test_a_dataframe_with_commas_is_not_sent_to_an_option_of_files(table):
     with pytest.raises(dprl.LogError, match="'crp' must be numbers; it holds '40,3'") as caught:
         dprl.from_frame(table, **{**NAMES, "state": ["crp"]})
     assert "decimal" not in caught.value.do
+
+
+def test_act_reads_a_table_as_the_settings_say(table, tmp_path, run):
+    table["crp"] = table["score"] + 0.25
+    path = tmp_path / "other.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",", encoding="cp1252")
+    written = {"decimal": ",", "encoding": "cp1252"}
+    log = dprl.read(path, **{**NAMES, "state": ["crp"]}, **written)
+    dprl.DPRLContinuous(gamma=1, n_min=1, radius=1).fit(log).save(tmp_path / "policy.dprl")
+    flags = ["--decimal", ",", "--encoding", "cp1252"]
+    code, asked, err = run("act", "policy.dprl", path, *flags)
+    assert code == 0, err
+    (tmp_path / "dprl.toml").write_text(settings_for(path, **written))
+    code, out, err = run("act", "policy.dprl", path)
+    assert (code, out) == (0, asked), err
+    assert "käse" in out
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    flags = ["--decimal", ".", "--encoding", "utf-8"]  # options come before settings
+    code, out, err = run("act", "policy.dprl", tmp_path / "plain.csv", *flags)
+    assert code == 0, err
+    assert "käse" in out

@@ -51,7 +51,9 @@ OF_LOG = (
 """Settings of a log besides its columns, which a policy keeps too."""
 
 
-OF_TABLES = {"act": (), "split": ("files", "partitions", "encoding")}
+OF_TABLES = {
+    "act": ("partitions", "decimal", "encoding"), "split": ("files", "partitions", "encoding"),
+}  # fmt: skip
 """Commands that read a table and know of no columns → what they take from [log]."""
 
 WRITTEN = ("decimal", "encoding", "dates", "labels")

@@ -248,3 +248,14 @@ def test_act_reads_a_table_as_the_settings_say(table, tmp_path, run):
     code, out, err = run("act", "policy.dprl", tmp_path / "plain.csv", *flags)
     assert code == 0, err
     assert "käse" in out
+
+
+@pytest.mark.parametrize("before", [0, 100_000])
+def test_a_file_that_is_not_utf_8_names_the_encoding_of_windows_first(tmp_path, before):
+    path = tmp_path / "d.csv"
+    rows = "1;0;ill;a;0\n" * before
+    path.write_bytes(f"id;t;stage;drug;score\n{rows}1;1;käse;a;0\n".encode("cp1252"))
+    with pytest.raises(dprl.LogError, match=r"'?d.csv'? could not be read as CSV") as caught:
+        dprl.read(path, **NAMES)
+    assert "(--encoding cp1252)" in caught.value.do
+    assert caught.value.do.index("cp1252") < caught.value.do.index("latin-1")

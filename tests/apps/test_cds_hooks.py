@@ -210,6 +210,9 @@ def test_where_it_defers_there_is_no_card(site):
         ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "comparator": "<", "code": "mm[Hg]"}), "only a bound"),
         ("pressure", observation("pressure", "60"), "no number"),
         ("pressure", observation("pressure", 60.0, effectiveDateTime="yesterday"), "with its time"),
+        ("pressure", observation("pressure", 60.0, NOW + timedelta(hours=1)), "the value of pressure lies in the future"),
+        ("lactate", observation("lactate", 2.0, NOW + timedelta(hours=2)), "the value of lactate lies in the future"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, NOW + timedelta(days=400))), "lies in the future"),
         ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no final value"),
     ],
 )  # fmt: skip
@@ -239,6 +242,16 @@ def test_of_several_values_the_latest_counts(site):
     )
     cards = ask(client, body).json()["cards"]
     assert all(card["summary"] != "Consider: pressor" for card in cards)
+
+
+def test_a_clock_that_is_a_little_ahead_is_no_future(site):
+    client, _ = site
+    body = call()
+    now = datetime.now(UTC)
+    body["prefetch"]["pressure"] = observation("pressure", 60.0, now + timedelta(minutes=4))
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
+    body["prefetch"]["pressure"] = observation("pressure", 60.0, now + timedelta(minutes=7))
+    assert "future" in ask(client, body).json()["cards"][0]["summary"]
 
 
 @pytest.mark.parametrize(

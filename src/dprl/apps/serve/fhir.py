@@ -18,6 +18,8 @@ __all__ = ["LackingError", "Source"]
 
 FINAL = frozenset({"final", "amended", "corrected"})
 PLAIN = ("valueString", "valueInteger", "valueBoolean")
+AHEAD = timedelta(minutes=5)
+"""How far the clock of the caller may be ahead of ours."""
 
 
 class LackingError(Exception):
@@ -91,6 +93,8 @@ class Source:
         if not usable:
             raise LackingError(f"there is no final value of {self.key} with its time")
         time, latest = max(usable, key=lambda pair: pair[0])
+        if time - now > AHEAD:
+            raise LackingError(f"the value of {self.key} lies in the future")
         if self.max_age is not None and now - time > timedelta(hours=self.max_age):
             raise LackingError(f"the value of {self.key} is older than {self.max_age:g} hours")
         return self._read(latest)

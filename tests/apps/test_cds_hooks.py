@@ -213,6 +213,16 @@ def test_where_it_defers_there_is_no_card(site):
         ("pressure", observation("pressure", 60.0, NOW + timedelta(hours=1)), "the value of pressure lies in the future"),
         ("lactate", observation("lactate", 2.0, NOW + timedelta(hours=2)), "the value of lactate lies in the future"),
         ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, NOW + timedelta(days=400))), "lies in the future"),
+        ("pressure", observation("pressure", 60.0, subject=None), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"display": "Mrs Doe"}), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"identifier": {"value": "1288992"}}), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": ["Patient/1288992"]}), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "Group/1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "#1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "NoPatient/1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "Patient/7/_history/1288992"}), "another patient"),
+        ("pressure", bundle(observation("pressure", 60.0), observation("pressure", 60.0, subject={})), "whose it is"),
         ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no final value"),
     ],
 )  # fmt: skip
@@ -242,6 +252,21 @@ def test_of_several_values_the_latest_counts(site):
     )
     cards = ask(client, body).json()["cards"]
     assert all(card["summary"] != "Consider: pressor" for card in cards)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "Patient/1288992/_history/2",
+        "https://ehr.example.org/fhir/Patient/1288992",
+        "https://ehr.example.org/fhir/Patient/1288992/_history/2",
+    ],
+)
+def test_a_patient_may_be_named_with_a_version_or_an_address(site, reference):
+    client, _ = site
+    body = call()
+    body["prefetch"]["pressure"] = observation("pressure", 60.0, subject={"reference": reference})
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
 
 
 def test_a_clock_that_is_a_little_ahead_is_no_future(site):

@@ -7,6 +7,7 @@ for. Of several the latest is taken.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ __all__ = ["LackingError", "Source"]
 
 FINAL = frozenset({"final", "amended", "corrected"})
 PLAIN = ("valueString", "valueInteger", "valueBoolean")
+PATIENT = re.compile(r"(?:https?://[^\s?#]+/)?Patient/([^/\s]+)(?:/_history/[^/\s]+)?")
+"""A reference to a patient: relative or an address, with or without a version."""
 AHEAD = timedelta(minutes=5)
 """How far the clock of the caller may be ahead of ours."""
 
@@ -110,7 +113,10 @@ class Source:
         if observation.get("status") not in FINAL or not matches:
             return None
         subject = _part(observation, "subject").get("reference")
-        if subject is not None and str(subject).rpartition("/")[2] != patient:
+        if not isinstance(subject, str):
+            raise LackingError(f"the value of {self.key} does not say whose it is")
+        match = PATIENT.fullmatch(subject)
+        if match is None or match[1] != patient:
             raise LackingError(f"the value of {self.key} belongs to another patient")
         return _time(observation)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -80,6 +80,13 @@ def observation(name, value, when=NOW, **more):
                           "system": "http://unitsofmeasure.org"},
         **more,
     }  # fmt: skip
+
+
+def coded(name, code):
+    """An observation whose value is a code."""
+    resource = observation(name, 0.0, valueCodeableConcept={"coding": [{"code": code}]})
+    del resource["valueQuantity"]
+    return resource
 
 
 def bundle(*resources):
@@ -223,6 +230,18 @@ def test_where_it_defers_there_is_no_card(site):
         ("pressure", observation("pressure", 60.0, subject={"reference": "NoPatient/1288992"}), "another patient"),
         ("pressure", observation("pressure", 60.0, subject={"reference": "Patient/7/_history/1288992"}), "another patient"),
         ("pressure", bundle(observation("pressure", 60.0), observation("pressure", 60.0, subject={})), "whose it is"),
+        ("pressure", observation("pressure", 60.0, effectiveDateTime=NOW.strftime("%Y-%m-%dT%H:%M:%S")), "time zone"),
+        ("lactate", observation("lactate", 2.0, effectiveDateTime="2026-01-01"), "time zone"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, effectiveDateTime="2026-01-01")), "time zone"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, effectiveDateTime="today")), "with its time"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, effectiveDateTime=None)), "with its time"),
+        ("pressure", bundle(observation("pressure", 60.0), observation("pressure", 95.0)), "differ"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, NOW.astimezone(timezone(timedelta(hours=2))))), "differ"),
+        ("pressure", bundle(observation("pressure", 60.0), observation("pressure", "x")), "no number"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "code": "mm[Hg]"}), "not one of UCUM"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "code": "mm[Hg]", "system": "urn:units"}), "not one of UCUM"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "unit": "mm[Hg]", "system": "http://unitsofmeasure.org"}), "another unit"),
+        ("pressure", coded("pressure", "60"), "has no unit"),
         ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no final value"),
     ],
 )  # fmt: skip
@@ -252,6 +271,15 @@ def test_of_several_values_the_latest_counts(site):
     )
     cards = ask(client, body).json()["cards"]
     assert all(card["summary"] != "Consider: pressor" for card in cards)
+
+
+def test_equal_values_at_the_same_time_are_one(site):
+    client, _ = site
+    body = call()
+    twice = [observation("pressure", 60.0), observation("pressure", 60)]
+    older = observation("pressure", 95.0, NOW - timedelta(minutes=5))
+    body["prefetch"]["pressure"] = bundle(older, *twice)
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
 
 
 @pytest.mark.parametrize(

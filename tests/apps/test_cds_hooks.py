@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from starlette.testclient import TestClient
 from test_serve import numbers, ready
 
 from dprl.apps.serve.app import serve_app
+from dprl.apps.serve.fhir import LackingError, Source
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.records import Audit, Records, check_audit
 
@@ -36,7 +39,7 @@ SERVICE = {
     "source": {"label": "ICU quality team", "url": "https://example.org/icu"},
     "features": {
         "pressure": {"code": f"{LOINC}|8478-0", "unit": "mm[Hg]", "max_age": 2},
-        "lactate": {"code": f"{LOINC}|2524-7", "unit": "mmol/L"},
+        "lactate": {"code": f"{LOINC}|2524-7", "unit": "mmol/L", "max_age": "any"},
     },
 }
 CODES = {"pressure": ("8478-0", "mm[Hg]"), "lactate": ("2524-7", "mmol/L")}
@@ -461,6 +464,12 @@ def test_labels_are_no_markup(site):
         ({"features": {"pressure": {"code": "8478-0"}}}, "a code with its system"),
         ({"features": {"pressure": {"code": "a|b", "max_age": -1}}}, "odd 'max_age'"),
         ({"features": {"pressure": {"code": "a|b", "other": 1}}}, "odd 'other'"),
+        ({"features": {"pressure": {"code": "a|b", "max_age": 2}}}, "[features.pressure] needs 'unit'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "", "max_age": 2}}}, "[features.pressure] needs 'unit'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "1"}}}, "[features.pressure] needs 'max_age'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "1", "max_age": "all"}}}, "odd 'max_age'"),
+        ({"features": {"pressure": {"context": "x", "unit": "kg"}}}, "'unit' means nothing with 'context'"),
+        ({"features": {"pressure": {"context": "x", "max_age": 2}}}, "'max_age' means nothing with 'context'"),
         ({"source": {"url": "x"}}, "'source' needs label"), ({"reasons": []}, "'reasons' must be"),
         ({"reasons": [{"code": "x"}]}, "'reasons' needs code"), ({"state": {"context": "x"}}, "one table per feature"),
     ],
@@ -468,6 +477,39 @@ def test_labels_are_no_markup(site):
 def test_descriptions_that_are_wrong_are_refused(change, what):
     with pytest.raises(dprl.ParameterError, match=re.escape(what)):
         Hooks.of({**SERVICE, **change})
+
+
+def test_values_without_a_unit_or_a_limit_of_age_are_written_so():
+    source = Source.of("score", {"code": "a|b", "unit": "1", "max_age": "any"})
+    assert source.max_age is None
+    context = {"patientId": "p1"}
+
+    def read(**value):
+        resource = {
+            "resourceType": "Observation", "status": "final", "subject": {"reference": "Patient/p1"},
+            "code": {"coding": [{"system": "a", "code": "b"}]},
+            "effectiveDateTime": "1999-01-01T10:00:00Z", **value,
+        }  # fmt: skip
+        return source.value(context, resource, NOW)
+
+    ucum = "http://unitsofmeasure.org"
+    assert read(valueInteger=7) == 7
+    assert read(valueString="high") == "high"
+    assert read(valueCodeableConcept={"coding": [{"code": "high"}]}) == "high"
+    assert read(valueQuantity={"value": 7.0}) == 7.0
+    assert read(valueQuantity={"value": 7.0, "code": "1", "system": ucum}) == 7.0
+    for odd in ({"code": "1"}, {"unit": "kg"}, {"system": ucum}, {"code": "kg", "system": ucum}):
+        with pytest.raises(LackingError, match="unit"):
+            read(valueQuantity={"value": 7.0, **odd})
+
+
+def test_the_example_in_the_documentation_is_a_description():
+    page = Path(__file__).parents[2].joinpath("docs", "serving.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```text\n(id = .*?)```", page, re.DOTALL)
+    assert [value.key for value in Hooks.of(tomllib.loads(example)).values] == [
+        "pressure",
+        "weight",
+    ]
 
 
 def test_a_description_must_fit_the_policy(tmp_path):

@@ -21,6 +21,8 @@ __all__ = ["LackingError", "Source"]
 FINAL = frozenset({"final", "amended", "corrected"})
 PLAIN = ("valueString", "valueInteger", "valueBoolean")
 UCUM = "http://unitsofmeasure.org"
+ONE, ANY = "1", "any"
+"""How a file says that values have no unit, and that they never are too old."""
 PATIENT = re.compile(r"(?:https?://[^\s?#]+/)?Patient/([^/\s]+)(?:/_history/[^/\s]+)?")
 """A reference to a patient: relative or an address, with or without a version."""
 AHEAD = timedelta(minutes=5)
@@ -38,14 +40,14 @@ class Source:
     Attributes:
         name: The feature or column; '' where the state is one label.
         code: Code of the observation, `system|code`; '' where the value is in the context.
-        unit: Unit that the value must have, as UCUM writes it; '' for values without a unit.
+        unit: Unit that the value must have, as UCUM writes it; '1' for values without a unit.
         context: Name of the member of the call's context; '' where it is an observation.
         max_age: Hours after which a value is too old; None where it never is.
     """
 
     name: str
     code: str = ""
-    unit: str = ""
+    unit: str = ONE
     context: str = ""
     max_age: float | None = None
 
@@ -59,7 +61,7 @@ class Source:
         odd = [k for k in given if k not in (*texts, "max_age")]
         odd += [k for k, v in texts.items() if not isinstance(v, str)]
         age = given.get("max_age")
-        if age is not None and (type(age) not in (int, float) or not 0 < age < 1e6):
+        if age not in (None, ANY) and (type(age) not in (int, float) or not 0 < age < 1e6):
             odd.append("max_age")
         if odd:
             raise ParameterError(f"{where} has an odd {odd[0]!r}.", do=_HOW)
@@ -71,7 +73,16 @@ class Source:
                 f"{where} needs a code with its system; got {texts['code'][:60]!r}.",
                 do="Write it as http://loinc.org|8480-6.",
             )
-        return cls(name, **texts, max_age=None if age is None else float(age))
+        for key, given_so, way_out in (("unit", texts["unit"], ONE), ("max_age", age, ANY)):
+            if texts["context"] and key in given:
+                raise ParameterError(f"{where}: {key!r} means nothing with 'context'.", do=_HOW)
+            if texts["code"] and given_so in (None, ""):
+                raise ParameterError(
+                    f"{where} needs {key!r}: without it any value would do.",
+                    do=f'Write {key} = "{way_out}" if that is meant.',
+                )
+        limit = None if age in (None, ANY) else float(age)
+        return cls(name, texts["code"], texts["unit"] or ONE, texts["context"], limit)
 
     @property
     def key(self) -> str:
@@ -135,16 +146,19 @@ class Source:
         if "valueQuantity" in observation:
             quantity = _part(observation, "valueQuantity")
             value, unit = quantity.get("value"), quantity.get("code", "")
+            bare = not any(quantity.get(k) for k in ("code", "unit", "system"))
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise LackingError(f"the value of {self.key} is no number")
             if quantity.get("comparator"):
                 raise LackingError(f"the value of {self.key} is only a bound")
+            if bare and self.unit == ONE:
+                return value
             if unit != self.unit:
                 raise LackingError(f"the value of {self.key} has another unit than {self.unit!r}")
-            if unit and quantity.get("system") != UCUM:
+            if quantity.get("system") != UCUM:
                 raise LackingError(f"the unit of the value of {self.key} is not one of UCUM")
             return value
-        if self.unit:
+        if self.unit != ONE:
             raise LackingError(f"the value of {self.key} has no unit")
         for name in PLAIN:
             if name in observation:

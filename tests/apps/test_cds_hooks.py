@@ -165,7 +165,7 @@ def test_discovery_has_the_shape_of_the_specification(site):
     assert (service["hook"], service["id"]) == ("patient-view", "pressor-advice")
     assert service["prefetch"]["pressure"] == (
         "Observation?patient={{context.patientId}}&code=http://loinc.org|8478-0"
-        "&_sort=-date&_count=1"
+        "&status=final,amended,corrected&_sort=-date&_count=1"
     )
     assert nothing_empty(found)
     assert client.get("/cds-services", headers={"Authorization": "no"}).status_code == 401

@@ -18,7 +18,7 @@ from dprl.errors import ParameterError
 
 __all__ = ["LackingError", "Source"]
 
-FINAL = frozenset({"final", "amended", "corrected"})
+FINAL = ("final", "amended", "corrected")
 PLAIN = ("valueString", "valueInteger", "valueBoolean")
 UCUM = "http://unitsofmeasure.org"
 ONE, ANY = "1", "any"
@@ -93,7 +93,10 @@ class Source:
     def query(self) -> str:
         """The query that the caller is asked to run beforehand."""
         patient = "{{context.patientId}}"
-        return f"Observation?patient={patient}&code={self.code}&_sort=-date&_count=1"
+        status = ",".join(FINAL)
+        return (
+            f"Observation?patient={patient}&code={self.code}&status={status}&_sort=-date&_count=1"
+        )
 
     def value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
         """The value; a LackingError where there is none that may be used."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from starlette.testclient import TestClient
 from test_serve import numbers, ready
 
 from dprl.apps.serve.app import serve_app
+from dprl.apps.serve.fhir import LackingError, Source
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.records import Audit, Records, check_audit
 
@@ -36,7 +39,7 @@ SERVICE = {
     "source": {"label": "ICU quality team", "url": "https://example.org/icu"},
     "features": {
         "pressure": {"code": f"{LOINC}|8478-0", "unit": "mm[Hg]", "max_age": 2},
-        "lactate": {"code": f"{LOINC}|2524-7", "unit": "mmol/L"},
+        "lactate": {"code": f"{LOINC}|2524-7", "unit": "mmol/L", "max_age": "any"},
     },
 }
 CODES = {"pressure": ("8478-0", "mm[Hg]"), "lactate": ("2524-7", "mmol/L")}
@@ -80,6 +83,13 @@ def observation(name, value, when=NOW, **more):
                           "system": "http://unitsofmeasure.org"},
         **more,
     }  # fmt: skip
+
+
+def coded(name, code):
+    """An observation whose value is a code."""
+    resource = observation(name, 0.0, valueCodeableConcept={"coding": [{"code": code}]})
+    del resource["valueQuantity"]
+    return resource
 
 
 def bundle(*resources):
@@ -155,7 +165,7 @@ def test_discovery_has_the_shape_of_the_specification(site):
     assert (service["hook"], service["id"]) == ("patient-view", "pressor-advice")
     assert service["prefetch"]["pressure"] == (
         "Observation?patient={{context.patientId}}&code=http://loinc.org|8478-0"
-        "&_sort=-date&_count=1"
+        "&status=final,amended,corrected&_sort=-date&_count=1"
     )
     assert nothing_empty(found)
     assert client.get("/cds-services", headers={"Authorization": "no"}).status_code == 401
@@ -210,6 +220,31 @@ def test_where_it_defers_there_is_no_card(site):
         ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "comparator": "<", "code": "mm[Hg]"}), "only a bound"),
         ("pressure", observation("pressure", "60"), "no number"),
         ("pressure", observation("pressure", 60.0, effectiveDateTime="yesterday"), "with its time"),
+        ("pressure", observation("pressure", 60.0, NOW + timedelta(hours=1)), "the value of pressure lies in the future"),
+        ("lactate", observation("lactate", 2.0, NOW + timedelta(hours=2)), "the value of lactate lies in the future"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, NOW + timedelta(days=400))), "lies in the future"),
+        ("pressure", observation("pressure", 60.0, subject=None), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"display": "Mrs Doe"}), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"identifier": {"value": "1288992"}}), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": ["Patient/1288992"]}), "does not say whose it is"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "Group/1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "#1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "NoPatient/1288992"}), "another patient"),
+        ("pressure", observation("pressure", 60.0, subject={"reference": "Patient/7/_history/1288992"}), "another patient"),
+        ("pressure", bundle(observation("pressure", 60.0), observation("pressure", 60.0, subject={})), "whose it is"),
+        ("pressure", observation("pressure", 60.0, effectiveDateTime=NOW.strftime("%Y-%m-%dT%H:%M:%S")), "time zone"),
+        ("lactate", observation("lactate", 2.0, effectiveDateTime="2026-01-01"), "time zone"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, effectiveDateTime="2026-01-01")), "time zone"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, effectiveDateTime="today")), "with its time"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, effectiveDateTime=None)), "with its time"),
+        ("pressure", bundle(observation("pressure", 60.0), observation("pressure", 95.0)), "differ"),
+        ("pressure", bundle(observation("pressure", 95.0), observation("pressure", 60.0, NOW.astimezone(timezone(timedelta(hours=2))))), "differ"),
+        ("pressure", bundle(observation("pressure", 60.0), observation("pressure", "x")), "no number"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "code": "mm[Hg]"}), "not one of UCUM"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "code": "mm[Hg]", "system": "urn:units"}), "not one of UCUM"),
+        ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "unit": "mm[Hg]", "system": "http://unitsofmeasure.org"}), "another unit"),
+        ("pressure", coded("pressure", "60"), "has no unit"),
         ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no final value"),
     ],
 )  # fmt: skip
@@ -239,6 +274,40 @@ def test_of_several_values_the_latest_counts(site):
     )
     cards = ask(client, body).json()["cards"]
     assert all(card["summary"] != "Consider: pressor" for card in cards)
+
+
+def test_equal_values_at_the_same_time_are_one(site):
+    client, _ = site
+    body = call()
+    twice = [observation("pressure", 60.0), observation("pressure", 60)]
+    older = observation("pressure", 95.0, NOW - timedelta(minutes=5))
+    body["prefetch"]["pressure"] = bundle(older, *twice)
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "Patient/1288992/_history/2",
+        "https://ehr.example.org/fhir/Patient/1288992",
+        "https://ehr.example.org/fhir/Patient/1288992/_history/2",
+    ],
+)
+def test_a_patient_may_be_named_with_a_version_or_an_address(site, reference):
+    client, _ = site
+    body = call()
+    body["prefetch"]["pressure"] = observation("pressure", 60.0, subject={"reference": reference})
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
+
+
+def test_a_clock_that_is_a_little_ahead_is_no_future(site):
+    client, _ = site
+    body = call()
+    now = datetime.now(UTC)
+    body["prefetch"]["pressure"] = observation("pressure", 60.0, now + timedelta(minutes=4))
+    assert ask(client, body).json()["cards"][0]["summary"] == "Consider: pressor"
+    body["prefetch"]["pressure"] = observation("pressure", 60.0, now + timedelta(minutes=7))
+    assert "future" in ask(client, body).json()["cards"][0]["summary"]
 
 
 @pytest.mark.parametrize(
@@ -395,6 +464,12 @@ def test_labels_are_no_markup(site):
         ({"features": {"pressure": {"code": "8478-0"}}}, "a code with its system"),
         ({"features": {"pressure": {"code": "a|b", "max_age": -1}}}, "odd 'max_age'"),
         ({"features": {"pressure": {"code": "a|b", "other": 1}}}, "odd 'other'"),
+        ({"features": {"pressure": {"code": "a|b", "max_age": 2}}}, "[features.pressure] needs 'unit'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "", "max_age": 2}}}, "[features.pressure] needs 'unit'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "1"}}}, "[features.pressure] needs 'max_age'"),
+        ({"features": {"pressure": {"code": "a|b", "unit": "1", "max_age": "all"}}}, "odd 'max_age'"),
+        ({"features": {"pressure": {"context": "x", "unit": "kg"}}}, "'unit' means nothing with 'context'"),
+        ({"features": {"pressure": {"context": "x", "max_age": 2}}}, "'max_age' means nothing with 'context'"),
         ({"source": {"url": "x"}}, "'source' needs label"), ({"reasons": []}, "'reasons' must be"),
         ({"reasons": [{"code": "x"}]}, "'reasons' needs code"), ({"state": {"context": "x"}}, "one table per feature"),
     ],
@@ -402,6 +477,39 @@ def test_labels_are_no_markup(site):
 def test_descriptions_that_are_wrong_are_refused(change, what):
     with pytest.raises(dprl.ParameterError, match=re.escape(what)):
         Hooks.of({**SERVICE, **change})
+
+
+def test_values_without_a_unit_or_a_limit_of_age_are_written_so():
+    source = Source.of("score", {"code": "a|b", "unit": "1", "max_age": "any"})
+    assert source.max_age is None
+    context = {"patientId": "p1"}
+
+    def read(**value):
+        resource = {
+            "resourceType": "Observation", "status": "final", "subject": {"reference": "Patient/p1"},
+            "code": {"coding": [{"system": "a", "code": "b"}]},
+            "effectiveDateTime": "1999-01-01T10:00:00Z", **value,
+        }  # fmt: skip
+        return source.value(context, resource, NOW)
+
+    ucum = "http://unitsofmeasure.org"
+    assert read(valueInteger=7) == 7
+    assert read(valueString="high") == "high"
+    assert read(valueCodeableConcept={"coding": [{"code": "high"}]}) == "high"
+    assert read(valueQuantity={"value": 7.0}) == 7.0
+    assert read(valueQuantity={"value": 7.0, "code": "1", "system": ucum}) == 7.0
+    for odd in ({"code": "1"}, {"unit": "kg"}, {"system": ucum}, {"code": "kg", "system": ucum}):
+        with pytest.raises(LackingError, match="unit"):
+            read(valueQuantity={"value": 7.0, **odd})
+
+
+def test_the_example_in_the_documentation_is_a_description():
+    page = Path(__file__).parents[2].joinpath("docs", "serving.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```text\n(id = .*?)```", page, re.DOTALL)
+    assert [value.key for value in Hooks.of(tomllib.loads(example)).values] == [
+        "pressure",
+        "weight",
+    ]
 
 
 def test_a_description_must_fit_the_policy(tmp_path):

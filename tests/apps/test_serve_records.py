@@ -246,3 +246,18 @@ def test_files_that_cannot_be_written_are_refused(tmp_path):
         Audit(tmp_path / "no" / "audit")
     with pytest.raises(dprl.ParameterError, match="a folder"):
         Audit(tmp_path)
+
+
+def test_counts_begin_at_zero():
+    """What begins with a first count of 1 shows no increase."""
+    with client_of() as client:
+        ready(client)
+        counts = numbers(client)
+    for series in (
+        'dprl_reloads_total{result="done"}', 'dprl_reloads_total{result="refused"}',
+        'dprl_feedback_total{outcome="accepted"}', 'dprl_feedback_total{outcome="overridden"}',
+        'dprl_answers_total{kind="change"}', 'dprl_answers_total{kind="confirmation"}',
+        'dprl_answers_total{kind="defer"}', 'dprl_answers_total{kind="out_of_range"}',
+        "dprl_not_stored_total", "dprl_log_lost_total",
+    ):  # fmt: skip
+        assert counts[series] == 0, series

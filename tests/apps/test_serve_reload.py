@@ -214,7 +214,7 @@ def test_a_new_policy_must_be_signed_and_its_signature_may_come_later(tmp_path, 
         ready(client)
         policy_for("a").save(path)
         end = time.monotonic() + 10
-        while 'dprl_reloads_total{result="refused"}' not in numbers(client):
+        while not numbers(client)['dprl_reloads_total{result="refused"}']:
             assert time.monotonic() < end
             time.sleep(0.01)
         assert action(client)[0] == "b"

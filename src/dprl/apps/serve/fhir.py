@@ -1,23 +1,32 @@
 """One value of a state, taken from what a hospital's system sends: an observation, or the context.
 
 Nothing is guessed. An observation counts only if it is final (or amended, corrected), has the code
-that was asked for, belongs to the patient whom the call is about, and has the unit that was asked
-for. Of several the latest is taken.
+that was asked for, belongs to the patient whom the call is about, says its time with a zone, and
+has the unit that was asked for, of UCUM. Of several the latest is taken; where two are the latest
+and differ, none is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from dprl.errors import ParameterError
 
 __all__ = ["LackingError", "Source"]
 
-FINAL = frozenset({"final", "amended", "corrected"})
+FINAL = ("final", "amended", "corrected")
 PLAIN = ("valueString", "valueInteger", "valueBoolean")
+UCUM = "http://unitsofmeasure.org"
+ONE, ANY = "1", "any"
+"""How a file says that values have no unit, and that they never are too old."""
+PATIENT = re.compile(r"(?:https?://[^\s?#]+/)?Patient/([^/\s]+)(?:/_history/[^/\s]+)?")
+"""A reference to a patient: relative or an address, with or without a version."""
+AHEAD = timedelta(minutes=5)
+"""How far the clock of the caller may be ahead of ours."""
 
 
 class LackingError(Exception):
@@ -31,14 +40,14 @@ class Source:
     Attributes:
         name: The feature or column; '' where the state is one label.
         code: Code of the observation, `system|code`; '' where the value is in the context.
-        unit: Unit that the value must have, as UCUM writes it; '' for values without a unit.
+        unit: Unit that the value must have, as UCUM writes it; '1' for values without a unit.
         context: Name of the member of the call's context; '' where it is an observation.
         max_age: Hours after which a value is too old; None where it never is.
     """
 
     name: str
     code: str = ""
-    unit: str = ""
+    unit: str = ONE
     context: str = ""
     max_age: float | None = None
 
@@ -52,7 +61,7 @@ class Source:
         odd = [k for k in given if k not in (*texts, "max_age")]
         odd += [k for k, v in texts.items() if not isinstance(v, str)]
         age = given.get("max_age")
-        if age is not None and (type(age) not in (int, float) or not 0 < age < 1e6):
+        if age not in (None, ANY) and (type(age) not in (int, float) or not 0 < age < 1e6):
             odd.append("max_age")
         if odd:
             raise ParameterError(f"{where} has an odd {odd[0]!r}.", do=_HOW)
@@ -64,7 +73,16 @@ class Source:
                 f"{where} needs a code with its system; got {texts['code'][:60]!r}.",
                 do="Write it as http://loinc.org|8480-6.",
             )
-        return cls(name, **texts, max_age=None if age is None else float(age))
+        for key, given_so, way_out in (("unit", texts["unit"], ONE), ("max_age", age, ANY)):
+            if texts["context"] and key in given:
+                raise ParameterError(f"{where}: {key!r} means nothing with 'context'.", do=_HOW)
+            if texts["code"] and given_so in (None, ""):
+                raise ParameterError(
+                    f"{where} needs {key!r}: without it any value would do.",
+                    do=f'Write {key} = "{way_out}" if that is meant.',
+                )
+        limit = None if age in (None, ANY) else float(age)
+        return cls(name, texts["code"], texts["unit"] or ONE, texts["context"], limit)
 
     @property
     def key(self) -> str:
@@ -75,7 +93,10 @@ class Source:
     def query(self) -> str:
         """The query that the caller is asked to run beforehand."""
         patient = "{{context.patientId}}"
-        return f"Observation?patient={patient}&code={self.code}&_sort=-date&_count=1"
+        status = ",".join(FINAL)
+        return (
+            f"Observation?patient={patient}&code={self.code}&status={status}&_sort=-date&_count=1"
+        )
 
     def value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
         """The value; a LackingError where there is none that may be used."""
@@ -83,20 +104,22 @@ class Source:
             if context.get(self.context) is None:
                 raise LackingError(f"the context has no {self.context}")
             return context[self.context]
-        usable = [
-            (time, o)
-            for o in _observations(data)
-            if (time := self._usable(o, context.get("patientId"))) is not None
-        ]
+        patient = context.get("patientId")
+        usable = [(self._time(o), o) for o in _observations(data) if self._usable(o, patient)]
         if not usable:
-            raise LackingError(f"there is no final value of {self.key} with its time")
-        time, latest = max(usable, key=lambda pair: pair[0])
+            raise LackingError(f"there is no final value of {self.key}")
+        time = max(time for time, _ in usable)
+        if time - now > AHEAD:
+            raise LackingError(f"the value of {self.key} lies in the future")
         if self.max_age is not None and now - time > timedelta(hours=self.max_age):
             raise LackingError(f"the value of {self.key} is older than {self.max_age:g} hours")
-        return self._read(latest)
+        value, *others = [self._read(o) for observed, o in usable if observed == time]
+        if any(other != value for other in others):
+            raise LackingError(f"the latest values of {self.key} are of the same time and differ")
+        return value
 
-    def _usable(self, observation: Mapping[str, Any], patient: Any) -> datetime | None:
-        """When it was observed; None where it may not be used."""
+    def _usable(self, observation: Mapping[str, Any], patient: Any) -> bool:
+        """Whether it is what was asked for; a LackingError where it is not this patient's."""
         system, _, code = self.code.partition("|")
         codings = _part(observation, "code").get("coding")
         matches = isinstance(codings, list) and any(
@@ -104,27 +127,44 @@ class Source:
             for c in codings
         )
         if observation.get("status") not in FINAL or not matches:
-            return None
+            return False
         subject = _part(observation, "subject").get("reference")
-        if subject is not None and str(subject).rpartition("/")[2] != patient:
+        if not isinstance(subject, str):
+            raise LackingError(f"the value of {self.key} does not say whose it is")
+        match = PATIENT.fullmatch(subject)
+        if match is None or match[1] != patient:
             raise LackingError(f"the value of {self.key} belongs to another patient")
-        return _time(observation)
+        return True
+
+    def _time(self, observation: Mapping[str, Any]) -> datetime:
+        """When it was observed; without a time it might be the latest, so none is skipped."""
+        time = _time(observation)
+        if time is None:
+            raise LackingError(f"a value of {self.key} does not come with its time")
+        if time.tzinfo is None:
+            raise LackingError(f"the time of a value of {self.key} has no time zone")
+        return time
 
     def _read(self, observation: Mapping[str, Any]) -> Any:
         if "valueQuantity" in observation:
             quantity = _part(observation, "valueQuantity")
-            value, unit = quantity.get("value"), quantity.get("code", quantity.get("unit", ""))
+            value, unit = quantity.get("value"), quantity.get("code", "")
+            bare = not any(quantity.get(k) for k in ("code", "unit", "system"))
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise LackingError(f"the value of {self.key} is no number")
             if quantity.get("comparator"):
                 raise LackingError(f"the value of {self.key} is only a bound")
+            if bare and self.unit == ONE:
+                return value
             if unit != self.unit:
                 raise LackingError(f"the value of {self.key} has another unit than {self.unit!r}")
+            if quantity.get("system") != UCUM:
+                raise LackingError(f"the unit of the value of {self.key} is not one of UCUM")
             return value
+        if self.unit != ONE:
+            raise LackingError(f"the value of {self.key} has no unit")
         for name in PLAIN:
             if name in observation:
-                if self.unit:
-                    raise LackingError(f"the value of {self.key} has no unit")
                 return observation[name]
         codings = _part(observation, "valueCodeableConcept").get("coding")
         if isinstance(codings, list) and len(codings) == 1 and isinstance(codings[0], Mapping):
@@ -165,8 +205,7 @@ def _time(observation: Mapping[str, Any]) -> datetime | None:
     ):  # fmt: skip
         if isinstance(given, str):
             try:
-                time = datetime.fromisoformat(given)
+                return datetime.fromisoformat(given)
             except ValueError:
                 return None
-            return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return None

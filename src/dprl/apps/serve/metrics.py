@@ -40,6 +40,12 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
     "dprl_feedback": ("Feedback on cards by outcome.", ("outcome",)),
 }  # fmt: skip
+BEGIN = {
+    "dprl_answers": ("change", "confirmation", "defer", "out_of_range"),
+    "dprl_reloads": ("done", "refused"),
+    "dprl_feedback": ("accepted", "overridden"),
+}
+"""Counts that are given as 0 from the start: else the first one would show as no increase."""
 STRANGERS = {
     "cut": "Connections without a token cut off to make room.",
     "late": "Connections closed because a request's head did not come in time.",
@@ -145,6 +151,9 @@ class Metrics:
                 seconds[path] = seconds.get(path, 0.0) + total
             met.update(other["strangers"])
             lost += other["lost"]
+        for name, words_of_label in BEGIN.items():
+            for word in words_of_label:
+                counts.setdefault((name, word), 0)
         info = {"digest": self.policy}
         result = [
             Family("dprl_ready", "gauge", "Whether answers are given.",

@@ -219,7 +219,11 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
 
 
 def test_a_log_that_cannot_be_written_stops_no_answer(tmp_path):
-    records = Records(Journal("/dev/full"), None)
+    journal = Journal(str(tmp_path / "log"))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, journal._handle)  # the disk is full from now on
+    os.close(full)
+    records = Records(journal, None)
     with client_of(records=records) as client:
         ready(client)
         for _ in range(3):
@@ -261,3 +265,18 @@ def test_counts_begin_at_zero():
         "dprl_not_stored_total", "dprl_log_lost_total",
     ):  # fmt: skip
         assert counts[series] == 0, series
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes and devices on this system")
+@pytest.mark.parametrize("opened", [Journal, Audit, check_audit])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a device"])
+def test_what_is_no_ordinary_file_is_refused(tmp_path, opened, kind):
+    target = tmp_path / "target"
+    if kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to("/dev/null")
+    given = "/dev/null" if kind == "device" else str(target)
+    with pytest.raises(dprl.ParameterError, match="must be an ordinary file") as refused:
+        opened(given)
+    assert len(str(refused.value).splitlines()) == 3

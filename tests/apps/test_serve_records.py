@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import threading
@@ -132,6 +133,20 @@ def test_a_change_of_the_audit_shows(tmp_path):
         path.write_bytes(changed)
         with pytest.raises(dprl.PolicyError, match="changed by other hands"):
             check_audit(path)
+
+
+def test_the_chain_is_computed_as_documented_and_does_not_show_a_cut_end(tmp_path):
+    path = tmp_path / "audit"
+    Audit(path).append([{"event": "answer", "request": str(i)} for i in range(3)])
+    before = ""
+    for line in path.read_text().splitlines():
+        text = line[: line.rindex(',"chain"')]
+        before, last = hashlib.sha256(f"{before}\n{text}".encode()).hexdigest(), before
+        assert json.loads(line)["chain"] == before
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(rows[:2]))
+    assert check_audit(path) == {"lines": 2, "torn": 0}
+    assert lines(path)[-1]["chain"] == last  # who kept the chain of line 3 sees that it is gone
 
 
 def test_a_line_that_a_crash_cut_short_is_left_and_the_chain_goes_on(tmp_path):

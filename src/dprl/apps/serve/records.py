@@ -6,8 +6,9 @@ answer; lines that find no room are counted and lost.
 The audit (`--audit`) is for those who must know later what was answered. An answer is on disk
 before it is given: where it cannot be stored, it is not given. Several processes may write to one
 audit; they take turns by a lock on the file. Each line ends with a SHA-256 over itself and the one
-before, so a line that was changed or taken out shows (`check_audit`). It protects against
-accidents; who can write to the file could compute a new chain.
+before, so a line that was changed, or taken out before the last, shows (`check_audit`). Lines cut
+off the end do not show. It protects against accidents; who can write to the file could compute a
+new chain.
 
 Both are JSON lines. A state is written as a hash of its values, never as it is, unless asked.
 """
@@ -323,7 +324,9 @@ def _tail(handle: int, size: int) -> tuple[bytes, bool]:
 
 
 def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Read an audit through and see that no line was changed or taken out.
+    """Read an audit through and see that no line was changed, or taken out before the last.
+
+    Lines that were cut off the end do not show: what is left is a whole chain.
 
     Args:
         path: The file.

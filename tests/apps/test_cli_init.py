@@ -197,3 +197,42 @@ def test_what_is_seen_of_a_table(stays):
     assert ("icustay_id", "PatientID") in table.nested
     assert table.within["charttime", "icustay_id"] == 1.0
     assert table.within["charttime", "PatientID"] < 1.0
+
+
+def test_a_table_as_a_european_hospital_writes_it(run, tmp_path):
+    lines = [";patient;zeit;laktat;treatment;reward"]
+    for i in range(60):
+        hour = i % 12
+        lines.append(
+            f"{i};{i // 12};05.03.2024 {hour:02d}:30;{1 + i / 7:.2f};{'gab'[i % 3]};{i % 2}".replace(
+                ".", ","
+            )
+        )
+    text = "\n".join(lines).replace("05,03,2024", "05.03.2024").replace("laktat", "Wärme")
+    (tmp_path / "t.csv").write_bytes(text.encode("cp1252"))
+    code, out, err = run(
+        "init", "t.csv", "--encoding", "cp1252", "--decimal", ",", "--dates", "day-first",
+        "--time", "zeit", "--labels", "trim",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    log = tomllib.loads(Path("dprl.toml").read_text())["log"]
+    assert log["state"] == ["Wärme"]
+    assert (log["dates"], log["labels"]) == ("day-first", "trim")
+    assert "it has no name: often the number of the row" in out
+    assert run("check")[0] == 0
+
+
+def test_times_of_text_rise_as_numbers_do(tmp_path):
+    pl.DataFrame({
+        "patient": ["a"] * 12, "hour": range(12), "action": ["u", "v"] * 6, "reward": [1.0] * 12,
+        "x": [1.0, 2.0] * 6,
+    }).write_csv(tmp_path / "t.csv")  # fmt: skip
+    table = look(tmp_path / "t.csv")
+    assert table.within == {}  # one patient is no column of episodes
+    pl.DataFrame({
+        "patient": ["a"] * 12 + ["b"] * 12, "hour": [*range(12)] * 2, "action": ["u", "v"] * 12,
+        "reward": [1.0] * 24, "x": [1.0, 2.0] * 12,
+    }).write_csv(tmp_path / "t.csv")  # fmt: skip
+    table = look(tmp_path / "t.csv")
+    assert table.within["hour", "patient"] == 1.0
+    assert propose(table).columns["time"] == "hour"

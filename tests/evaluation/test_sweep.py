@@ -193,6 +193,8 @@ def test_a_learner_of_ones_own_can_be_swept(care, kind):
     picked = found.pick(lambda rows: 0)
     with pytest.raises(PolicyError, match="the policy was picked on"):
         dprl.evaluate(picked, valid, gamma=1.0)
+    with pytest.raises(PolicyError, match="the log the policy was learned from"):
+        dprl.evaluate(picked, train, gamma=1.0)
 
 
 def test_what_a_learner_of_ones_own_needs_is_said(care):

@@ -283,6 +283,27 @@ def test_findings_that_are_no_errors():
     assert report.to_dict()["log"]["digest"] == report.log.digest()
 
 
+@pytest.mark.parametrize(
+    ("reward", "lengths", "ended", "learnable"),
+    [
+        (-1.0, (1, 3), "terminal", True),
+        (-1.0, (2, 2), "terminal", False),
+        (-1.0, (2, 2), "cut", True),  # how long they would have lasted is not known
+        (0.0, (1, 3), "terminal", False),
+        (-0.0, (1, 3), "cut", False),
+    ],
+)
+def test_one_reward_for_all_steps(reward, lengths, ended, learnable):
+    log = dprl.from_arrays(
+        episode=np.repeat([0, 1], lengths), state=[0] * 4, action=[0, 1, 0, 1],
+        reward=[reward] * 4, ended=[ended] * 4,
+    )  # fmt: skip
+    finding = next(f for f in dprl.check(log).findings if f.rule == "reward_range")
+    assert finding.level == "warning"
+    assert ("Nothing can be learned" in finding.do) is not learnable
+    assert ("only how long it lasted" in finding.do) is learnable
+
+
 def test_rows_apart_without_a_time_are_refused():
     rows = {k: v for k, v in GOOD.items() if k != "day"}
     rows["patient"] = ["p", "q", "p", "q"]

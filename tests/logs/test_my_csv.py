@@ -132,3 +132,130 @@ def test_what_may_be_one_word(a, b, near):
     from dprl.logs._near_labels import _near
 
     assert _near(a, b) is _near(b, a) is near
+
+
+def settings_for(file, **more):
+    """dprl.toml with the columns of `NAMES`, one file and how it is written."""
+    parts = {"files": [str(file)], **NAMES, "state": [NAMES["state"]], **more}
+    return "[log]\n" + "".join(f"{name} = {value!r}\n" for name, value in parts.items())
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-16", "utf-8"])
+def test_a_table_is_split_in_its_own_encoding(table, tmp_path, encoding, run):
+    import pandas as pd
+
+    table["stage"] = table["stage"] + ' ü;,\n"'
+    path = tmp_path / "other.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",", encoding=encoding)
+    asked = ["split", path, "--by", "id", "--encoding", encoding, "--out"]
+    assert run(*asked, tmp_path / "parts")[0] == 0
+    written = {"decimal": ",", "encoding": encoding}
+    whole = dprl.read(path, **NAMES, **written)
+    for side, wanted in zip(("train", "test"), whole.split(0.5, seed=0), strict=True):
+        rows = pd.read_csv(tmp_path / "parts" / f"{side}.csv", **written)
+        before = table[table["id"].isin(wanted.episodes)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows, before)
+    (tmp_path / "dprl.toml").write_text(settings_for(path, **written))
+    code, _, err = run("split", "--by", "id", "--out", tmp_path / "again")
+    assert code == 0, err
+    for side in ("train.csv", "test.csv"):
+        first, second = (tmp_path / folder / side for folder in ("parts", "again"))
+        assert first.read_bytes() == second.read_bytes()
+    code, _, err = run("fit", tmp_path / "again" / "train.csv", "--gamma", 1, "--n-min", 1)
+    assert code == 0, err
+
+
+def test_a_split_that_its_encoding_cannot_hold_writes_nothing(table, tmp_path, run):
+    folder = tmp_path / "ward=α"
+    folder.mkdir()
+    table.to_csv(folder / "other.csv", index=False, encoding="latin-1")
+    code, _, err = run("split", folder / "other.csv", "--by", "id", "--out", tmp_path / "parts",
+                       "--encoding", "latin-1", "--partitions")  # fmt: skip
+    assert (code, "the table cannot be written in latin-1" in err) == (1, True)
+    assert "Leave --partitions out" in err
+    assert list((tmp_path / "parts").iterdir()) == []
+    code, _, err = run("split", folder / "other.csv", "--by", "id", "--out", tmp_path / "parts")
+    assert (code, list((tmp_path / "parts").iterdir())) == (1, [])
+
+
+def test_folders_are_columns_of_the_parts_where_the_settings_say_so(table, tmp_path, run):
+    folder = tmp_path / "ward=a"
+    folder.mkdir()
+    table.to_csv(folder / "other.csv", index=False)
+    (tmp_path / "dprl.toml").write_text(
+        settings_for(folder / "other.csv") + "partitions = true\n[split]\nby = 'id'\n"
+    )
+    code, _, err = run("split", "--out", "parts")
+    assert code == 0, err
+    header = (tmp_path / "parts" / "train.csv").read_text().splitlines()[0]
+    assert header == ",".join([*NAMES.values(), "ward"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "words"),
+    [
+        (["40,3", "41,0"], ".", "Where this is a decimal comma, say decimal=',' (--decimal ,);"),
+        (["40", "40,3"], ".", "Where this is a decimal comma, say decimal=',' (--decimal ,);"),
+        (["40,3", "<0,5"], ",", "Write a number of your choice for a value beyond"),
+        (["40.3", "<0.5"], ".", "Write a number of your choice for a value beyond"),
+        (["40,3", "40.3"], ",", "Convert it to numbers (1,5, not 1.5;"),
+        (["40", "high"], ".", "Convert it to numbers (1.5, not 1,5;"),
+    ],
+)
+def test_a_feature_that_is_no_number_says_what_to_do(tmp_path, cells, decimal, words):
+    rows = [f"{i};{t};{cell};a;0" for i in (1, 2) for t, cell in enumerate(cells)]
+    path = tmp_path / "d.csv"
+    path.write_text("\n".join(["id;t;crp;drug;score", *rows]) + "\n")
+    with pytest.raises(dprl.LogError, match="'crp' must be numbers; it holds") as caught:
+        dprl.read(path, **{**NAMES, "state": ["crp"]}, decimal=decimal)
+    assert caught.value.do.startswith(words)
+    assert "categorical=['crp'] (--categorical)" in caught.value.do
+    if "<" in cells[1]:
+        assert "(missing=, --missing)" in caught.value.do
+
+
+def test_a_reward_beyond_a_limit_says_what_to_do(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("id;t;stage;drug;score\n1;0;ill;a;1,5\n1;1;ill;b;<0,5\n")
+    with pytest.raises(dprl.LogError, match="'score' must be numbers; it holds '<0,5'") as caught:
+        dprl.read(path, **NAMES, decimal=",")
+    assert caught.value.do.startswith("Write a number of your choice for a value beyond")
+
+
+def test_a_dataframe_with_commas_is_not_sent_to_an_option_of_files(table):
+    table["crp"] = "40,3"
+    with pytest.raises(dprl.LogError, match="'crp' must be numbers; it holds '40,3'") as caught:
+        dprl.from_frame(table, **{**NAMES, "state": ["crp"]})
+    assert "decimal" not in caught.value.do
+
+
+def test_act_reads_a_table_as_the_settings_say(table, tmp_path, run):
+    table["crp"] = table["score"] + 0.25
+    path = tmp_path / "other.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",", encoding="cp1252")
+    written = {"decimal": ",", "encoding": "cp1252"}
+    log = dprl.read(path, **{**NAMES, "state": ["crp"]}, **written)
+    dprl.DPRLContinuous(gamma=1, n_min=1, radius=1).fit(log).save(tmp_path / "policy.dprl")
+    flags = ["--decimal", ",", "--encoding", "cp1252"]
+    code, asked, err = run("act", "policy.dprl", path, *flags)
+    assert code == 0, err
+    (tmp_path / "dprl.toml").write_text(settings_for(path, **written))
+    code, out, err = run("act", "policy.dprl", path)
+    assert (code, out) == (0, asked), err
+    assert "käse" in out
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    flags = ["--decimal", ".", "--encoding", "utf-8"]  # options come before settings
+    code, out, err = run("act", "policy.dprl", tmp_path / "plain.csv", *flags)
+    assert code == 0, err
+    assert "käse" in out
+
+
+@pytest.mark.parametrize("before", [0, 100_000])
+def test_a_file_that_is_not_utf_8_names_the_encoding_of_windows_first(tmp_path, before):
+    path = tmp_path / "d.csv"
+    rows = "1;0;ill;a;0\n" * before
+    path.write_bytes(f"id;t;stage;drug;score\n{rows}1;1;käse;a;0\n".encode("cp1252"))
+    with pytest.raises(dprl.LogError, match=r"'?d.csv'? could not be read as CSV") as caught:
+        dprl.read(path, **NAMES)
+    assert "(--encoding cp1252)" in caught.value.do
+    assert caught.value.do.index("cp1252") < caught.value.do.index("latin-1")

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -239,14 +240,20 @@ def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
     assert rows[0] == rows[1]
 
 
+def processor_seconds():
+    """Seconds that this process and those it waited for have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_quick_versions_are_quick_and_draw(name, tmp_path):
     if name == "icu-sepsis" and find_spec("icu_sepsis") is None:
         pytest.skip("icu-sepsis is not installed (pip install 'dprl[bench]')")
-    start = time.perf_counter()
+    start = processor_seconds()
     result = reproduce(experiment(name), tmp_path, quick=True)
-    assert time.perf_counter() - start < 120
+    assert processor_seconds() - start < 240  # two minutes of two cores, however busy they are
     sizes = {path.name: path.stat().st_size for path in result.files}
     assert min(sizes.values()) > 100
     assert sizes["figure.png"] > 20_000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.checks import Cut
-from dprl.evaluation._result import ENOUGH
+from dprl.evaluation._result import BLIND, ENOUGH
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
 from dprl.policies._conditions import window_words
@@ -150,6 +150,13 @@ def wary_of(
         cautions.append(
             f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
             " the policy often does what is hardly ever done."
+        )
+    if facts["unsupported"] > 0.01 and facts["followers"]:
+        ends = ": no estimate has an interval" if facts["unsupported"] > BLIND else ""
+        cautions.append(
+            f"whoever follows the policy meets, in {100 * facts['unsupported']:.1f} % of episodes, "
+            "an action that nobody took in its state. What follows it is in no row: IS and PDIS "
+            f"count it as 0, WIS and WPDIS leave it out, the others guess it{ends}."
         )
     if facts["guessed"] is not None and facts["guessed"] > 0.01:
         cautions.append(

@@ -40,9 +40,16 @@ from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._cautions import no_spread, wary_of
 from dprl.evaluation._decisions import spoken
 from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
-from dprl.evaluation._matters import differs, only_return, practice, reached, sample_size
+from dprl.evaluation._matters import (
+    differs,
+    only_return,
+    practice,
+    reached,
+    sample_size,
+    unsupported,
+)
 from dprl.evaluation._on_cluster import drawn_there
-from dprl.evaluation._result import Evaluation
+from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._suggestions import Rows, compared, not_offered, suggested
 from dprl.evaluation._values import evaluate_q
@@ -181,6 +188,9 @@ def evaluate(
     table, practised = practice(behavior_model, log)
     apart = differs(decisions, table, practised[rows])
     never = speaks & (named == 0)
+    blind = 0.0
+    if settled.state is not None and behavior_model.estimated:
+        blind = unsupported(decisions, table, practised[rows], settled.starts)
     facts = {
         "episodes": settled.n_episodes,
         "groups": len(settled.groups),
@@ -196,6 +206,7 @@ def evaluate(
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
         "clipped": float((chance < floor)[needed].mean()) if needed.any() else 0.0,
+        "unsupported": blind,
         "recorded": float(recorded.mean()) if len(recorded) else 0.0,
         "behavior": behavior_model.how,
         "misplaced": behavior_model.misplaced,
@@ -217,7 +228,8 @@ def evaluate(
     )
     if cut == "ipcw" and len(log.cut_episodes):  # a model of values would need weights of its own
         rows_out["DM"] = dict.fromkeys(rows_out["DM"], np.nan)
-    if facts["reached"] and not facts["followers"]:  # resampling shows no error of a guess
+    nobody = facts["reached"] and not facts["followers"]
+    if nobody or blind > BLIND:  # resampling shows no error of a guess
         for row in rows_out.values():
             row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]

@@ -36,7 +36,7 @@ from dprl.evaluation._estimators import BEHAVIOR, Weighted
 from dprl.evaluation._result import TOLERANCE
 from dprl.logs.log import Log
 
-__all__ = ["differs", "only_return", "practice", "reached", "sample_size"]
+__all__ = ["differs", "only_return", "practice", "reached", "sample_size", "unsupported"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -90,6 +90,42 @@ def _differ(
             for a in range(pi.shape[1]):
                 moved += abs(pi[m, a] - table[practised[i], a])
             differing[i] = moved / 2 > tolerance[m]
+
+
+def unsupported(decisions: Spoken, table: Floats, row: Ints, starts: Ints) -> float:
+    """The chance to meet an action that nobody took in its state, following the policy.
+
+    Mean over the episodes of the log of the chance that the policy, asked at each of their steps,
+    names such an action at least once. What follows it is in no row: weights leave it out.
+    `table` and `row` describe practice in this log, as `practice` returns it for labels.
+    """
+    never = np.ones((len(table), len(decisions.actions)), bool)
+    never[:, : table.shape[1]] = table == 0
+    escapes = np.ones(len(starts) - 1)
+    _escape(decisions.pi, decisions.speaks, decisions.row, never, row, starts, escapes)
+    return float(1 - escapes.mean()) if len(escapes) else 0.0
+
+
+@compiled
+def _escape(
+    pi: Floats,
+    speaks: Bools,
+    decision: Ints,
+    never: Bools,
+    practised: Ints,
+    starts: Ints,
+    escapes: Floats,
+) -> None:  # pragma: no cover - compiled
+    """Multiply escapes (E,), which are 1, by the chance of an action that was taken there."""
+    for e in range(len(starts) - 1):
+        for i in range(starts[e], starts[e + 1]):
+            m = decision[i]
+            if speaks[m]:
+                lost = 0.0
+                for a in range(pi.shape[1]):
+                    if never[practised[i], a]:
+                        lost += pi[m, a]
+                escapes[e] *= max(1.0 - lost, 0.0)
 
 
 def reached(weighted: Weighted, log: Log, steps: Bools, never: Bools) -> tuple[int, int, float]:

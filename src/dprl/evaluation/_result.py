@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from dprl.evaluation._subgroups import Subgroups
     from dprl.evidence.balance import Balance
 
-__all__ = ["ENOUGH", "TOLERANCE", "Evaluation"]
+__all__ = ["BLIND", "ENOUGH", "TOLERANCE", "Evaluation"]
 
 TOLERANCE = 0.01
 """Total variation distance above which a mixed policy counts as different from practice."""
 
+BLIND = 0.05
+"""Chance to meet an action that nobody took in its state, above which no estimate is trusted."""
 ENOUGH = 30
 """With a smaller effective sample size where it matters, no estimate should be relied on."""
 

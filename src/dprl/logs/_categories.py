@@ -41,6 +41,10 @@ TRUTH_WORDS = {"false": 0.0, "0": 0.0, "0.0": 0.0, "true": 1.0, "1": 1.0, "1.0":
 """How truth values are written, in small letters, and their codes."""
 COMMA = re.compile(r"[<>=~≤≥]*\s*[+-]?[0-9]+([.,][0-9]+)?")
 """A number with a decimal comma, or with a sign of comparison in front of it."""
+FRACTION = re.compile(r"[+-]?[0-9]*,[0-9]+")
+"""A number that has a comma where its fraction may begin."""
+BEYOND = re.compile(r"[<>=~≤≥]+\s*[+-]?[0-9.,]+")
+"""A number with a sign of comparison: a value beyond what could be measured."""
 
 
 def label_text(label: Any) -> str:
@@ -108,20 +112,34 @@ def folded(column: Coded, how: str, name: str) -> tuple[Coded, list[tuple[str, i
     return new, [(name, len(column.labels), len(new.labels), f"{', '.join(alike[:4])} → {first!r}")]
 
 
-def refuse_numbers(labels: Iterable[str], name: str, where: str = "") -> None:
-    """Refuse labels of a feature if one looks like a number: it may be a mistake in a number."""
+def refuse_numbers(labels: Iterable[str], name: str, decimal: str = "") -> None:
+    """Refuse labels of a feature if one looks like a number: it may be a mistake in a number.
+
+    Args:
+        labels: The labels.
+        name: The feature.
+        decimal: The mark before fractions in the file. Default "": there is no file.
+    """
     for label in labels:
         if NUMBER.fullmatch(label.strip()) or COMMA.fullmatch(label.strip()):
-            raise not_numbers(name, label, where)
+            raise not_numbers(name, label, "", decimal)
 
 
-def not_numbers(name: str, text: str, where: str) -> LogError:
+def not_numbers(name: str, text: str, where: str, decimal: str = "") -> LogError:
     """The error that a feature holds text where there should be numbers."""
+    example = "1,5, not 1.5" if decimal == "," else "1.5, not 1,5"
+    do = f"Convert it to numbers ({example}; a missing value is an empty cell)"
+    if BEYOND.fullmatch(text.strip()):
+        do = (
+            "Write a number of your choice for a value beyond what was measured, or leave the cell "
+            "empty and say what to do about missing values (missing=, --missing)"
+        )
+    elif decimal == "." and FRACTION.fullmatch(text.strip()):
+        do = "Where this is a decimal comma, say decimal=',' (--decimal ,)"
     return LogError(
         f"{name!r} must be numbers; it holds {text[:40]!r}.",
         where,
-        "Convert it to numbers (1.5, not 1,5; a missing value is an empty cell); where its values "
-        f"are labels, say so: categorical=[{name!r}] (--categorical).",
+        f"{do}; where its values are labels, say so: categorical=[{name!r}] (--categorical).",
     )
 
 

@@ -21,6 +21,7 @@ from dprl.logs._columns import WHOLE, Coded, encode
 from dprl.logs._row_facts import is_large
 from dprl.logs._sources import quoted
 from dprl.logs._stream import Batch, StreamError, batches
+from dprl.logs._text import SAY_ENCODING
 
 __all__ = ["Fetch", "Progress"]
 
@@ -72,7 +73,9 @@ class Fetch:
             raise LogError(
                 f"{self.name} could not be read as {self.kind.upper()}.",
                 reason[:200],
-                "Open the file and look at the place named; every row needs the same columns.",
+                SAY_ENCODING
+                if "not utf-8 encoded" in str(error)
+                else "Open the file and look at the place named; every row needs the same columns.",
             ) from error
 
     def load(self, names: Iterable[str]) -> None:

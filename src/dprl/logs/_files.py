@@ -16,6 +16,7 @@ from dprl._core.limits import said_if_short
 from dprl.errors import LogError, ParameterError
 from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
 from dprl.logs._categories import (
+    BEYOND,
     check_declared,
     not_numbers,
     refuse_numbers,
@@ -155,13 +156,15 @@ class Files(FileTimes):
         values, gone = self.number_or_nan(f"{self.double(c)}")
         if gone > self.one_row(f"SELECT count(*) - count({c}) FROM raw")[0]:
             text, row = self._no_number(c)
+            do = "With a decimal comma it is 1,5, not 1.5"
+            if BEYOND.fullmatch(text.strip()):
+                do = "Write a number of your choice for a value beyond what was measured"
+            elif self.decimal == ".":
+                do = "Convert it to numbers (1.5, not 1,5), or say decimal=',' (--decimal ,)"
             raise LogError(
                 f"{name!r} must be numbers; it holds {text[:40]!r}.",
                 f"row {row + 1:,}",
-                "Convert it to numbers (1.5, not 1,5), or say decimal=',' (--decimal ,); a missing "
-                "value is an empty cell."
-                if self.decimal == "."
-                else "With a decimal comma it is 1,5, not 1.5; a missing value is an empty cell.",
+                f"{do}; a missing value is an empty cell.",
             )
         return values
 
@@ -189,12 +192,12 @@ class Files(FileTimes):
             return self.number_or_nan(self.double(f"nullif({c}, '')"))[0]
         if numeric:
             text, row = self._no_number(c)
-            raise not_numbers(name, text, f"row {row + 1:,}")
+            raise not_numbers(name, text, f"row {row + 1:,}", self.decimal)
         column = self.labels(name)
         days = text_days(list(map(str, column.labels)), self.text.dates, name)
         if days is not None:
             return Days(np.append(days, np.nan)[column.codes])
-        refuse_numbers(map(str, column.labels), name)
+        refuse_numbers(map(str, column.labels), name, self.decimal)
         return column
 
     def further(self, name: str, declared: bool, asked: bool) -> Any:

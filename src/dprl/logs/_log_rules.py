@@ -88,12 +88,16 @@ def ending_unsaid(log: Log) -> Finding | None:
 def reward_range(log: Log) -> Finding | None:
     """The smallest and largest reward."""
     low, high = float(log.reward.min()), float(log.reward.max())
+    if low < high:
+        return Finding("note", "reward_range", f"rewards run from {low:g} to {high:g}.")
+    lengths_are_equal = bool((log.lengths == log.lengths[0]).all()) and not len(log.cut_episodes)
     return Finding(
-        "warning" if low == high else "note",
+        "warning",
         "reward_range",
-        f"rewards run from {low:g} to {high:g}"
-        + (": they are all the same." if low == high else "."),
-        do="Nothing can be learned from a reward that never differs." if low == high else "",
+        f"rewards run from {low:g} to {high:g}: they are all the same.",
+        do="Nothing can be learned from a reward that never differs."
+        if low == 0 or lengths_are_equal
+        else "The return of an episode says only how long it lasted; look whether that is meant.",
     )
 
 

@@ -146,6 +146,7 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
         digest = log.digest()
         for digest_before, sample, which in (
             (origin.get("log"), origin.get("sample"), "the policy was learned from"),
+            (sweep.get("train"), None, "the policy was learned from"),
             (sweep.get("valid"), sweep.get("sample"),
              f"the policy was picked on, out of {sweep.get('settings')}"),
             (certified.get("log"), certified.get("sample"), "the policy was certified on"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from dprl.logs._files import Files
 from dprl.logs._sources import quoted
+from dprl.logs._text import is_unnamed
 
 __all__ = ["ColumnFacts", "Proposal", "TableFacts", "look", "propose"]
 
@@ -147,7 +148,8 @@ def look(paths: Any, **text: Any) -> TableFacts:
     columns = tuple(_column(files, name, kind, rows) for name, kind in files.types.items())
     ids = [c.name for c in columns if _may_name(c, rows)]
     times = [c.name for c in columns if c.kind in ("number", "whole", "time") and c.values > 1]
-    within = {(t, e): _rises(files, t, e) for e in ids for t in times if t != e}
+    kinds = {c.name: c.kind for c in columns}
+    within = {(t, e): _rises(files, t, kinds[t], e) for e in ids for t in times if t != e}
     nested = frozenset((a, b) for a in ids for b in ids if a != b and _is_nested(files, a, b))
     return TableFacts(rows, columns, within, nested)
 
@@ -164,14 +166,14 @@ def _may_name(column: ColumnFacts, rows: int) -> bool:
 def _column(files: Files, name: str, kind: str, rows: int) -> ColumnFacts:
     c = quoted(name)
     number = re.match(NUMBERS, kind) is not None
-    as_number = f"CAST({c} AS DOUBLE)" if number else f"TRY_CAST({c} AS DOUBLE)"
+    as_number = f"CAST({c} AS DOUBLE)" if number else files.double(c)
     text = kind == "VARCHAR"
     sql = (
         f"SELECT count(DISTINCT {c}), count({c}), {f'count({as_number})' if number or text else 0},"
         f"{f'count(*) FILTER ({as_number} = round({as_number}))' if number or text else 0},"
         f"{f'min({as_number})' if number or text else 'NULL'},"
         f"{f'max({as_number})' if number or text else 'NULL'},"
-        f"{f'count(TRY_CAST({c} AS TIMESTAMP))' if text else 0} FROM looked"
+        f"{f'count({_moment(files, c)})' if text else 0} FROM looked"
     )
     values, present, numbers, wholes, low, high, times = files.run(sql).fetchall()[0]
     turns = files.run(
@@ -193,11 +195,27 @@ def _column(files: Files, name: str, kind: str, rows: int) -> ColumnFacts:
     return ColumnFacts(name, word, int(values), missing, low, high, int(turns))
 
 
-def _rises(files: Files, time: str, episode: str) -> float:
+def _moment(files: Files, c: str) -> str:
+    """SQL for the time that text stands for, as dates are declared; NULL where it is none."""
+    dates = files.text.dates
+    if dates == "iso":
+        return f"TRY_CAST({c} AS TIMESTAMP)"
+    days = {"day-first": ("%d", "%m"), "month-first": ("%m", "%d")}.get(dates)
+    forms = [dates] if days is None else [
+        f"{days[0]}{mark}{days[1]}{mark}%Y{hours}"
+        for mark in "./-" for hours in ("", " %H:%M", " %H:%M:%S")
+    ]  # fmt: skip
+    return f"try_strptime({c}, [{', '.join(quoted(form, chr(39)) for form in forms)}])"
+
+
+def _rises(files: Files, time: str, kind: str, episode: str) -> float:
+    """Share of an episode's neighbouring rows at which a number or a time rises."""
     t, e = quoted(time), quoted(episode)
+    if files.types[time] == "VARCHAR":
+        t = _moment(files, t) if kind == "time" else files.double(t)
     pairs, rising = files.run(
-        f"SELECT count(before), count(*) FILTER ({t} > before) FROM (SELECT {t}, lag({t}) OVER "
-        f"(PARTITION BY {e} ORDER BY rowid) AS before FROM looked)"
+        f"SELECT count(before), count(*) FILTER (now > before) FROM (SELECT {t} AS now, "
+        f"lag({t}) OVER (PARTITION BY {e} ORDER BY rowid) AS before FROM looked)"
     ).fetchall()[0]
     return rising / pairs if pairs else 0.0
 
@@ -360,6 +378,8 @@ class _Work:
 
     def _unfit(self, c: ColumnFacts) -> str:
         """Why a column is no part of a state; '' if it is one."""
+        if is_unnamed(c.name):
+            return "it has no name: often the number of the row"
         if set(c.words) & set(LATER):
             return "its name is one of what is known afterwards"
         if c.values <= 1:

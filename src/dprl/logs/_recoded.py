@@ -1,4 +1,4 @@
-"""CSV files in encodings that DuckDB does not read: written again as UTF-8, in a private folder."""
+"""CSV files in encodings that DuckDB does not know: by way of UTF-8, in a private folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import shutil
 import tempfile
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dprl._core.limits import said_if_short
 from dprl.errors import LogError
 
-__all__ = ["Recoded"]
+__all__ = ["Recoded", "written_in"]
 
 PIECE = 1 << 20
 """Characters that are written again at a time."""
@@ -62,3 +62,31 @@ def _copy(file: str, copy: Path, encoding: str, packed: bool) -> None:
             "Declare the encoding it is written in (encoding=, --encoding), or write it again as "
             "UTF-8.",
         ) from error
+
+
+@contextlib.contextmanager
+def written_in(encoding: str, path: Path) -> Iterator[Path]:
+    """Give a path for text in UTF-8; at the end `path` holds the same text in `encoding`.
+
+    For UTF-8 that is `path` itself.
+    """
+    if encoding == "utf-8":
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="dprl-utf8-") as folder:
+        plain = Path(folder) / "table.csv"
+        yield plain
+        try:
+            with (
+                said_if_short("writing the table", str(path)),
+                plain.open(encoding="utf-8", newline="") as source,
+                path.open("w", encoding=encoding, newline="") as target,
+            ):
+                while piece := source.read(PIECE):
+                    target.write(piece)
+        except UnicodeEncodeError as error:  # the names of folders need not be in this encoding
+            raise LogError(
+                f"the table cannot be written in {encoding}, the encoding of its files.",
+                str(error)[:200],
+                "Leave --partitions out, or write the files again as UTF-8.",
+            ) from error

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from dprl.errors import LogError
 from dprl.logs._sources import quoted, refuse_twins
-from dprl.logs._text import Text, named_columns
+from dprl.logs._text import SAY_ENCODING, Text, named_columns
 
 __all__ = [
     "columns_of_files",
@@ -350,7 +350,5 @@ def refuse_long_end(file: str) -> None:
 
 def _no_csv(file: str, error: Exception) -> LogError:
     return LogError(
-        f"{os.path.basename(file)!r} could not be read as CSV.", str(error)[:200],
-        "CSV files are UTF-8 text with the column names in the first line; where they are written "
-        "otherwise, say how: encoding='latin-1' (--encoding latin-1).",
-    )  # fmt: skip
+        f"{os.path.basename(file)!r} could not be read as CSV.", str(error)[:200], SAY_ENCODING
+    )

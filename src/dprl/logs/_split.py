@@ -15,6 +15,7 @@ from dprl.logs._files import Progress
 from dprl.logs._label_rules import spelled_twice
 from dprl.logs._sources import choose
 from dprl.logs._table_file import TableFile
+from dprl.logs._text import Text
 from dprl.logs.log import deal
 
 __all__ = ["split_table"]
@@ -30,6 +31,7 @@ def split_table(
     fraction: float,
     seed: int,
     partitions: bool = False,
+    encoding: str = "utf-8",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write a train and a test table of whole episodes or groups, with every column unchanged.
@@ -44,6 +46,8 @@ def split_table(
         seed: Seed of the random draw.
         partitions: Whether folders named NAME=VALUE become columns; they are written like the
             others. Default False.
+        encoding: How the letters of CSV files are written; both tables are written so too.
+            Default "utf-8".
         progress: Called with the name of a stage and the share of it that is done. Default None.
 
     Returns:
@@ -52,7 +56,7 @@ def split_table(
     """
     for side in NAMES:
         check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
-    table = TableFile(list(files), progress, partitions)
+    table = TableFile(list(files), progress, partitions, Text(encoding=encoding))
     name = choose({"by": by}, list(table.types))["by"]
     column = table.labels(name)
     gone = np.flatnonzero(column.codes < 0)

@@ -16,6 +16,7 @@ from dprl.logs._categories import Levels, label_text
 from dprl.logs._columns import MISSING_WORDS, Coded, encode, numbers, tidy_labels
 from dprl.logs._dates import Days
 from dprl.logs._files import Files, Progress
+from dprl.logs._recoded import written_in
 from dprl.logs._sources import no_column, one_column, quoted
 from dprl.logs._text import Text
 
@@ -41,6 +42,7 @@ class TableFile(Files):
         text: Text | None = None,
     ) -> None:
         super().__init__(paths, progress, [""], partitions, text)  # 'NA' is handed back as 'NA'
+        self.encoding = (text or Text()).encoding  # of the files, not of copies in UTF-8
         self.every_file_has(self.types)
         self.load(self.types)
         self.written = dict(self.place)  # columns as they are handed back
@@ -140,8 +142,12 @@ class TableFile(Files):
         self._write(answers, f", {new} AS {quoted(title)}", "", path, kind, guard)
 
     def write_rows(self, chosen: NDArray[np.bool_], path: Path, kind: str) -> None:
-        """Write the rows where `chosen` (N,) is true, every column unchanged."""
-        self._write(chosen, "", "WHERE v", path, kind)
+        """Write the rows where `chosen` (N,) is true, every column unchanged.
+
+        A CSV file is written in the encoding of the files that were read, separated by commas.
+        """
+        with written_in(self.encoding if kind == ".csv" else "utf-8", path) as plain:
+            self._write(chosen, "", "WHERE v", plain, kind)
 
     def _write(
         self, v: NDArray[Any], more: str, where: str, path: Path, kind: str, guard: bool = False

@@ -10,12 +10,18 @@ from typing import Any
 from dprl.errors import ParameterError
 from dprl.logs._dates import check_dates
 
-__all__ = ["UNNAMED", "Text", "check_labels", "fold", "is_unnamed", "named_columns"]
+__all__ = ["SAY_ENCODING", "UNNAMED", "Text", "check_labels", "fold", "is_unnamed", "named_columns"]
 
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "utf-16": "utf-16"}
 """Python's name of an encoding → DuckDB's name of it."""
 FOLDS = ("trim", "casefold")
 """What can be done to labels, in the order it is done."""
+SAY_ENCODING = (
+    "CSV files are UTF-8 text with the column names in the first line; where they are written "
+    "otherwise, say how: encoding='cp1252' (--encoding cp1252) for most files from Windows, "
+    "'latin-1', 'utf-16' or another."
+)
+"""What to do about a CSV file whose letters cannot be read."""
 UNNAMED = "unnamed column "
 """How a column without a name is called, with its number from 1."""
 

@@ -115,7 +115,7 @@ def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
             f"(usual in {100 * row['usual_share']:.0f} %).\n"
             f"      {100 * row['value']:.0f} of 100 such patients went home with it, "
             f"{100 * row['value_usual']:.0f} with usual practice; "
-            f"{row['episodes']:,} patients had it, {row['others']:,} did not."
+            f"{row['episodes']:,} patients had it, {row['others']:,} first had something else."
         )
     say("   In every other situation: DEFER. Keep doing what you do.\n")
 

@@ -12,7 +12,7 @@ from dprl._core.disk import check_target, replacing
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, progress, show
 from dprl.apps.cli.options import SETTINGS, FilesOfLog, Json
-from dprl.apps.cli.reading import Decimal, Letters
+from dprl.apps.cli.reading import Dates, Decimal, Labels, Letters
 from dprl.errors import ParameterError
 from dprl.logs.columns import ROLES
 
@@ -45,6 +45,8 @@ def init(
     propensity: Name = None,
     decimal: Decimal = None,
     encoding: Letters = None,
+    dates: Dates = None,
+    labels: Labels = None,
     force: Annotated[bool, Parameter(help="Replace a dprl.toml that exists.", negative="")] = False,
     json: Json = False,
 ) -> int:
@@ -70,7 +72,7 @@ def init(
             f"{SETTINGS} exists here.", str(target.resolve().parent), "Say --force to replace it."
         )
     check_target(target)
-    options = {"decimal": decimal, "encoding": encoding}
+    options = {"decimal": decimal, "encoding": encoding, "dates": dates, "labels": labels}
     written = {name: value for name, value in options.items() if value is not None}
     with progress() as tell:
         tell("looking at the first rows", 0.0)

@@ -51,6 +51,11 @@ OF_LOG = (
 """Settings of a log besides its columns, which a policy keeps too."""
 
 
+OF_TABLES = {
+    "act": ("partitions", "decimal", "encoding"), "split": ("files", "partitions", "encoding"),
+}  # fmt: skip
+"""Commands that read a table and know of no columns → what they take from [log]."""
+
 WRITTEN = ("decimal", "encoding", "dates", "labels")
 """How the text of a log is written; left out where it is as usual."""
 
@@ -322,8 +327,12 @@ def settings(app: App) -> Dict | None:
         elif _takes(command, OtherColumns):
             merged = {**shared, **tables.get(name, {})}
             tables[name] = {k: v for k, v in merged.items() if k not in (*NAMES, *OF_LOG)}
-        elif name == "act" and name in tables:
-            tables[name].pop("state", None)
+        elif name in OF_TABLES:
+            own = {k: v for k, v in {**shared, **files}.items() if k in OF_TABLES[name]}
+            if own or name in tables:
+                tables[name] = {**own, **tables.get(name, {})}
+                if name == "act":
+                    tables[name].pop("state", None)
     return Dict(tables, source=SETTINGS)
 
 

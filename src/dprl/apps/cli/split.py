@@ -9,15 +9,15 @@ from cyclopts import Parameter
 
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
-from dprl.apps.cli.options import Json, Partitions, Seed
+from dprl.apps.cli.options import FilesOfLog, Json, Partitions, Seed
+from dprl.apps.cli.reading import Letters
 
 __all__ = ["split"]
 
 
 @command
 def split(
-    files: list[str],
-    /,
+    files: FilesOfLog,
     *,
     by: Annotated[str, Parameter(help="Column whose rows stay together: patient or episode.")],
     out: Annotated[Path, Parameter(help="A folder for train and test.")],
@@ -26,12 +26,14 @@ def split(
     ] = 0.5,
     seed: Seed = 0,
     partitions: Partitions = False,
+    encoding: Letters = None,
     json: Json = False,
 ) -> int:
     """Split a table by whole patients or episodes: some to learn from, the rest to judge by.
 
-    Writes train and test, CSV or Parquet as the table is, with every column as it came. The same
-    values and seed give the same sides, whatever the order of the rows.
+    Writes train and test, CSV or Parquet as the table is, with every column as it came. CSV is
+    written with commas between cells, in the encoding it was read in. The same values and seed
+    give the same sides, whatever the order of the rows.
 
     Example: `dprl split visits.csv --by patient --out parts`
 
@@ -42,7 +44,14 @@ def split(
 
     with progress() as tell, warned() as cautions:
         sides = split_table(
-            files, by, out, fraction=fraction, seed=seed, partitions=partitions, progress=tell
+            files,
+            by,
+            out,
+            fraction=fraction,
+            seed=seed,
+            partitions=partitions,
+            encoding=encoding or "utf-8",
+            progress=tell,
         )
     lines = [
         f"{side:<5}  {sides[side]['kept']:,} of {by!r}, {sides[side]['rows']:,} rows: "

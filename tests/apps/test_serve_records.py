@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import threading
@@ -134,6 +135,20 @@ def test_a_change_of_the_audit_shows(tmp_path):
             check_audit(path)
 
 
+def test_the_chain_is_computed_as_documented_and_does_not_show_a_cut_end(tmp_path):
+    path = tmp_path / "audit"
+    Audit(path).append([{"event": "answer", "request": str(i)} for i in range(3)])
+    before = ""
+    for line in path.read_text().splitlines():
+        text = line[: line.rindex(',"chain"')]
+        before, last = hashlib.sha256(f"{before}\n{text}".encode()).hexdigest(), before
+        assert json.loads(line)["chain"] == before
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(rows[:2]))
+    assert check_audit(path) == {"lines": 2, "torn": 0}
+    assert lines(path)[-1]["chain"] == last  # who kept the chain of line 3 sees that it is gone
+
+
 def test_a_line_that_a_crash_cut_short_is_left_and_the_chain_goes_on(tmp_path):
     path = tmp_path / "audit"
     Audit(path).append([{"event": "answer", "request": "1"}])
@@ -219,7 +234,11 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
 
 
 def test_a_log_that_cannot_be_written_stops_no_answer(tmp_path):
-    records = Records(Journal("/dev/full"), None)
+    journal = Journal(str(tmp_path / "log"))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, journal._handle)  # the disk is full from now on
+    os.close(full)
+    records = Records(journal, None)
     with client_of(records=records) as client:
         ready(client)
         for _ in range(3):
@@ -261,3 +280,18 @@ def test_counts_begin_at_zero():
         "dprl_not_stored_total", "dprl_log_lost_total",
     ):  # fmt: skip
         assert counts[series] == 0, series
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes and devices on this system")
+@pytest.mark.parametrize("opened", [Journal, Audit, check_audit])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a device"])
+def test_what_is_no_ordinary_file_is_refused(tmp_path, opened, kind):
+    target = tmp_path / "target"
+    if kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to("/dev/null")
+    given = "/dev/null" if kind == "device" else str(target)
+    with pytest.raises(dprl.ParameterError, match="must be an ordinary file") as refused:
+        opened(given)
+    assert len(str(refused.value).splitlines()) == 3

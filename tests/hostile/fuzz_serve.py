@@ -48,7 +48,7 @@ def observation(code: str, value: float) -> dict:
         "resourceType": "Observation", "status": "final",
         "code": {"coding": [{"system": "s", "code": code}]},
         "subject": {"reference": "Patient/1"}, "effectiveDateTime": "2026-01-01T00:00:00Z",
-        "valueQuantity": {"value": value, "code": "u"},
+        "valueQuantity": {"value": value, "code": "u", "system": "http://unitsofmeasure.org"},
     }  # fmt: skip
 
 
@@ -164,7 +164,9 @@ def service(folder: Path):
     policy = dprl.DPRLContinuous(n_min=3, radius=0.2, gamma=1.0).fit(log)
     hooks = Hooks.of({
         "id": "f", "title": "t", "description": "d",
-        "features": {"x": {"code": "s|x", "unit": "u"}, "y": {"code": "s|y", "unit": "u"}},
+        "features": {
+            name: {"code": f"s|{name}", "unit": "u", "max_age": "any"} for name in ("x", "y")
+        },
     })  # fmt: skip
     records = Records(Journal(str(folder / "log")), Audit(folder / "audit"))
     app = serve_app(policy, token=TOKEN, records=records, hooks=hooks)

@@ -6,8 +6,9 @@ answer; lines that find no room are counted and lost.
 The audit (`--audit`) is for those who must know later what was answered. An answer is on disk
 before it is given: where it cannot be stored, it is not given. Several processes may write to one
 audit; they take turns by a lock on the file. Each line ends with a SHA-256 over itself and the one
-before, so a line that was changed or taken out shows (`check_audit`). It protects against
-accidents; who can write to the file could compute a new chain.
+before, so a line that was changed, or taken out before the last, shows (`check_audit`). Lines cut
+off the end do not show. It protects against accidents; who can write to the file could compute a
+new chain.
 
 Both are JSON lines. A state is written as a hash of its values, never as it is, unless asked.
 """
@@ -22,6 +23,7 @@ import json
 import os
 import queue
 import re
+import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,7 +32,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dprl._core.disk import check_target
+from dprl._core.disk import KINDS, check_target
 from dprl._core.table import to_json_value
 from dprl.errors import ParameterError, PolicyError
 
@@ -45,6 +47,8 @@ ROOM = 10_000
 """Largest number of lines of the log that wait to be written."""
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16
+LOG_HOW = "Name with --log a file in a folder that exists, or - for standard output."
+AUDIT_HOW = "Name with --audit a file in a folder that exists."
 CARDS = ("card", "suggestion")
 """What an entry names only where there was a card: not where the policy deferred."""
 
@@ -70,6 +74,17 @@ def input_hash(state: Any, key: bytes = b"") -> str:
     return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
+def _check_ordinary(path: str | os.PathLike[str], what: str, do: str) -> None:
+    """Refuse a pipe, a device or a socket before it is opened: some wait, some never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # it does not exist, or opening it will say why not
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kind = next((words for test, words in KINDS if test(mode)), "something else")
+        raise ParameterError(f"{what} must be an ordinary file.", f"{str(path)!r} is {kind}", do)
+
+
 class Journal:
     """The log: lines go into a queue, and a thread writes them.
 
@@ -82,6 +97,8 @@ class Journal:
 
     def __init__(self, target: str) -> None:
         self.lost = 0
+        if target != "-":
+            _check_ordinary(target, "the log", LOG_HOW)
         self._lines: queue.Queue[str | None] = queue.Queue(ROOM)
         try:
             self._handle = (
@@ -92,7 +109,7 @@ class Journal:
         except OSError as error:
             raise ParameterError(
                 f"the log cannot be written to {target!r}: {error.strerror}.",
-                do="Name with --log a file in a folder that exists, or - for standard output.",
+                do=LOG_HOW,
             ) from error
         self._thread = threading.Thread(target=self._write, name="dprl-log", daemon=True)
         self._thread.start()
@@ -137,13 +154,14 @@ class Audit:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path, self.failing = Path(path), ""
+        _check_ordinary(self.path, "the audit", AUDIT_HOW)
         check_target(self.path)
         try:
             self._handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
             raise ParameterError(
                 f"the audit cannot be kept in {str(path)!r}: {error.strerror}.",
-                do="Name with --audit a file in a folder that exists.",
+                do=AUDIT_HOW,
             ) from error
         self._last, self._size = b"", -1
         self._undone: list[str] = []
@@ -306,7 +324,9 @@ def _tail(handle: int, size: int) -> tuple[bytes, bool]:
 
 
 def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Read an audit through and see that no line was changed or taken out.
+    """Read an audit through and see that no line was changed, or taken out before the last.
+
+    Lines that were cut off the end do not show: what is left is a whole chain.
 
     Args:
         path: The file.
@@ -315,10 +335,11 @@ def check_audit(path: str | os.PathLike[str]) -> dict[str, int]:
         `lines`, the number of whole lines, and `torn`, the number of lines that a crash cut short.
 
     Raises:
-        ParameterError: The file cannot be read.
+        ParameterError: The file cannot be read, or is no ordinary file.
         PolicyError: A line does not follow from the one before it.
     """
     before, lines, torn = b"", 0, 0
+    _check_ordinary(path, "the audit", AUDIT_HOW)
     try:
         file = Path(path).open("rb")  # noqa: SIM115
     except OSError as error:

@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 
 # Python keeps what it compiled, whatever the shell says: reading every test anew costs seconds a process.
 test check: export PYTHONDONTWRITEBYTECODE :=
-DOCTESTS := --doctest-modules src/dprl --ignore=src/dprl/studies/atari
+DOCTESTS := --doctest-modules src/dprl --ignore=src/dprl/studies
 
 .PHONY: demo test check lint coverage format slow fuzz deep atari lowest bench docs release clean
 
@@ -35,6 +35,7 @@ format: $(STAMP)-dev
 
 slow: $(STAMP)-bench
 	@$(BIN)/python -m pytest -m slow -n auto
+	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl/studies --ignore=src/dprl/studies/atari
 
 # What tests/hostile does in small, for an hour; the figures go to the page that the docs quote.
 FUZZ_MINUTES ?= 60

@@ -10,6 +10,8 @@ import pytest
 import dprl
 from conftest import options
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 COLUMNS = {
     "episode": "patient", "time": "day", "state": "situation", "action": "treatment",
     "reward": "outcome",

@@ -15,6 +15,8 @@ import dprl
 from conftest import options
 from dprl.apps.cli.learning import TAKERS, FitOptions
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 COLUMNS = {"episode": "patient", "action": "drug", "reward": "score"}
 FEATURES = ["pressure", "lactate", "ward"]
 SETTINGS = {"depth": 1, "folds": 2, "splits": 1, "lam": 1.0}
@@ -87,7 +89,6 @@ def test_fit_as_json(run, made):
     assert facts["changed"] == policy.changes().to_dicts()
 
 
-@pytest.mark.slow
 def test_no_rule_is_said_in_words_with_its_notes(run, made):
     path, _ = made
     code, out, _ = run("fit", *own(path), *QUICK, "--margin", 50)
@@ -296,7 +297,6 @@ def test_export_to_another_language_is_for_rules(run, visits, tmp_path):
     assert code == 1
 
 
-@pytest.mark.slow
 def test_rules_over_labels_and_gaps_are_evaluated(run, made, tmp_path):
     path, policy = made
     saved = path.with_name("policy.dprl")
@@ -357,7 +357,6 @@ def test_another_learner_says_that_it_does_not_use_them(run, visits):
     assert len(json.loads(out)["warnings"]) == 1
 
 
-@pytest.mark.slow
 def test_a_log_for_a_policy_needs_no_probabilities(run, tmp_path):
     """A policy learned with them is judged on files with or without them."""
     rng = np.random.default_rng(0)

@@ -13,6 +13,8 @@ import pytest
 import dprl
 from dprl.apps.cli.main import main
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 NAMES = {"episode": "episode", "time": "time", "state": "state", "action": "action",
          "reward": "reward"}  # fmt: skip
 COLUMNS = [word for name in NAMES for word in (f"--{name}", name)]
@@ -87,7 +89,6 @@ def test_through_a_pipe(run, sites, monkeypatch):
     assert (code, "not a usable evidence file" in err) == (1, True)
 
 
-@pytest.mark.slow
 def test_through_a_pipe_of_the_shell(run, sites):
     count_all(run, "--k", 1)
     dprl_ = f"{sys.executable} -m dprl"
@@ -143,7 +144,6 @@ def test_refusals(run, sites, tokens, words, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
-@pytest.mark.slow
 def test_a_log_may_be_fitted_over_an_old_evidence_file_s_name(run, sites):
     """Only a file that is read is looked at; one that is written is not."""
     count_all(run)

@@ -14,6 +14,8 @@ from dprl._core import html as pages
 from dprl.apps._changes import describe_changes
 from dprl.policies._rule import Condition, Rule
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 FACTS = {
     "steps": 120, "groups": 118, "groups_took": 40, "groups_others": 78, "groups_proposed": 110,
     "advantage": 0.31, "se": 0.05, "low": 0.1, "high": 0.52, "p": 0.003, "gain": 0.2, "share": 0.4,
@@ -135,7 +137,6 @@ def test_a_small_imbalance_is_no_warning(log, tmp_path):
     assert "takers still differ from others in age by 0.23" in str(made().explain([60.0, 1.0]))
 
 
-@pytest.mark.slow
 def test_a_part_of_the_rules_says_nothing_of_all(log, tmp_path):
     """What the learner noted of all rules together is no longer true of some of them."""
     policy = made()
@@ -168,7 +169,6 @@ def test_many_rules_fit_in_lines(log, tmp_path, monkeypatch):
     assert "40 / 78" in text
 
 
-@pytest.mark.slow
 def test_what_is_proved_is_not_said_to_be_unproved(tmp_path):
     rng = np.random.default_rng(1)
     x, drug = rng.normal(size=(1_200, 2)), rng.random(1_200) < 0.5

@@ -8,6 +8,8 @@ import pytest
 import dprl
 from dprl.logs.parts import parts_of
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 
 def wards(seed=0, episodes=120, *, groups=False, cut=False, menus=False, times=False, text=False):
     """A log of five states in which episodes have one to six steps, with what is asked for."""

@@ -21,6 +21,8 @@ from dprl.studies.harness import reproduce
 from dprl.studies.icu.simulation import MARK, simulate, true_value
 from dprl.studies.paper import hypotension as study
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 SHORT = ({"learner": "behaviour"}, {"learner": "DPRL", "n_min": 5},
          {"learner": "DPRL planned", "n_min": 2, "reward": "shortfall"}, {"learner": "BC"})  # fmt: skip
 

@@ -20,6 +20,8 @@ from dprl.studies.icu.simulation import (
 )
 from dprl.studies.icu.yardsticks import FeatureRule, best_constant, best_feature_rule
 
+pytestmark = pytest.mark.slow  # whole commands, whole studies
+
 GAMMA = 0.99
 
 
@@ -192,7 +194,6 @@ def test_levels_that_are_other_doses_are_refused(ward):
         true_value(Deferring(6), fitted, gamma=GAMMA, stays=10)
 
 
-@pytest.mark.slow
 def test_the_best_treatment_is_best_where_treatment_is_free():
     """Usual practice is far from it; one treatment for all is not, which is why there are costs."""
     best, _ = true_value(best_treatment, gamma=GAMMA, stays=1000)
@@ -203,7 +204,6 @@ def test_the_best_treatment_is_best_where_treatment_is_free():
     assert best - 1 < constant.value < best - 0.1
 
 
-@pytest.mark.slow
 def test_values_where_treatment_costs():
     """The numbers that the documentation quotes: 2,000 stays of seed 0."""
     shared = {"gamma": GAMMA, "costs": icu.Costs()}
@@ -217,7 +217,6 @@ def test_values_where_treatment_costs():
     assert constant.value == true_value(constant.policy, **shared)[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_treatment_for_all_comes_a_quarter_of_the_way(seed):
     shared = {"gamma": GAMMA, "stays": 1000, "seed": seed, "costs": icu.Costs()}
@@ -231,7 +230,6 @@ def two_features(x, stays, rng):
     return np.where(lactate > 2.8, np.where(pressure < 68, 2, 0), np.where(pressure < 63, 4, 0))
 
 
-@pytest.mark.slow
 def test_one_feature_is_not_enough_and_two_are():
     shared = {"gamma": GAMMA, "costs": icu.Costs()}
     usual, frugal = (true_value(policy, **shared)[0] for policy in (None, frugal_treatment))
@@ -241,7 +239,6 @@ def test_one_feature_is_not_enough_and_two_are():
     assert (two - usual) / (frugal - usual) > 0.9
 
 
-@pytest.mark.slow
 def test_the_search_for_one_feature_finds_what_one_feature_can_do():
     """Septic patients have liver values charted, dry ones do not: the kind is one feature."""
     shared = {"gamma": GAMMA, "stays": 300, "costs": icu.Costs()}
@@ -324,7 +321,6 @@ def test_bad_settings_are_refused(ward, tmp_path):
             icu.prepare(ward[2], seed=0, costs=costs)
 
 
-@pytest.mark.slow
 def test_a_policy_learned_from_the_tables_can_be_judged(ward):
     data = icu.prepare(ward[2], seed=0, shares=(0.6, 0.2, 0.2), reward="shortfall")
     policy = dprl.DPRLContinuous(

@@ -27,9 +27,7 @@ def place_of(log: Log, row: int) -> str:
     )
 
 
-def plain_features(
-    log: Log, names: Sequence[str] | None = None, *, do: str | None = None
-) -> NDArray[np.float64]:
+def plain_features(log: Log, names: Sequence[str] | None = None) -> NDArray[np.float64]:
     """The features (N, d) of a log, refused where one is missing or a category.
 
     Distances, averages and most models need numbers: the code of a label is none, and NaN would
@@ -38,7 +36,6 @@ def plain_features(
     Args:
         log: A log whose states are features.
         names: The features that are needed, in order. Default None: all of the log.
-        do: What to do about it, for the message. Default None: mend the log, or use dprl.Rules.
 
     Raises:
         LogError: If states are labels, a feature is missing somewhere, or it is a category.
@@ -52,15 +49,14 @@ def plain_features(
         list(range(len(log.feature_names))) if names is None
         else columns_in(log.feature_names, names)
     )  # fmt: skip
-    refuse_categories(log, places, do)
+    refuse_categories(log, places)
     for j in places:
         if log.missing[j]:
             raise LogError(
                 f"feature {log.feature_names[j]!r} is missing on {log.missing[j]:,} of "
                 f"{log.n_steps:,} rows.",
                 place_of(log, int(np.argmax(np.isnan(log.features[:, j])))),
-                do
-                or 'Fill it (read with missing="flag" or "median", then log.indicators()), leave '
+                'Fill it (read with missing="flag" or "median", then log.indicators()), leave '
                 'such episodes out (missing="drop-episodes"), or use dprl.Rules, which gives '
                 "missing values a side of their own.",
             )
@@ -69,7 +65,7 @@ def plain_features(
     return np.ascontiguousarray(log.features[:, places])
 
 
-def refuse_categories(log: Log, places: Sequence[int] | None = None, do: str | None = None) -> None:
+def refuse_categories(log: Log, places: Sequence[int] | None = None) -> None:
     """Refuse a log in which one of these features (all by default) is a category."""
     for j in (range(len(log.levels)) if places is None else places) if log.levels else ():
         labels = log.levels[j]
@@ -78,8 +74,7 @@ def refuse_categories(log: Log, places: Sequence[int] | None = None, do: str | N
                 f"feature {log.feature_names[j]!r} is a category of {len(labels):,} "
                 f"label{'s' * (len(labels) != 1)}, not a number.",
                 f"labels {', '.join(map(repr, labels[:4]))}",
-                do
-                or "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
+                "Leave it out, make numbers of it (a column of 0 and 1 per label), or use "
                 "dprl.Rules, which takes labels.",
             )
 

@@ -182,6 +182,7 @@ class _Service:
             self.metrics.add(
                 "dprl_feature_states", feature, str(part), served.digest[:12], by=count
             )
+        self.metrics.share()  # before the answer is given: whoever has it finds it counted
         return answers
 
     async def _store(self, entries: list[dict[str, Any]]) -> None:
@@ -224,6 +225,7 @@ class _Service:
         )
         for entry in entries:
             self.metrics.add("dprl_feedback", entry["outcome"])
+        self.metrics.share()
         return Json({"stored": len(entries)})
 
     # -- about it --------------------------------------------------------------------------------

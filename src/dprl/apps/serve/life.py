@@ -22,6 +22,9 @@ from dprl.errors import DprlError
 
 __all__ = ["Life"]
 
+SHARED_EVERY = 0.5
+"""Seconds between two looks for counts that no request has shown to the other processes."""
+
 
 class Life:
     """The policy that is served now, and what happens to it.
@@ -68,11 +71,13 @@ class Life:
                 )
             if self.every is not None:
                 self._start(self._watch())
+        if self.metrics.shared is not None:
+            self._start(self._share())
         yield
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.metrics.share(at_once=True)
+        self.metrics.share()
         self.records.close()
 
     def _start(self, work: Any) -> None:
@@ -142,6 +147,12 @@ class Life:
     def _drop(self, copy: Path | None) -> None:
         if self.kept is not None and copy is not None:
             self.kept.drop(copy)
+
+    async def _share(self) -> None:
+        """Let the other processes see what no request has shown them, such as cut connections."""
+        while True:
+            await asyncio.sleep(SHARED_EVERY)
+            self.metrics.share()
 
     async def _watch(self) -> None:
         seen = None  # look once in any case: the file may have changed since it was read

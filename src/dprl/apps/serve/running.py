@@ -14,11 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.kept import Kept
+from dprl.apps.serve.metrics import Metrics
 from dprl.errors import DprlError, PolicyError
 from dprl.policies._load import deferring
 from dprl.policies._protocol import DeferringPolicy
@@ -49,6 +50,7 @@ class Settings:
         audit: File of the audit; "" for none.
         cds: File that describes the service of CDS Hooks; "" for none.
         shared: Folder in which several processes add up their counts; None for one process.
+        started: When the service started, in seconds since 1970.
     """
 
     policy: str
@@ -64,6 +66,7 @@ class Settings:
     audit: str = ""
     cds: str = ""
     shared: str | None = None
+    started: float = field(default_factory=time.time)
 
     @property
     def kept(self) -> Kept | None:
@@ -78,7 +81,7 @@ class Settings:
 
         new = [f for f in (self.audit, self.log) if f not in ("", "-") and not os.path.exists(f)]
         try:
-            return serve_app(
+            app = serve_app(
                 fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
                 cases=self.cases, path=self.policy, reload=self.reload, shared=self.shared,
                 kept=self.kept, hooks=Hooks.read(self.cds) if self.cds else None,
@@ -93,6 +96,8 @@ class Settings:
                 if os.path.exists(file) and os.path.getsize(file) == 0:
                     os.unlink(file)
             raise
+        app.state.metrics.started = self.started
+        return app
 
 
 def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int) -> int:
@@ -141,6 +146,7 @@ class _Workers:
         self.spawn = multiprocessing.get_context("spawn")
         self.processes: dict[Any, float] = {}
         self.ending = False
+        self.metrics = Metrics((), "", settings.shared)
 
     def run(self) -> int:
         """Keep so many processes running until told to end; 0, or 1 where they do not stay."""
@@ -157,6 +163,8 @@ class _Workers:
                 life = time.monotonic() - self.processes.pop(process)
                 short = short + 1 if life < SHORT_LIFE else 0
                 if not self.ending:
+                    self.metrics.add("dprl_worker_restarts")
+                    self.metrics.share()
                     sys.stderr.write(
                         f"worker {process.pid} ended with {process.exitcode}; starting another\n"
                     )

@@ -7,6 +7,7 @@ larger ones on a thread, so that other requests need not wait.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from starlette.routing import Route
 
 from dprl.apps._web import Guard, same
 from dprl.apps.serve.answers import StateError
+from dprl.apps.serve.audit import line_of
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.kept import Kept
 from dprl.apps.serve.life import Life
@@ -40,6 +42,10 @@ AT_ONCE = 16
 """Largest number of states that are answered without a thread."""
 OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 """Paths that need no token."""
+LINE = 1024
+"""Bytes of a line of the audit, without the action's label and without the state."""
+WRITTEN_OUT = 6
+"""Most characters of a line for one byte of a request's body: \\uXXXX."""
 PROBED_EVERY = 1.0
 """Seconds between two attempts to write to an audit that could not be written."""
 
@@ -70,7 +76,7 @@ def serve_app(
     """
     records = Records() if records is None else records
     served = Served.of(policy, cases, token is not None, hooks is not None)
-    service = _Service(token, records, hooks)
+    service = _Service(token, records, hooks, limit)
     routes = [
         Route("/act", service.act, methods=["POST"]),
         Route("/explain", service.explain, methods=["POST"]),
@@ -95,6 +101,8 @@ def serve_app(
     )  # fmt: skip
     if records.journal is not None:
         service.metrics.lost = lambda: records.journal.lost
+    if records.audit is not None:
+        service.metrics.room = records.audit.room
 
     def refuse(status: int, what: str, do: str) -> Response:
         return error_reply(status, "refused", DprlError(what, do=do))
@@ -130,8 +138,10 @@ class _Service:
     metrics: Metrics
     life: Life
 
-    def __init__(self, token: str | None, records: Records, hooks: Hooks | None) -> None:
-        self.token, self.records, self.hooks = token, records, hooks
+    def __init__(
+        self, token: str | None, records: Records, hooks: Hooks | None, limit: int
+    ) -> None:
+        self.token, self.records, self.hooks, self.limit = token, records, hooks, limit
         self._probed = 0.0
 
     # -- questions -------------------------------------------------------------------------------
@@ -247,7 +257,22 @@ class _Service:
                 error = DprlError("the audit cannot be written.", do="Make room for it.")
                 raise RefusedError(503, "audit", error)
         self._check_ready()
+        if audit is not None:
+            room, needed = await asyncio.to_thread(audit.room), self._largest()
+            if room < needed:
+                error = DprlError(
+                    f"the audit has room for {room:,.0f} bytes, and the largest answer may need "
+                    f"{needed:,}.", do="Make room for it.",
+                )  # fmt: skip
+                raise RefusedError(503, "audit", error)
         return Json({"status": "ok"})
+
+    def _largest(self) -> int:
+        """Bytes that the lines of one request may take in the audit."""
+        actions = self.life.served.answers.policy.actions
+        longest = max((len(line_of({"": action})) for action in actions), default=0)
+        of_body = self.records.states or self.hooks is not None  # then parts of it are written
+        return MOST * (LINE + longest) + (WRITTEN_OUT * self.limit if of_body else 0)
 
     async def text(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")[:1000]

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -28,6 +29,10 @@ try:
     import fcntl
 except ImportError:  # not on this system: then only one process writes
     fcntl = None  # type: ignore[assignment]
+try:
+    import resource
+except ImportError:  # not on this system
+    resource = None  # type: ignore[assignment]
 
 __all__ = ["Audit", "chained", "check_ordinary", "line_of", "now", "size_of", "write_all"]
 
@@ -144,6 +149,22 @@ class Audit:
                 raise
             self._last, self._size = chain, os.fstat(self._handle).st_size
             self._undone, self.failing = [], ""
+
+    def room(self) -> float:
+        """How many bytes the file can still grow by: room on its disk, and what limits allow.
+
+        Quotas of a user do not show here. Infinity where the system does not say.
+        """
+        room = math.inf
+        with contextlib.suppress(OSError, AttributeError):  # not on this system
+            disk = os.fstatvfs(self._handle)
+            if disk.f_blocks:  # some disks do not say how large they are
+                room = float(disk.f_bavail * disk.f_frsize)
+        if resource is not None:
+            most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if most != resource.RLIM_INFINITY:
+                room = min(room, float(max(0, most - os.fstat(self._handle).st_size)))
+        return room
 
     def _withdrawn(self) -> list[dict[str, Any]]:
         return [{"event": "not given", "requests": self._undone}] if self._undone else []

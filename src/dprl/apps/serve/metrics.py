@@ -73,6 +73,7 @@ class Metrics:
         training: Feature → the share of each part of its values in training.
         strangers: Counts of connections without a token, where they are counted.
         lost: Gives the number of lines of the log that were lost.
+        room: Gives the bytes that the audit can still grow by; None where there is no audit.
         started: When the service started, in seconds since 1970.
     """
 
@@ -81,6 +82,7 @@ class Metrics:
         self.training: Mapping[str, Sequence[float]] = {}
         self.strangers: Any = None
         self.lost: Any = lambda: 0
+        self.room: Any = None
         self.started = time.time()
         self.mine = Sums()
         self.shared = None if shared is None else SharedCounts(shared)
@@ -154,6 +156,10 @@ class Metrics:
                 (f"{name}_total", dict(zip(labels, key, strict=True)), float(n)) for key, n in rows
             ]
             result.append(Family(name, "counter", words, samples))
+        if self.room is not None:
+            words = "Bytes that the audit can still grow by."
+            name = "dprl_audit_room_bytes"
+            result.append(Family(name, "gauge", words, [(name, {}, float(self.room()))]))
         share = "dprl_feature_training_share"
         result.append(
             Family(share, "gauge", "Share of each part of a feature's values in training.",

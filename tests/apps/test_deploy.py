@@ -166,11 +166,12 @@ def proxied(folder, port):
         ("127.0.0.1:8000;", f"127.0.0.1:{port};"), ("listen 443 ssl", f"listen 127.0.0.1:{own} ssl"),
         ("/etc/dprl/", f"{folder}/"), ("/run/nginx.pid", f"{folder}/nginx.pid"),
         ("/var/log/nginx/error.log", f"{folder}/error.log"),
+        ("/var/log/nginx/dprl-access.log", f"{folder}/access.log"),
     ):  # fmt: skip
         assert before in text
         text = text.replace(before, after)
     for part in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
-        text = text.replace("    access_log off;", f"    {part}_temp_path {folder}/{part};\n    access_log off;")  # fmt: skip
+        text = text.replace("    access_log ", f"    {part}_temp_path {folder}/{part};\n    access_log ")  # fmt: skip
     (folder / "nginx.conf").write_text(f"daemon off;\n{text}")
     process = subprocess.Popen(
         [nginx, "-p", str(folder), "-e", str(folder / "error.log"), "-c",
@@ -229,6 +230,22 @@ def test_tls_in_front(tmp_path):
             assert ask("/act", b"x" * 1_100_000)[0] == 413
             assert ask("/policy", Origin="https://dprl.example.org")[0] == 200
             assert ask("/policy", Origin="https://evil.example")[0] == 403
+            # The id that a caller gave goes all the way, unless dprl would not take it.
+            given = {"X-Request-ID": "ward-7:42"}
+            own = {k.lower(): v for k, v in ask("/policy", **given)[2].items()}
+            assert own["x-request-id"] == "ward-7:42"
+            odd = {"X-Request-ID": "a b"}
+            made = {k.lower(): v for k, v in ask("/policy", **odd)[2].items()}
+            assert len(made["x-request-id"]) == 32
+            end = time.monotonic() + 5
+            while "ward-7:42" not in (tmp_path / "access.log").read_text():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            rows = [json.loads(row) for row in (tmp_path / "access.log").read_text().splitlines()]
+            asked = {row["request"]: row for row in rows}
+            assert (asked[ident]["code"], asked[ident]["path"]) == (200, "/act")
+            assert asked["ward-7:42"]["address"] == "127.0.0.1"
+            assert facts["token"] not in (tmp_path / "access.log").read_text()
             end = time.monotonic() + 5
             while ident not in (tmp_path / "log").read_text():
                 assert time.monotonic() < end

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dprl.apps._web import Guard, same
+from dprl.apps._web import CALLER, Guard
 from dprl.apps.serve.answers import StateError
 from dprl.apps.serve.audit import line_of
 from dprl.apps.serve.hooks import Hooks
@@ -33,6 +33,7 @@ from dprl.apps.serve.openapi import MOST
 from dprl.apps.serve.records import Records
 from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
 from dprl.apps.serve.served import Served
+from dprl.apps.serve.tokens import Tokens
 from dprl.errors import DprlError
 from dprl.policies._protocol import DeferringPolicy
 
@@ -53,7 +54,7 @@ PROBED_EVERY = 1.0
 def serve_app(
     policy: DeferringPolicy,
     *,
-    token: str | None,
+    token: str | Tokens | None,
     host: str = "127.0.0.1",
     names: tuple[str, ...] = (),
     limit: int = 1 << 20,
@@ -67,16 +68,17 @@ def serve_app(
 ) -> Starlette:
     """The service as an ASGI application.
 
-    With `token=None` it asks for no token. With `cases`, /explain names training episodes; no other
-    answer names any. `path` is the file that a new policy is taken from on SIGHUP, and, with
-    `reload`, whenever the file has changed (looked at every so many seconds). `records` says what
-    is written down, `hooks` describes the service of CDS Hooks, `shared` is the folder in which
-    several processes add up their counts, and `kept` is where they find the policy that was taken
-    over last.
+    With `token=None` it asks for no token; `Tokens` are several, with names. With `cases`, /explain
+    names training episodes; no other answer names any. `path` is the file that a new policy is
+    taken from on SIGHUP, and, with `reload`, whenever the file has changed (looked at every so many
+    seconds). `records` says what is written down, `hooks` describes the service of CDS Hooks,
+    `shared` is the folder in which several processes add up their counts, and `kept` is where they
+    find the policy that was taken over last.
     """
     records = Records() if records is None else records
     served = Served.of(policy, cases, token is not None, hooks is not None)
-    service = _Service(token, records, hooks, limit)
+    tokens = Tokens({"": token}) if isinstance(token, str) else token
+    service = _Service(tokens, records, hooks, limit)
     routes = [
         Route("/act", service.act, methods=["POST"]),
         Route("/explain", service.explain, methods=["POST"]),
@@ -96,8 +98,8 @@ def serve_app(
         ]
     service.metrics = Metrics([r.path for r in routes], served.digest, shared)
     service.life = Life(
-        served, service.metrics, records, path=path, every=reload, token=token is not None,
-        kept=kept, check=None if hooks is None else hooks.check,
+        served, service.metrics, records, path=path, every=reload,
+        kept=kept, check=None if hooks is None else hooks.check, tokens=tokens,
     )  # fmt: skip
     if records.journal is not None:
         service.metrics.lost = lambda: records.journal.lost
@@ -139,9 +141,9 @@ class _Service:
     life: Life
 
     def __init__(
-        self, token: str | None, records: Records, hooks: Hooks | None, limit: int
+        self, tokens: Tokens | None, records: Records, hooks: Hooks | None, limit: int
     ) -> None:
-        self.token, self.records, self.hooks, self.limit = token, records, hooks, limit
+        self.tokens, self.records, self.hooks, self.limit = tokens, records, hooks, limit
         self._probed = 0.0
 
     # -- questions -------------------------------------------------------------------------------
@@ -182,8 +184,8 @@ class _Service:
         except StateError as error:
             raise RefusedError(422, "state", error) from error
         facts = {
-            "request": request.scope[REQUEST], "path": request.scope["path"],
-            "policy": served.digest, **(about or {}),
+            **_asked(request), "path": request.scope["path"], "policy": served.digest,
+            **(about or {}),
         }  # fmt: skip
         seconds = time.perf_counter() - begin
         await self._store(self.records.of_answers(facts, states, answers, seconds))
@@ -220,7 +222,7 @@ class _Service:
         call = hooks.call(await read_body(request))
         about = {"hook_instance": call.instance, "card": call.card}
         if call.state is None:
-            facts = {"request": request.scope[REQUEST], "policy": served.digest, "why": call.lacks}
+            facts = {**_asked(request), "policy": served.digest, "why": call.lacks}
             await self._store([{"event": "no answer", **facts, **about}])
             return Json({"cards": hooks.lacking(call)})
         about["suggestion"] = call.suggestion
@@ -230,9 +232,7 @@ class _Service:
     async def feedback(self, request: Request) -> Response:
         assert self.hooks is not None
         entries = self.hooks.feedback(await read_body(request))
-        await self._store(
-            [{"event": "feedback", "request": request.scope[REQUEST], **e} for e in entries]
-        )
+        await self._store([{"event": "feedback", **_asked(request), **e} for e in entries])
         for entry in entries:
             self.metrics.add("dprl_feedback", entry["outcome"])
         self.metrics.share()
@@ -284,13 +284,16 @@ class _Service:
 
     # -- around them -----------------------------------------------------------------------------
 
-    def enter(self, path: str, headers: Mapping[str, str]) -> Response | bool:
-        """Whether a request has the token; the refusal where it needs one and has none."""
+    def enter(self, path: str, headers: Mapping[str, str]) -> Response | bool | str:
+        """Whether a request has a token, or whose; the refusal where it needs one and has none."""
         if path in OPEN:
             return False
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if self.token is None or (scheme.lower() == "bearer" and same(given.strip(), self.token)):
+        if self.tokens is None:
             return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        caller = self.tokens.caller(given.strip()) if scheme.lower() == "bearer" else None
+        if caller is not None:
+            return caller or True
         error = DprlError(
             "this request has no token, or not this server's.",
             do="Send the header 'Authorization: Bearer TOKEN'.",
@@ -307,3 +310,9 @@ class _Service:
         """The policy that answers this request from its beginning to its end."""
         self._check_ready()
         return self.life.served
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """The id of a request, and who asks, where tokens have names."""
+    caller = request.scope.get(CALLER)
+    return {"request": request.scope[REQUEST], **({"caller": caller} if caller else {})}

@@ -18,6 +18,7 @@ from dprl.apps.serve.kept import SIGNATURE, Kept
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.records import Records
 from dprl.apps.serve.served import Served, successor
+from dprl.apps.serve.tokens import Tokens
 from dprl.errors import DprlError
 
 __all__ = ["Life"]
@@ -35,10 +36,13 @@ class Life:
         records: What is written down.
         path: The file that a new policy is taken from; None where there is none.
         every: Seconds between two looks at the file; None where only SIGHUP counts.
-        token: Whether the service asks for a token.
+        tokens: The tokens that the service accepts; None where it asks for none.
         kept: Where the policy that was taken over last is kept for processes that start later; None
             where there is one process.
         check: Refuses a new policy that the service of CDS Hooks cannot use; None without one.
+
+    Attributes:
+        at_end: What is done when the service ends.
     """
 
     def __init__(
@@ -49,14 +53,15 @@ class Life:
         *,
         path: str | None = None,
         every: float | None = None,
-        token: bool = True,
+        tokens: Tokens | None = None,
         kept: Kept | None = None,
         check: Callable[[Answers], None] | None = None,
     ) -> None:
         self.served, self.metrics, self.records = served, metrics, records
-        self.path, self.every, self.token, self.check = path, every, token, check
+        self.path, self.every, self.tokens, self.check = path, every, tokens, check
         self.kept = kept
         self.metrics.training = served.shares
+        self.at_end: Callable[[], None] = lambda: None
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -67,7 +72,7 @@ class Life:
         if self.path is not None:
             with contextlib.suppress(ValueError, RuntimeError, AttributeError, NotImplementedError):
                 asyncio.get_running_loop().add_signal_handler(
-                    signal.SIGHUP, lambda: self._start(self.reload())
+                    signal.SIGHUP, lambda: self._start(self._hang_up())
                 )
             if self.every is not None:
                 self._start(self._watch())
@@ -79,6 +84,7 @@ class Life:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.metrics.share()
         self.records.close()
+        self.at_end()
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -89,6 +95,7 @@ class Life:
         try:
             await asyncio.to_thread(self.served.answers.warm)
             await self.records.put([{"event": "policy", "policy": self.served.digest}])
+            await self._record_callers()
         except Exception:
             traceback.print_exc()
             os.kill(os.getpid(), signal.SIGTERM)  # better to stop than never to be ready
@@ -96,7 +103,38 @@ class Life:
         gc.freeze()  # these objects stay for good: garbage collection can skip them
         self.metrics.ready = True
         if self.kept is not None:  # a process that starts later may have missed a signal
-            await self.reload()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """What SIGHUP asks for: the tokens and the policy that the files hold now."""
+        await self.reload_tokens()
+        await self.reload()
+
+    async def reload_tokens(self) -> str:
+        """Take over the tokens that the file holds now; '' or why that is refused."""
+        if self.tokens is None or self.tokens.path is None:
+            return ""
+        before = dict(self.tokens.by_name)
+        try:
+            await asyncio.to_thread(self.tokens.reload)
+        except DprlError as error:
+            self._say("the tokens in the file are not taken over", "tokens refused", str(error))
+            return str(error)
+        if before != self.tokens.by_name:
+            with contextlib.suppress(OSError):  # a token that was withdrawn must not go on
+                await self._record_callers()
+        return ""
+
+    async def _record_callers(self) -> None:
+        if self.tokens is not None and self.tokens.names:
+            await self.records.put([{"event": "callers", "callers": self.tokens.names}])
+
+    def _say(self, what: str, event: str, why: str) -> None:
+        """Write a refusal to the log and to standard error."""
+        if self.records.journal is not None:
+            self.records.journal.put({"event": event, "policy": self.served.digest, "why": why})
+        sys.stderr.write(f"{what}: {why}\n")
+        sys.stderr.flush()
 
     async def reload(self) -> str:
         """Take over the policy that the file holds now; '' or why that is refused."""
@@ -106,7 +144,7 @@ class Life:
                 if self.kept is not None:
                     copy = await asyncio.to_thread(self._copied)
                 new = await asyncio.to_thread(
-                    successor, copy or self.path or "", self.served, token=self.token,
+                    successor, copy or self.path or "", self.served, token=self.tokens is not None,
                     cds=self.check is not None,
                 )  # fmt: skip
                 if new is None:
@@ -123,11 +161,7 @@ class Life:
                 if not isinstance(error, DprlError | OSError):
                     traceback.print_exc()
                 self.metrics.add("dprl_reloads", "refused")
-                refusal = {"event": "policy refused", "policy": self.served.digest, "why": why}
-                if self.records.journal is not None:
-                    self.records.journal.put(refusal)
-                sys.stderr.write(f"the policy in the file is not taken over: {why}\n")
-                sys.stderr.flush()
+                self._say("the policy in the file is not taken over", "policy refused", why)
                 return why
             self.served = new
             self.metrics.policy, self.metrics.training = new.digest, new.shares

@@ -51,6 +51,7 @@ class Settings:
         cds: File that describes the service of CDS Hooks; "" for none.
         shared: Folder in which several processes add up their counts; None for one process.
         started: When the service started, in seconds since 1970.
+        tokens: File of tokens with names; "" for none. Then `token` is None.
     """
 
     policy: str
@@ -67,6 +68,7 @@ class Settings:
     cds: str = ""
     shared: str | None = None
     started: float = field(default_factory=time.time)
+    tokens: str = ""
 
     @property
     def kept(self) -> Kept | None:
@@ -78,11 +80,13 @@ class Settings:
         from dprl.apps.serve.app import serve_app
         from dprl.apps.serve.hooks import Hooks
         from dprl.apps.serve.records import Audit, Journal, Records
+        from dprl.apps.serve.tokens import Tokens
 
+        tokens = Tokens.read(self.tokens, self.shared) if self.tokens else self.token
         new = [f for f in (self.audit, self.log) if f not in ("", "-") and not os.path.exists(f)]
         try:
             app = serve_app(
-                fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
+                fitted, token=tokens, host=self.host, names=self.names, limit=self.limit,
                 cases=self.cases, path=self.policy, reload=self.reload, shared=self.shared,
                 kept=self.kept, hooks=Hooks.read(self.cds) if self.cds else None,
                 records=Records(
@@ -113,6 +117,8 @@ def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int)
                 "the policy file has changed since it was read.", settings.policy, "Start again."
             )
         kept.take(copy)
+        if settings.tokens:
+            app.state.life.tokens.keep(shared)
         return _Workers(replace(settings, shared=shared), sock, workers).run()
 
 

@@ -20,7 +20,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import dprl
+from dprl.apps._changes import describe_changes
 from dprl.apps.cli.main import _run
+from dprl.apps.review.verdicts import Verdicts
+from dprl.policies._load import read_like
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
@@ -90,7 +93,8 @@ def test_serve_answers_and_stops_when_told(demo):
         process.terminate()
         out, err = process.communicate(timeout=20)
         assert process.returncode in (0, -signal.SIGTERM)
-        assert (token in out, err) == (False, "")
+        assert token not in out
+        assert err == "warning: nobody has reviewed this policy; `dprl review` is for that.\n"
         assert not path.parent.exists()
 
 
@@ -243,15 +247,35 @@ def test_without_the_extra_it_says_what_to_install(demo, capsys, monkeypatch):
 def test_export_without_a_page(demo, capsys, monkeypatch):
     folder, log = demo
     monkeypatch.chdir(folder)
-    assert _run(["review", "p.dprl", "--log", str(log), "--export", "--json"]) == 0
+    export = ["review", "p.dprl", "--log", str(log), "--export"]
+    before = sorted(os.listdir(folder))
+    assert _run(export) == 1
+    err = capsys.readouterr().err
+    assert "nobody has judged a change of this policy" in err
+    assert len(err.splitlines()) == 3
+    assert sorted(os.listdir(folder)) == before
+    policy = dprl.load("p.dprl")
+    seen = read_like(policy, [str(log)], lambda *_: None)
+    keys = [c.key for c in describe_changes(policy, seen).changes]
+    verdicts = Verdicts("p.review.sqlite", policy.digest(), keys, seen.digest())
+    assert _run(export) == 1  # a file without verdicts is no review, either
+    assert "no verdict in 'p.review.sqlite'" in capsys.readouterr().err
+    assert not Path("approved.dprl").exists()
+    verdicts.add(keys[0], "Ann", "disagree")
+    assert _run([*export, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["approved"], said["verdicts"]) == ([], 0)
+    assert (said["approved"], said["verdicts"]) == ([], 1)
     limited = dprl.load("approved.dprl")
     assert limited.summary()["decision_points"] == 0
     assert Path("approved-audit.csv").read_text().startswith('"id","time_utc","reviewer"')
-    assert Path("p.review.sqlite").exists()
-    assert _run(["review", "p.dprl", "--log", str(log), "--export"]) == 0
+    assert _run(export) == 0
     assert "0 of 1 changes approved → approved.dprl" in capsys.readouterr().out
+    # What no reviewer agreed with is not served where an approval is required, nor what is newer.
+    serve = ["serve", "approved.dprl", "--port", "0", "--require-approved", "approved-audit.csv"]
+    assert _run(serve) == 1
+    assert "the review approved no change" in capsys.readouterr().err
+    assert _run(["serve", "p.dprl", *serve[2:]]) == 1
+    assert "nobody has approved this policy" in capsys.readouterr().err
 
 
 @pytest.mark.slow

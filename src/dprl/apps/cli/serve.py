@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from dprl._core.checks import check_whole
 from dprl._core.disk import expand_paths
 from dprl.apps.cli._app import command
-from dprl.apps.cli.console import progress
+from dprl.apps.cli.console import complain, progress
 from dprl.apps.cli.listening import (
     Host,
     Names,
@@ -39,6 +39,10 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     require_signed: RequireSigned = None,
+    require_approved: Annotated[
+        str,
+        Parameter(help="Audit trail of a review: answer only from the policy that it approved."),
+    ] = "",
     allow_host: Names = None,
     token: Annotated[
         bool,
@@ -101,6 +105,8 @@ def serve(
 
     check_packages()
     from dprl.apps._web import is_loopback, new_token, open_socket, url_of
+    from dprl.apps.serve.approval import require_approved as check_approved
+    from dprl.apps.serve.approval import review_of
     from dprl.apps.serve.records import check_audit
     from dprl.apps.serve.running import Settings, run_service
     from dprl.apps.serve.tokens import check_token, remove_token_file, token_file
@@ -126,7 +132,7 @@ def serve(
         )
     for target in (log, audit):
         if target not in ("", "-") and Path(target).resolve() in expand_paths(
-            policy, cds or ".", tokens or "."
+            policy, cds or ".", tokens or ".", require_approved or "."
         ):
             raise ParameterError(
                 f"{target!r} would be overwritten, and it is read.", do="Name another file."
@@ -138,6 +144,8 @@ def serve(
     with progress() as tell:
         tell("reading the policy", 0.0)
         fitted = deferring(policy)
+        if require_approved:
+            check_approved(fitted, require_approved)
         if audit and Path(audit).exists():
             tell("checking the audit", 0.5)
             check_audit(audit)
@@ -148,6 +156,7 @@ def serve(
     settings = Settings(
         policy, secret, host, tuple(allow_host or ()), body_limit, cases, reload, log, log_states,
         os.environ.get(KEY, "").encode(), audit, cds, tokens=tokens,
+        approved=require_approved,
     )  # fmt: skip
     made = None if given else secret
     at_terminal = sys.stdout.isatty()  # a pipe may end in a log, where a token must not be
@@ -167,8 +176,10 @@ def serve(
         lines += [f"Token in {written}"] if written else []
         facts = {
             "url": url, "token": shown, "token_file": str(written) if written else None,
-            "policy": fitted.digest(),
+            "policy": fitted.digest(), "reviewed": review_of(fitted) is not None,
         }  # fmt: skip
+        if not facts["reviewed"]:
+            complain("warning: nobody has reviewed this policy; `dprl review` is for that.")
         warn_of_others(host, "answers and similar training episodes" if cases else "answers")
         announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
         return run_service(app, settings, sock, workers)

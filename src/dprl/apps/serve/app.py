@@ -65,6 +65,7 @@ def serve_app(
     hooks: Hooks | None = None,
     shared: str | None = None,
     kept: Kept | None = None,
+    approved: str = "",
 ) -> Starlette:
     """The service as an ASGI application.
 
@@ -73,7 +74,8 @@ def serve_app(
     taken from on SIGHUP, and, with `reload`, whenever the file has changed (looked at every so many
     seconds). `records` says what is written down, `hooks` describes the service of CDS Hooks,
     `shared` is the folder in which several processes add up their counts, and `kept` is where they
-    find the policy that was taken over last.
+    find the policy that was taken over last. `approved` is the audit trail of a review that a new
+    policy must come from.
     """
     records = Records() if records is None else records
     served = Served.of(policy, cases, token is not None, hooks is not None)
@@ -99,7 +101,7 @@ def serve_app(
     service.metrics = Metrics([r.path for r in routes], served.digest, shared)
     service.life = Life(
         served, service.metrics, records, path=path, every=reload,
-        kept=kept, check=None if hooks is None else hooks.check, tokens=tokens,
+        kept=kept, check=None if hooks is None else hooks.check, tokens=tokens, approved=approved,
     )  # fmt: skip
     if records.journal is not None:
         service.metrics.lost = lambda: records.journal.lost
@@ -241,7 +243,8 @@ class _Service:
     # -- about it --------------------------------------------------------------------------------
 
     async def policy(self, request: Request) -> Response:
-        return Json(self.life.served.answers.about())
+        served = self.life.served
+        return Json({**served.answers.about(), "review": served.review})
 
     async def livez(self, request: Request) -> Response:
         return Json({"status": "ok"})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.approval import require_approved
 from dprl.apps.serve.kept import SIGNATURE, Kept
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.records import Records
@@ -40,6 +41,7 @@ class Life:
         kept: Where the policy that was taken over last is kept for processes that start later; None
             where there is one process.
         check: Refuses a new policy that the service of CDS Hooks cannot use; None without one.
+        approved: The audit trail of a review that a new policy must come from; "" for none.
 
     Attributes:
         at_end: What is done when the service ends.
@@ -56,11 +58,12 @@ class Life:
         tokens: Tokens | None = None,
         kept: Kept | None = None,
         check: Callable[[Answers], None] | None = None,
+        approved: str = "",
     ) -> None:
         self.served, self.metrics, self.records = served, metrics, records
         self.path, self.every, self.tokens, self.check = path, every, tokens, check
-        self.kept = kept
-        self.metrics.training = served.shares
+        self.kept, self.approved = kept, approved
+        self._show(served)
         self.at_end: Callable[[], None] = lambda: None
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -94,7 +97,7 @@ class Life:
     async def _warm(self) -> None:
         try:
             await asyncio.to_thread(self.served.answers.warm)
-            await self.records.put([{"event": "policy", "policy": self.served.digest}])
+            await self.records.put([_about(self.served)])
             await self._record_callers()
         except Exception:
             traceback.print_exc()
@@ -152,9 +155,9 @@ class Life:
                     return ""
                 if self.check is not None:
                     self.check(new.answers)
-                await self.records.put(
-                    [{"event": "policy", "policy": new.digest, "before": self.served.digest}]
-                )
+                if self.approved:
+                    require_approved(new.answers.policy, self.approved)
+                await self.records.put([{**_about(new), "before": self.served.digest}])
             except Exception as error:
                 self._drop(copy)
                 why = str(error) if copy is None else str(error).replace(str(copy), str(self.path))
@@ -164,12 +167,17 @@ class Life:
                 self._say("the policy in the file is not taken over", "policy refused", why)
                 return why
             self.served = new
-            self.metrics.policy, self.metrics.training = new.digest, new.shares
+            self._show(new)
             self.metrics.add("dprl_reloads", "done")
             if self.kept is not None and copy is not None:
                 with contextlib.suppress(OSError):  # who starts later looks at the file, too
                     await asyncio.to_thread(self.kept.take, copy)
             return ""
+
+    def _show(self, served: Served) -> None:
+        """Let the metrics say which policy is served."""
+        self.metrics.policy, self.metrics.training = served.digest, served.shares
+        self.metrics.reviewed = served.review is not None
 
     def _copied(self) -> Path | None:
         """A copy of the file; None where there is nothing to copy, which reading it will say."""
@@ -196,6 +204,13 @@ class Life:
             if stamp not in (seen, None):  # a file that is away for a moment is being replaced
                 seen = stamp
                 await self.reload()
+
+
+def _about(served: Served) -> dict[str, Any]:
+    """The entry about a policy that begins to answer."""
+    return {
+        "event": "policy", "policy": served.digest, "reviewed": served.review is not None,
+    }  # fmt: skip
 
 
 def _stamp(path: str | None) -> tuple[tuple[int, ...] | None, ...] | None:

@@ -70,6 +70,7 @@ class Metrics:
     Attributes:
         ready: Whether answers are given.
         policy: Digest of the policy that is served.
+        reviewed: Whether people reviewed that policy.
         training: Feature → the share of each part of its values in training.
         strangers: Counts of connections without a token, where they are counted.
         lost: Gives the number of lines of the log that were lost.
@@ -79,6 +80,7 @@ class Metrics:
 
     def __init__(self, paths: Sequence[str], policy: str, shared: str | None = None) -> None:
         self.paths, self.policy, self.ready = frozenset(paths), policy, False
+        self.reviewed = False
         self.training: Mapping[str, Sequence[float]] = {}
         self.strangers: Any = None
         self.lost: Any = lambda: 0
@@ -148,6 +150,8 @@ class Metrics:
                    [("dprl_start_time_seconds", {}, self.started)]),
             Family("dprl_policy_info", "gauge", "The policy that is served.",
                    [("dprl_policy_info", info, 1.0)]),
+            Family("dprl_policy_reviewed", "gauge", "Whether people reviewed the policy.",
+                   [("dprl_policy_reviewed", {}, float(self.reviewed))]),
         ]  # fmt: skip
         for name, (words, labels) in COUNTERS.items():
             rows = sorted((key[1:], n) for key, n in counts.items() if key[0] == name)

@@ -50,11 +50,18 @@ def _row(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _about(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about the policy."""
+    review = {
+        "type": ["object", "null"],
+        "description": "the review that the policy comes from: digest of the policy that was "
+        "reviewed, changes approved, of how many, reviewers needed, and SHA-256 of the audit "
+        "trail; null where nobody reviewed it",
+    }
     if not policy.stated:
-        return {"type": "object"}
+        return {"type": "object", "properties": {"review": review}}
     return {
         "type": "object",
         "properties": {
+            "review": review,
             "gain": {
                 "type": ["object", "null"],
                 "description": "what the whole policy brings over usual practice: estimate, se, "

@@ -52,6 +52,7 @@ class Settings:
         shared: Folder in which several processes add up their counts; None for one process.
         started: When the service started, in seconds since 1970.
         tokens: File of tokens with names; "" for none. Then `token` is None.
+        approved: Audit trail of a review that the policy must come from; "" for none.
     """
 
     policy: str
@@ -69,6 +70,7 @@ class Settings:
     shared: str | None = None
     started: float = field(default_factory=time.time)
     tokens: str = ""
+    approved: str = ""
 
     @property
     def kept(self) -> Kept | None:
@@ -89,6 +91,7 @@ class Settings:
                 fitted, token=tokens, host=self.host, names=self.names, limit=self.limit,
                 cases=self.cases, path=self.policy, reload=self.reload, shared=self.shared,
                 kept=self.kept, hooks=Hooks.read(self.cds) if self.cds else None,
+                approved=self.approved,
                 records=Records(
                     Journal(self.log) if self.log else None,
                     Audit(self.audit) if self.audit else None,

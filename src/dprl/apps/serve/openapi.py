@@ -130,7 +130,7 @@ def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict
     def post(summary: str, asked: dict[str, Any], good: dict[str, Any]) -> dict[str, Any]:
         wrong = {
             "400": says("the body is not JSON", error),
-            "415": says("the body is not called application/json", error),
+            "415": says("the body is not called application/json, or is compressed", error),
             "422": says("a state cannot be asked about; says which, and which feature", error),
         }
         body = {"required": True, "content": {"application/json": {"schema": asked}}}

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
+from dprl._core.blas import single_thread
 from dprl._core.checks import (
     Cut,
     check_choice,
@@ -54,7 +55,7 @@ from dprl.logs._encoding import labelled
 from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.parts import LogInParts
-from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
+from dprl.planning.advantages import DENSE, Noise, over_usual
 from dprl.planning.markov import markov_check
 from dprl.planning.policy_iteration import BETTER
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism

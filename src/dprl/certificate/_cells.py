@@ -42,6 +42,7 @@ from dprl.certificate._gate_steps import (
 )
 from dprl.certificate._histograms import binned, first_visits
 from dprl.certificate._large_sample import compare
+from dprl.certificate._lots import Chances
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
 from dprl.evidence.decision_points import allowed
@@ -147,6 +148,7 @@ def _gated(
         max(1, int(wanted.sum())),
         1.0,
         one,
+        Chances.of(whole),
     )
     refuted = _refuted(cells, halves, (one, other), wanted, gamma, asked)
     with np.errstate(divide="ignore", invalid="ignore"):

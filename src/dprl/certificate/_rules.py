@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
+from dprl.certificate._lots import Chances
 from dprl.certificate._rule_rows import rule_certificate
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import availability, evidence
@@ -120,8 +121,9 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
     proof = certify(
-        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing
-    )
+        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing,
+        Chances.of(labelled),
+    )  # fmt: skip
     enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
     available = availability(labelled)
     enough &= True if available is None else available

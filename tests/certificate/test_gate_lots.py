@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.certificate._lots import Chances
+from dprl.evidence._lots import Chances
 from dprl.logs.parts import parts_of
 
 UNIT = {"value_range": (0, 1)}
@@ -136,6 +136,15 @@ def test_chances_row_by_row(seed):
             assert chances.odds_ratio[s] == pytest.approx(odds.max() / odds.min())
         else:
             assert chances.odds_ratio[s] == (1.0 if same else np.inf)
+
+
+@pytest.mark.parametrize("learner", [LEARNER, dprl.Confident(gamma=1.0, check=False)])
+def test_learners_that_pass_over_them_say_so(learner, recwarn):
+    with pytest.warns(dprl.BalanceWarning, match="in 1 of 1 states, 's' first, the recorded"):
+        learner.fit(ward(1))
+    learner.fit(ward(3, n=300, ill=0.5, well=0.5))
+    learner.fit(replace(ward(1), propensity=None))
+    assert not [w for w in recwarn if w.category is dprl.BalanceWarning]
 
 
 def test_a_log_without_probabilities_has_none():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dprl.certificate._confounding import as_in_the_state
-from dprl.certificate._lots import Chances
+from dprl.evidence._lots import Chances
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._cut_words import UNRELATED

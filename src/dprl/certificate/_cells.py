@@ -42,9 +42,9 @@ from dprl.certificate._gate_steps import (
 )
 from dprl.certificate._histograms import binned, first_visits
 from dprl.certificate._large_sample import compare
-from dprl.certificate._lots import Chances
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors._net import core_points, greedy_net, nearest_centres
 from dprl.evidence.neighbors.engine import Engine

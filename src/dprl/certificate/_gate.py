@@ -18,7 +18,7 @@ the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, n
   without looking at returns: the user must name the states.
 
 * Where the log records with which probabilities actions were taken, nothing is issued where they
-  differ within a state, and p is known where they do not (`dprl.certificate._lots`).
+  differ within a state, and p is known where they do not (`dprl.evidence._lots`).
 * ``mode="policy"``. One bound for a policy as a whole (`dprl.certificate._whole_policy`).
 * ``grade="large-sample"``. Tests that are right for large samples, in place of e-values
   (`dprl.certificate._large_sample`), by first visits.

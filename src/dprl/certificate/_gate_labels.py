@@ -36,10 +36,10 @@ from dprl.certificate._gate_steps import (
     propose,
 )
 from dprl.certificate._issued_gain import legs_of, meetings
-from dprl.certificate._lots import Chances
 from dprl.certificate._visits import Visits, visits_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import availability, count, evidence

@@ -24,9 +24,9 @@ from dprl.certificate._gate_steps import (
     half_of,
     propose,
 )
-from dprl.certificate._lots import Chances
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.discrete import DPRLDiscrete

@@ -21,10 +21,10 @@ from dprl.certificate._assumptions import Counting
 from dprl.certificate._confounding import Hidden, outcomes_of
 from dprl.certificate._gate_labels import PARTS, certify_visits
 from dprl.certificate._gate_steps import Asked, at_gamma_of, fair_pairs, finish, propose
-from dprl.certificate._lots import Chances
 from dprl.certificate._visits import Visits, visits_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import Chances
 from dprl.evidence._parts_evidence import count_parts
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import always_available, evidence, menus_seen

@@ -21,9 +21,9 @@ from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
 from dprl.certificate._histograms import histograms
 from dprl.certificate._large_sample import LEAST, compare_pairs
-from dprl.certificate._lots import Chances
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete

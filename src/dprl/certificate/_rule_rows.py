@@ -15,7 +15,7 @@ from dprl.certificate._assumptions import (
 )
 from dprl.certificate._confounding import as_if_by_lot
 from dprl.certificate._gate_steps import Asked, Proven, approximation, strength
-from dprl.certificate._lots import Chances
+from dprl.evidence._lots import Chances
 from dprl.logs.log import Log
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words

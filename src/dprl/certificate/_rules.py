@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
-from dprl.certificate._lots import Chances
 from dprl.certificate._rule_rows import rule_certificate
 from dprl.errors import LogError, ParameterError, PolicyError
+from dprl.evidence._lots import Chances
 from dprl.evidence.tabular import availability, evidence
 from dprl.learners._rule_scores import first_actions, shares
 from dprl.logs._censoring import settle

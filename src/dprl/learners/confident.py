@@ -48,6 +48,7 @@ from dprl._core.intervals import contrast
 from dprl._core.limits import need_for_pairs
 from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import check_claim, outside, settle
@@ -217,6 +218,7 @@ class Confident:
         check_log(log)
         log = labelled(log)
         log.codes()
+        warn_of_choosing(log)
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         check_claim(self.cut, log, "the bound of a confident policy")

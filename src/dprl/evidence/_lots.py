@@ -16,14 +16,17 @@ known.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.errors import BalanceWarning
+from dprl.logs._censoring import outside
 from dprl.logs.log import Log
 
-__all__ = ["Chances"]
+__all__ = ["Chances", "warn_of_choosing"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -139,6 +142,27 @@ class Chances:
             f"there: {left_out:,} of them {'gets' if left_out == 1 else 'get'} no suggestion. "
             f"{advice}"
         )
+
+
+def warn_of_choosing(log: Log) -> None:
+    """Warn where recorded probabilities show that takers were chosen, which a learner passes over.
+
+    Args:
+        log: A log with labelled states.
+    """
+    chances = Chances.of(log)
+    if chances is None or chances.same.all():
+        return
+    several = np.flatnonzero(~chances.same)
+    warnings.warn(
+        f"in {len(several):,} of {log.n_states:,} states, {str(log.states[several[0]])!r} first, "
+        "the recorded probabilities differ from row to row: who took an action there was chosen by "
+        "something that the state does not hold. This learner compares takers with others as if "
+        "not. Put what decided into the state, or use dprl.Rules, which uses the probabilities; "
+        "dprl.evaluate does too.",
+        BalanceWarning,
+        stacklevel=outside(),
+    )
 
 
 def _plural(place: str, n: int) -> str:

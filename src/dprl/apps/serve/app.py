@@ -179,9 +179,7 @@ class _Service:
         await self._store(self.records.of_answers(facts, states, answers, seconds))
         self.metrics.answered(answers)
         for feature, part, count in served.parts(x, answers):
-            self.metrics.add(
-                "dprl_feature_states", feature, str(part), served.digest[:12], by=count
-            )
+            self.metrics.add("dprl_feature_states", feature, part, served.digest[:12], by=count)
         return answers
 
     async def _store(self, entries: list[dict[str, Any]]) -> None:

@@ -199,8 +199,8 @@ class Hooks:
         if answer["defer"]:
             return []
         action = str(answer["action"])
-        change = answer["kind"] == "change"
-        words = f"Consider: {action}" if change else f"Usual practice is supported here: {action}"
+        usual = answer["kind"] == "confirmation"
+        words = f"Usual practice is supported here: {action}" if usual else f"Consider: {action}"
         detail = f"{_plain(answer['reason'])}\n\nPolicy `{digest[:12]}`."
         return [{
             "uuid": call.card,

@@ -40,12 +40,15 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "dprl_reloads": ("Policies taken over from the file while serving, or refused.", ("result",)),
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
-    "dprl_feedback": ("Feedback on cards by outcome.", ("outcome",)),
+    "dprl_feedback": (
+        "Feedback on cards by outcome; unknown_card: on a card or a suggestion that was not given.",
+        ("outcome",),
+    ),
 }  # fmt: skip
 BEGIN = {
     "dprl_answers": ("change", "confirmation", "unknown", "defer", "out_of_range"),
     "dprl_reloads": ("done", "refused"),
-    "dprl_feedback": ("accepted", "overridden"),
+    "dprl_feedback": ("accepted", "overridden", "unknown_card"),
 }
 """Counts that are given as 0 from the start: else the first one would show as no increase."""
 STRANGERS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dprl._core.version import __version__
+from dprl.apps.serve.cds_shapes import CALL, CARDS, FEEDBACK, UUID
 from dprl.apps.serve.rows import Column, columns_of
 from dprl.logs._dates import on_day
 from dprl.policies._protocol import DeferringPolicy
@@ -113,8 +114,8 @@ def _column(column: Column, ends: Any) -> dict[str, Any]:
     return {**shape, **({"description": "; ".join(words)} if words else {})}
 
 
-def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict[str, Any]:
-    """The OpenAPI document."""
+def description(policy: DeferringPolicy, token: bool, cds: str = "") -> dict[str, Any]:
+    """The OpenAPI document; `cds` is the id of the service of CDS Hooks, '' without one."""
     error = {"$ref": "#/components/schemas/Error"}
 
     def says(what: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -223,6 +224,19 @@ def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict
             "The service of CDS Hooks 2.0 that is offered here; it says how it is called",
             says("described", _object({"services": {"type": "array", "items": anything}})),
         )
+        call = post("The cards for one call of the hook", CALL, _object({"cards": CARDS}))
+        call["post"]["responses"]["412"] = says("prefetched data are missing", error)
+        stored = _object({"stored": {"type": "integer"}})
+        stored["properties"]["unknown_cards"] = {
+            "type": "array", "items": UUID,
+            "description": "cards that were not given here, or not with these suggestions; the "
+            "feedback on them is stored, and marked",
+        }  # fmt: skip
+        feedback = post("What became of cards", FEEDBACK, stored)
+        feedback["post"]["responses"]["400"] = says("this is no JSON, or no feedback", error)
+        del feedback["post"]["responses"]["422"]
+        document["paths"][f"/cds-services/{cds}"] = call
+        document["paths"][f"/cds-services/{cds}/feedback"] = feedback
     if token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]

@@ -44,19 +44,21 @@ class Served:
         document: Its OpenAPI description.
         edges: Edges of the parts of each feature's training values; () where not on record.
         shares: Feature → part → its share in training.
+        cds: Id of the service of CDS Hooks; '' where there is none.
     """
 
     answers: Answers
     document: dict[str, Any]
     edges: tuple[list[float], ...]
     shares: Mapping[str, Mapping[str, float]]
+    cds: str = ""
 
     @classmethod
-    def of(cls, policy: DeferringPolicy, cases: bool, token: bool, cds: bool = False) -> Served:
+    def of(cls, policy: DeferringPolicy, cases: bool, token: bool, cds: str = "") -> Served:
         """A policy made ready; `warm` is still to come."""
         answers = Answers(policy, cases)
         edges, shares = _training_parts(answers)
-        return cls(answers, description(policy, token, cds), edges, shares)
+        return cls(answers, description(policy, token, cds), edges, shares, cds)
 
     @property
     def digest(self) -> str:
@@ -130,9 +132,7 @@ def _training_parts(
     return edges, named
 
 
-def successor(
-    path: str | os.PathLike[str], now: Served, *, token: bool, cds: bool = False
-) -> Served | None:
+def successor(path: str | os.PathLike[str], now: Served, *, token: bool) -> Served | None:
     """The policy that the file holds now, ready to take over; None where it is the same policy.
 
     Raises:
@@ -141,7 +141,7 @@ def successor(
     policy = deferring(Path(path))
     if policy.digest() == now.digest:
         return None
-    new = Served.of(policy, now.answers.cases, token, cds)
+    new = Served.of(policy, now.answers.cases, token, now.cds)
     _refuse_other_states(now.answers, new.answers)
     new.answers.warm()
     return new

@@ -150,7 +150,8 @@ class Explanation:
         reason: One sentence.
         episodes: n(s), training trajectories that visited the state.
         value: V̂(s), or None where it was never visited.
-        actions: One row an action seen there: counts, values, whether allowed, and why not.
+        actions: One row an action seen there: counts, values, whether allowed, and why not; what
+            the evidence allows and people did not approve is called so.
         similar: The most similar episodes, where states are features and cases were asked for;
             empty otherwise.
     """
@@ -187,8 +188,10 @@ class Explanation:
 
 
 def _verdict(here: Decisions, s: int, a: int) -> str:
-    """Suggested, allowed, or the first condition of the rule that (s, a) fails."""
+    """Suggested, allowed, not approved, or the first condition of the rule that (s, a) fails."""
     if here.allowed[s, a]:
+        if here.terms.approved and here.choice[s] < 0:
+            return "allowed by the evidence, not approved"
         return "suggested" if a == here.choice[s] else "allowed"
     n_min = here.terms.n_min
     others = int(here.m[s].sum() - here.m[s, a])

@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from dprl.apps._web import Guard, same
 from dprl.apps.serve.answers import StateError
+from dprl.apps.serve.given import cards_given, marked, read_feedback
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.kept import Kept
 from dprl.apps.serve.life import Life
@@ -69,7 +70,7 @@ def serve_app(
     over last.
     """
     records = Records() if records is None else records
-    served = Served.of(policy, cases, token is not None, hooks is not None)
+    served = Served.of(policy, cases, token is not None, "" if hooks is None else hooks.id)
     service = _Service(token, records, hooks)
     routes = [
         Route("/act", service.act, methods=["POST"]),
@@ -179,9 +180,7 @@ class _Service:
         await self._store(self.records.of_answers(facts, states, answers, seconds))
         self.metrics.answered(answers)
         for feature, part, count in served.parts(x, answers):
-            self.metrics.add(
-                "dprl_feature_states", feature, str(part), served.digest[:12], by=count
-            )
+            self.metrics.add("dprl_feature_states", feature, part, served.digest[:12], by=count)
         return answers
 
     async def _store(self, entries: list[dict[str, Any]]) -> None:
@@ -208,7 +207,7 @@ class _Service:
         served, hooks = self._begun(), self.hooks
         call = hooks.call(await read_body(request))
         about = {"hook_instance": call.instance, "card": call.card}
-        if call.state is None:
+        if call.lacks:
             facts = {"request": request.scope[REQUEST], "policy": served.digest, "why": call.lacks}
             await self._store([{"event": "no answer", **facts, **about}])
             return Json({"cards": hooks.lacking(call)})
@@ -218,13 +217,20 @@ class _Service:
 
     async def feedback(self, request: Request) -> Response:
         assert self.hooks is not None
-        entries = self.hooks.feedback(await read_body(request))
+        entries = read_feedback(await read_body(request), self.hooks.id)
+        if self.records.audit is not None:
+            asked = {entry["card"] for entry in entries}
+            with contextlib.suppress(OSError):  # what cannot be read is not compared
+                given = await run_in_threadpool(cards_given, self.records.audit.path, asked)
+                entries = marked(entries, *given)
         await self._store(
             [{"event": "feedback", "request": request.scope[REQUEST], **e} for e in entries]
         )
+        strange = [entry["card"] for entry in entries if entry.get("given") is False]
         for entry in entries:
-            self.metrics.add("dprl_feedback", entry["outcome"])
-        return Json({"stored": len(entries)})
+            unknown = entry.get("given") is False
+            self.metrics.add("dprl_feedback", "unknown_card" if unknown else entry["outcome"])
+        return Json({"stored": len(entries), **({"unknown_cards": strange} if strange else {})})
 
     # -- about it --------------------------------------------------------------------------------
 

@@ -101,9 +101,8 @@ class Life:
                 if self.kept is not None:
                     copy = await asyncio.to_thread(self._copied)
                 new = await asyncio.to_thread(
-                    successor, copy or self.path or "", self.served, token=self.token,
-                    cds=self.check is not None,
-                )  # fmt: skip
+                    successor, copy or self.path or "", self.served, token=self.token
+                )
                 if new is None:
                     self._drop(copy)
                     return ""

@@ -29,21 +29,26 @@ WRITTEN_EVERY = 1.0
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dprl_requests": ("Requests by path and status.", ("path", "code")),
     "dprl_answers": (
-        "States answered: change, confirmation, defer, out_of_range.", ("kind",),
+        "States answered: change, confirmation, unknown (an action where usual practice is not on "
+        "record), defer, out_of_range.", ("kind",),
     ),
     "dprl_feature_states": (
         "States answered within the ranges of training, by the part of the training values that "
-        "a feature's value falls in.",
+        "a feature's value falls in, or \"missing\"; \"unseen\" for a label that training did not "
+        "have.",
         ("feature", "part", "policy"),
     ),
     "dprl_reloads": ("Policies taken over from the file while serving, or refused.", ("result",)),
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
-    "dprl_feedback": ("Feedback on cards by outcome.", ("outcome",)),
+    "dprl_feedback": (
+        "Feedback on cards by outcome; unknown_card: on a card or a suggestion that was not given.",
+        ("outcome",),
+    ),
 }  # fmt: skip
 BEGIN = {
-    "dprl_answers": ("change", "confirmation", "defer", "out_of_range"),
+    "dprl_answers": ("change", "confirmation", "unknown", "defer", "out_of_range"),
     "dprl_reloads": ("done", "refused"),
-    "dprl_feedback": ("accepted", "overridden"),
+    "dprl_feedback": ("accepted", "overridden", "unknown_card"),
 }
 """Counts that are given as 0 from the start: else the first one would show as no increase."""
 STRANGERS = {
@@ -73,14 +78,14 @@ class Metrics:
     Attributes:
         ready: Whether answers are given.
         policy: Digest of the policy that is served.
-        training: Feature → the share of each part of its values in training.
+        training: Feature → part → the share of its values in training.
         strangers: Counts of connections without a token, where they are counted.
         lost: Gives the number of lines of the log that were lost.
     """
 
     def __init__(self, paths: Sequence[str], policy: str, shared: str | None = None) -> None:
         self.paths, self.policy, self.ready = frozenset(paths), policy, False
-        self.training: Mapping[str, Sequence[float]] = {}
+        self.training: Mapping[str, Mapping[str, float]] = {}
         self.strangers: Any = None
         self.lost: Any = lambda: 0
         self.counts: Counter[tuple[str, ...]] = Counter()
@@ -103,9 +108,10 @@ class Metrics:
         self.share()
 
     def answered(self, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Count answers by their kind."""
+        """Count answers by their kind; those that defer outside of training are "out_of_range"."""
         for answer in answers:
-            self.add("dprl_answers", answer["kind"] if answer["in_range"] else "out_of_range")
+            outside = not answer["in_range"] and answer["kind"] == "defer"
+            self.add("dprl_answers", "out_of_range" if outside else answer["kind"])
 
     # -- several processes -------------------------------------------------------------------------
 
@@ -171,9 +177,9 @@ class Metrics:
         share = "dprl_feature_training_share"
         result.append(
             Family(share, "gauge", "Share of each part of a feature's values in training.",
-                   [(share, {"feature": name, "part": str(i), "policy": self.policy[:12]}, value)
+                   [(share, {"feature": name, "part": part, "policy": self.policy[:12]}, value)
                     for name, shares in self.training.items()
-                    for i, value in enumerate(shares, 1)])
+                    for part, value in shares.items()])
         )  # fmt: skip
         result.append(_histogram(below, seconds))
         for name, words in STRANGERS.items():

@@ -17,7 +17,8 @@ from dprl.errors import LogError
 from dprl.logs._sources import no_column, quoted
 from dprl.logs.events._database import text
 from dprl.logs.events._fields import microseconds, place
-from dprl.logs.events._source import moment, scan
+from dprl.logs.events._moments import moment, written_of
+from dprl.logs.events._source import scan
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Clock, Spec
@@ -46,16 +47,16 @@ def load_table(con: Any, spec: Spec) -> None:
     Raises:
         LogError: It cannot be read, lacks a column, or has a row that makes no sense.
     """
-    import duckdb
+    where = place(spec.lines, ("episodes", "table"))
+    written = written_of(spec.source)
+    with scan([spec.episodes.table], con.execute, written.text) as (rows, _, kinds):
+        _make_given(con, spec, rows, kinds, where)
+    _check_given(con, where)
 
-    table, lines = spec.episodes, spec.lines
-    where = place(lines, ("episodes", "table"))
-    try:
-        rows, _ = scan([table.table], con.execute)
-        kinds = {row[0]: str(row[1]) for row in con.execute(f"DESCRIBE {rows}").fetchall()}
-    except duckdb.Error as error:
-        raise LogError("the table of episodes could not be read.", str(error).splitlines()[0][:200],
-                       where) from error  # fmt: skip
+
+def _make_given(con: Any, spec: Spec, rows: str, kinds: dict[str, str], where: str) -> None:
+    """Make the table `given` from the columns that the spec names."""
+    table = spec.episodes
     named = {"id": table.id, "subject": table.subject, "begins": table.begins,
              "finishes": table.finishes}  # fmt: skip
     if table.group not in ("subject", "episode"):
@@ -67,8 +68,9 @@ def load_table(con: Any, spec: Spec) -> None:
                 wrong.what, wrong.where, f'Name the right one: {part} = "..." in [episodes].'
             )
     unit = spec.source.time_unit
+    written = written_of(spec.source)
     begin, finish = (
-        moment(quoted(named[part]), kinds[named[part]], unit, where)
+        moment(quoted(named[part]), kinds[named[part]], unit, where, written)
         for part in ("begins", "finishes")
     )
     kind = con.execute("SELECT any_value(typeof(subject)) FROM subjects").fetchone()[0]
@@ -86,12 +88,17 @@ def load_table(con: Any, spec: Spec) -> None:
         f"{f'CAST({quoted(table.group)} AS VARCHAR)' if 'group' in named else 'NULL'} AS grp "
         f"FROM ({rows}))"
     )
+
+
+def _check_given(con: Any, where: str) -> None:
+    """Refuse rows of the table of episodes that make no sense."""
     _refuse_other_zone(con, where)
     for condition, what, do in (
         ("episode IS NULL", "no name", "Every row needs one."),
         ("subject IS NULL", "no subject, or one that the events cannot have",
          "Every row needs a subject of the events."),
-        ("odd", "a time that cannot be read", "Write times like 2024-03-01 07:30:00."),
+        ("odd", "a time that cannot be read",
+         'Write times like 2024-03-01 07:30:00, or say dates = "day-first" in [source].'),
         ("start IS NULL", "no beginning", "Every row needs one; an end may be missing."),
         ("finish < start", "an end before its beginning", "Mend these rows."),
         ("grp IS NULL", "no group", "Every row needs one."),

@@ -132,6 +132,15 @@ def _meet(a: str, b: str) -> bool:
     return row[-1]
 
 
+def _closest(pattern: str, codes: Sequence[str]) -> list[str]:
+    """The code that is most like another: one that differs in case and blanks alone comes first."""
+    plain = " ".join(pattern.split()).casefold()
+    for code in codes:
+        if " ".join(code.split()).casefold() == plain:
+            return [code]
+    return difflib.get_close_matches(pattern, codes[:20_000], n=1, cutoff=0.5)
+
+
 def resolve(spec: Spec, codes: Sequence[str]) -> list[tuple[str, str, int]]:
     """Rows (role, code, rank): the codes of the data that each place means.
 
@@ -160,7 +169,7 @@ def resolve(spec: Spec, codes: Sequence[str]) -> list[tuple[str, str, int]]:
             else:
                 hits = [pattern] if pattern in in_data else []
             if not hits and not use.may_be_absent:
-                near = difflib.get_close_matches(pattern, every[:20_000], n=1, cutoff=0.5)
+                near = _closest(pattern, every)
                 needed = use.path[0] in ("episodes", "clock")  # without it there is no decision
                 raise LogError(
                     f"no event has the code {pattern!r}.",

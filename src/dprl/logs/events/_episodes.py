@@ -1,8 +1,9 @@
 """SQL of episodes and decisions of one part of the events.
 
 `spans`: episode, subject, grp, start, finish, closed (whether a row at `finish` itself belongs
-to it), ended. `episodes`: those with a decision, and n (decisions), span and span_closed (the end
-of the last window). `decisions`: episode, k (0, 1, …), t, w (the end of its window).
+to it), ended, open (where it runs to without an end event: "next", "last"; "" where it has one).
+`episodes`: those with a decision, and n (decisions), span and span_closed (the end of the last
+window). `decisions`: episode, k (0, 1, …), t, w (the end of its window).
 
 An episode ends at the first event of `ends` after its beginning (one at its beginning does not
 count; of several at one time the end named first). Without one: by code it is cut where the next
@@ -163,14 +164,16 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         base = (
             "SELECT CAST(subject AS VARCHAR) || '#' || i AS episode, subject, start, "
             "coalesce(next, greatest(start, last)) AS finish, next IS NULL AS closed, "
-            f"'cut' AS word, NULL AS grp FROM ({begun}) JOIN subjects USING (subject)"
+            "'cut' AS word, NULL AS grp, CASE WHEN next IS NULL THEN 'last' ELSE 'next' END AS why "
+            f"FROM ({begun}) JOIN subjects USING (subject)"
         )
     elif episodes.by == "table":
         word = text(episodes.ended or "terminal")
         base = (
             "SELECT episode, subject, start, coalesce(finish, greatest(start, last), start) AS "
             "finish, "
-            f"true AS closed, CASE WHEN finish IS NULL THEN 'cut' ELSE {word} END AS word, grp "
+            f"true AS closed, CASE WHEN finish IS NULL THEN 'cut' ELSE {word} END AS word, grp, "
+            "CASE WHEN finish IS NULL THEN 'last' ELSE '' END AS why "
             f"FROM given LEFT JOIN subjects USING (subject) WHERE {mine}"
         )
     else:
@@ -187,7 +190,7 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
             "SELECT CAST(subject AS VARCHAR) || '#' || CAST(i AS BIGINT) AS episode, subject, "
             "min(t) "
             f"AS start, max(t) AS finish, true AS closed, {text(episodes.ended)} AS word, NULL "
-            "AS grp "
+            "AS grp, '' AS why "
             f"FROM ({runs}) GROUP BY subject, i"
         )
     horizon = microseconds(spec.clock.horizon) if spec.clock.horizon else None
@@ -197,14 +200,16 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         group = "grp"
     con.execute(
         "CREATE OR REPLACE TEMP TABLE spans AS WITH base AS ("
-        f"{base}), ended AS (SELECT b.* EXCLUDE (finish, closed, word), "
+        f"{base}), ended AS (SELECT b.* EXCLUDE (finish, closed, word, why), "
         "CASE WHEN e.t <= b.finish THEN e.t ELSE b.finish END AS finish, "
         "CASE WHEN e.t <= b.finish THEN true ELSE b.closed END AS closed, "
-        "CASE WHEN e.t <= b.finish THEN e.word ELSE b.word END AS word "
+        "CASE WHEN e.t <= b.finish THEN e.word ELSE b.word END AS word, "
+        "CASE WHEN e.t <= b.finish THEN '' ELSE b.why END AS why "
         f"FROM base AS b ASOF LEFT JOIN ({ends}) AS e ON b.subject = e.subject AND b.start < e.t) "
         f"SELECT episode, subject, CAST({group} AS VARCHAR) AS grp, start, "
         f"CASE WHEN {late} THEN start + {horizon or 0} ELSE finish END AS finish, "
-        f"closed AND NOT ({late}) AS closed, CASE WHEN {late} THEN 'cut' ELSE word END AS ended "
+        f"closed AND NOT ({late}) AS closed, CASE WHEN {late} THEN 'cut' ELSE word END AS ended, "
+        f"CASE WHEN {late} THEN '' ELSE why END AS open "
         "FROM ended"
     )
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import LogError
+from dprl.logs._findings import Finding
 from dprl.logs._text import fold
+from dprl.logs.events._build_findings import code_findings
 from dprl.logs.events._codes import resolve
 from dprl.logs.events._database import text
 from dprl.logs.events._fields import place
@@ -42,11 +44,13 @@ class Loaded:
             of number hash(subject) % len(parts).
         counts: Name of a count → rows or subjects, for the flow.
         dates: Whether times are dates, and not numbers.
+        findings: What is to be said about the codes of the spec and of the data.
     """
 
     parts: tuple[str, ...]
     counts: dict[str, int]
     dates: bool
+    findings: tuple[Finding, ...]
 
 
 def load(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = None) -> Loaded:
@@ -103,9 +107,11 @@ def _insert(con: Any, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
 def _load_rows(con: Any, spec: Spec, folder: Path, only: Any) -> Loaded:
     """Make the tables of this module from the view `rows`."""
     _read_codes(con, spec)
-    names = [row[0] for row in con.execute("SELECT code FROM codes ORDER BY id").fetchall()]
+    rows_of = dict(con.execute("SELECT code, n FROM codes WHERE id > 0 ORDER BY id").fetchall())
     con.execute("CREATE TABLE roles (role VARCHAR, id INTEGER, rank INTEGER)")
-    _read_roles(con, resolve(spec, names[1:]), spec)
+    named = resolve(spec, list(rows_of))
+    findings = code_findings(spec, rows_of, [code for _, code, _ in named])
+    _read_roles(con, named, spec)
     con.execute(
         "CREATE TABLE subjects AS SELECT subject, max(t) AS last FROM rows GROUP BY subject"
     )
@@ -143,7 +149,7 @@ def _load_rows(con: Any, spec: Spec, folder: Path, only: Any) -> Loaded:
             for i in range(n_parts)
         )
     _check_values(con, spec, parts)
-    return Loaded(parts, counts, spec.source.time_unit == "")
+    return Loaded(parts, counts, spec.source.time_unit == "", tuple(findings))
 
 
 def _one(con: Any, sql: str) -> int:

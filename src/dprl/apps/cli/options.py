@@ -231,6 +231,12 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
 
     missing: MissingWords = None
     partitions: Partitions = False
+    decimal: Decimal = None
+    encoding: Letters = None
+    dates: Dates = None
+    labels: Labels = None
+    categorical: Categorical = None
+    action_bins: ActionBins = None
     events: Events = None
     follow_up: FollowUp = None
 
@@ -242,12 +248,14 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
                     f"--{role.name} is missing: {role.help[0].lower()}{role.help[1:]}",
                     do=f"Name the columns of the log (or keep them in {SETTINGS}).",
                 )
-        one = len(self.state) == 1
+        one = len(self.state) == 1 and self.state[0] not in (self.categorical or ())
+        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
         return {
-            **vars(self),
+            **given,
             "missing": words_of(self.missing) or "error",
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
+            "action_bins": bins_of(self.action_bins),
             "also": (),
         }
 

@@ -188,10 +188,9 @@ _OwnColumns = _column_options("_OwnColumns", of_policy=True)
 _MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
 
 
-@Parameter(name="*")
 @dataclass(kw_only=True)
-class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
-    """Which column is what."""
+class _Written:
+    """How the values of a table are written, and what is done about those that are missing."""
 
     missing: MissingWords = None
     partitions: Partitions = False
@@ -200,6 +199,13 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     dates: Dates = None
     labels: Labels = None
     categorical: Categorical = None
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class LogOptions(_Written, _NamedColumns):  # type: ignore[misc, valid-type]
+    """Which column is what."""
+
     action_bins: ActionBins = None
     also: AlsoColumns = None
     events: Events = None
@@ -226,16 +232,9 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
+class MaybeLogOptions(_Written, _MaybeColumns):  # type: ignore[misc, valid-type]
     """Which column is what, for a command that can also work without a log."""
 
-    missing: MissingWords = None
-    partitions: Partitions = False
-    decimal: Decimal = None
-    encoding: Letters = None
-    dates: Dates = None
-    labels: Labels = None
-    categorical: Categorical = None
     action_bins: ActionBins = None
     events: Events = None
     follow_up: FollowUp = None
@@ -262,16 +261,9 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
+class OtherColumns(_Written, _OwnColumns):  # type: ignore[misc, valid-type]
     """Which column is what, where that is not as it was for the policy."""
 
-    missing: MissingWords = None
-    partitions: Partitions = False
-    decimal: Decimal = None
-    encoding: Letters = None
-    dates: Dates = None
-    labels: Labels = None
-    categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None

@@ -399,7 +399,7 @@ def test_table_json_frame(swept):
     text = str(swept)
     assert text.startswith("4 settings, judged on 1,000 held-out episodes; usual practice gets")
     assert "never saw" in text
-    assert swept.to_frame().shape == (4, 14)
+    assert swept.to_frame().shape == (4, 15)
     data = json.loads(swept.to_json())
     assert [row["n_min"] for row in data["settings"]] == GRID
     assert data["valid"] == swept.valid

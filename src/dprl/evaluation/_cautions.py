@@ -38,7 +38,7 @@ def _nobody(facts: Mapping[str, Any], log: Log) -> str:
         return "has no chance there in the behaviour given"
     if log.state is not None:
         return "nobody took in its state"
-    return "hardly anybody took at steps like that (less than 2 % of a region of them)"
+    return "hardly anybody took at steps like that (at most 3, and less than 2 %, in a region)"
 
 
 def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:

@@ -26,7 +26,7 @@ from dprl.policies._practice_words import (
     usual_words,
 )
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
-from dprl.policies._table_notes import BELOW, LOOK, NOTE
+from dprl.policies._table_notes import BELOW, BEYOND, LOOK, NOTE, plan_beyond
 
 __all__ = [
     "NONE",
@@ -133,7 +133,9 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     if here.estimates is not None:
         return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
     credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *([BELOW] if below else [])])
+    beyond = bool(plan_beyond(here, rows, chosen).any())
+    plan = [*([BELOW] if below else []), *([BEYOND] if beyond else [])]
+    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *plan])
 
 
 NONE = Table({})
@@ -280,6 +282,8 @@ def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
     lines = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
     if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any():
         lines.append(BELOW)
+    if plan_beyond(here, np.full(len(seen), s), seen).any():
+        lines.append(BEYOND.replace("from there", "from here"))
     return "\n".join(lines).replace("value_usual", "usual practice")
 
 

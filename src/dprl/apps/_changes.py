@@ -31,7 +31,14 @@ from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
 from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import compare, scattered, shown_at, silent_steps
+from dprl.apps._change_counts import (
+    after_cut,
+    compare,
+    outside_of,
+    scattered,
+    shown_at,
+    silent_steps,
+)
 from dprl.errors import LogError
 from dprl.evaluation._subgroups import Subgroups
 from dprl.evidence.balance import Balance, ComparedChange
@@ -72,10 +79,14 @@ class Described:
 
     Attributes:
         policy: The policy.
-        log: The log, with its cut episodes treated as in the policy's training.
+        log: The log, with its cut episodes treated as in the policy's training. Its episodes are
+            those that `dprl.evaluate` judges, too.
         log_digest: Digest of the log as it was given.
         cut: Number of its episodes that were cut.
         left_out: Number of cut episodes that are left out of `log`.
+        after_cut: Number of episodes in `log` that came after a cut one of their group, which was
+            left out. They count everywhere except where first decisions are compared: the first
+            one that is seen need not be the first.
         seen: What the log has in common with the logs that the policy comes from, in words; '' if
             nothing. Where there is something, nothing here is a held-out check.
         notes: What a reader must know about the log.
@@ -116,6 +127,16 @@ class Described:
     took_at: NDArray[np.bool_] = field(repr=False)
     subgroups: Subgroups | None = None
     divided: float = 0.0
+    after_cut: int = 0
+
+    @property
+    def flow(self) -> tuple[tuple[str, int], ...]:
+        """(name, number of episodes) from the log as it was given to what is counted here."""
+        kept = self.log.n_episodes
+        rows = [("given", kept + self.left_out), ("cut", self.cut), ("left-out", self.left_out)]
+        rows = [(name, n) for name, n in rows if n or name == "given"]
+        rows.append(("analysed", kept))
+        return (*rows, ("after-cut", self.after_cut)) if self.after_cut else tuple(rows)
 
     @property
     def unsure(self) -> str:
@@ -213,7 +234,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         near = policy.bootstrap_neighbors()
-        settled = settle(log, gamma, cut, near, reads="returns")
+        # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
+        settled = settle(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
     notes = [*strange, *(str(w.message) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
@@ -221,12 +243,17 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         notes += policy.stated
     notes += [words] if (words := window_words(log.follow_up)) else []
     left_out = log.n_episodes - settled.n_episodes
+    late = after_cut(log, settled) if left_out and cut in DROPS else np.zeros(0, np.int64)
     if left_out and cut in DROPS:
-        later = " (or came after a cut one)" if left_out > len(log.cut_episodes) else ""
         notes.append(
-            f"{left_out:,} of {log.n_episodes:,} episodes were cut{later} and are left out: every "
-            f"number here is of the other {settled.n_episodes:,}, and it is declared that "
-            f"{UNRELATED}."
+            f"{left_out:,} of {log.n_episodes:,} episodes were cut and are left out: every number "
+            f"here is of the other {settled.n_episodes:,}, and it is declared that {UNRELATED}."
+        )
+    if len(late):
+        notes.append(
+            f"{len(late):,} of these {settled.n_episodes:,} came after a cut one of their group: "
+            "they are left out of comparisons of first decisions alone, because the first that is "
+            "seen need not be the first."
         )
     if cut == "ipcw" and len(log.cut_episodes):
         notes.append(
@@ -238,8 +265,11 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     situations = _situations(policy, settled, here)
     sure_in = _sure_in(policy)
     ruled = rules_of(policy)
-    changes = [_change(one, settled, G, sure_in, ruled) for one in situations]
-    rows = [one.rows for one in situations]
+    rows = [outside_of(settled, late, one.rows) for one in situations]
+    changes = [
+        _change(one, settled, G, sure_in, ruled, at)
+        for one, at in zip(situations, rows, strict=True)
+    ]
     kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
@@ -256,6 +286,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         log_digest=log.digest(),
         cut=len(log.cut_episodes),
         left_out=left_out,
+        after_cut=len(late),
         seen=shared,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
@@ -315,9 +346,14 @@ def _situations(policy: DeferringPolicy, log: Log, here: Decisions) -> list[Situ
 
 
 def _change(
-    one: Situation, log: Log, G: NDArray[np.float64], sure_in: str, ruled: RulePolicy | None
+    one: Situation,
+    log: Log,
+    G: NDArray[np.float64],
+    sure_in: str,
+    ruled: RulePolicy | None,
+    compared: Ints,
 ) -> Change:
-    """What is told of one situation."""
+    """What is told of one situation; `compared`: its rows among which first ones are first."""
     row = next(iter(change_rows(one.here, np.array([one.s]), "")))
     name: list[Any] = ["state", one.state, row["usual"], row["suggested"]]
     if one.region is not None:
@@ -333,7 +369,7 @@ def _change(
         purity=one.purity,
         confirmed=one.confirmed,
         deferred=one.deferred,
-        check=_check(log, one.rows, row["suggested"], G),
+        check=_check(log, compared, row["suggested"], G),
         sure=_sure(one.here, one.s, sure_in),
         rule=None if ruled is None else record_of(ruled, one.s),
         **_facts(one.here, one.s, row),

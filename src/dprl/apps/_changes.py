@@ -23,30 +23,22 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
-from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import (
-    after_cut,
-    compare,
-    outside_of,
-    scattered,
-    shown_at,
-    silent_steps,
-)
+from dprl.apps._change import Change, Check, Sure
+from dprl.apps._change_counts import after_cut, compare, outside_of, scattered, silent_steps
+from dprl.apps._described import Described, first_rows, sure_words
 from dprl.errors import LogError
-from dprl.evaluation._subgroups import Subgroups
-from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import cannot_tell, seen
-from dprl.logs.log import CUT, Label, Log
+from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 from dprl.policies._conditions import window_words
 from dprl.policies._decisions import Decisions, Kind
@@ -54,7 +46,6 @@ from dprl.policies._explain import change_rows
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._rule_record import record_of, rules_of
-from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies.rules import RulePolicy
@@ -62,165 +53,6 @@ from dprl.policies.rules import RulePolicy
 __all__ = ["Described", "describe_changes"]
 
 Ints: TypeAlias = NDArray[np.int64]
-CASES, AHEAD = 5, 3
-"""Number of past cases shown on either side, and of the steps after each that are listed."""
-
-SHORT = {
-    "model": "the model",
-    "excursions": "returns to the same state",
-    "returns": "returns of first visits",
-}
-"""Evidence of a learner that asks how sure it is → what to call it in few words."""
-
-
-@dataclass(frozen=True, eq=False)
-class Described:
-    """The changes of a policy, described with the help of a log.
-
-    Attributes:
-        policy: The policy.
-        log: The log, with its cut episodes treated as in the policy's training. Its episodes are
-            those that `dprl.evaluate` judges, too.
-        log_digest: Digest of the log as it was given.
-        cut: Number of its episodes that were cut.
-        left_out: Number of cut episodes that are left out of `log`.
-        after_cut: Number of episodes in `log` that came after a cut one of their group, which was
-            left out. They count everywhere except where first decisions are compared: the first
-            one that is seen need not be the first.
-        seen: What the log has in common with the logs that the policy comes from, in words; '' if
-            nothing. Where there is something, nothing here is a held-out check.
-        notes: What a reader must know about the log.
-        changes: The changes, the highest lower end of the interval first (of the learner's own
-            where it asks how sure it is), then the most steps; rules in the order they are asked.
-        steps: "deferred", "confirmed" and "changed" → share of the log's steps.
-        not_done: Share of the log's steps at which the policy speaks and something else was done.
-        silent: (reason, share of the log's steps) where the policy defers, largest share first.
-        scattered: (usual, suggested, number of the log's steps) of the changes at steps that no
-            region holds, the most steps first; empty where changes are not told by region.
-        balance: Whether those who took the suggestions differ from the others in columns that are
-            not in the state; None where the log has no such columns.
-        compared: Key of a change → the same for this change alone.
-        changed_at: bool (N,), the log's steps at which the policy makes a change.
-        took_at: bool (N,), the log's steps at which what the policy says was done.
-        subgroups: What the policy is worth for whom; None where nobody asked.
-        divided: Share of the log's steps at which it names an action and practice is divided: no
-            action has half of the share there.
-    """
-
-    policy: DeferringPolicy
-    log: Log
-    log_digest: str
-    cut: int
-    left_out: int
-    seen: str
-    notes: tuple[str, ...]
-    changes: tuple[Change, ...]
-    steps: Mapping[str, float]
-    not_done: float
-    silent: tuple[tuple[str, float], ...]
-    scattered: tuple[tuple[Label, Label, int], ...]
-    balance: Balance | None
-    compared: Mapping[str, ComparedChange]
-    _rows: Mapping[str, Ints] = field(repr=False)
-    _G: NDArray[np.float64] = field(repr=False)
-    changed_at: NDArray[np.bool_] = field(repr=False)
-    took_at: NDArray[np.bool_] = field(repr=False)
-    subgroups: Subgroups | None = None
-    divided: float = 0.0
-    after_cut: int = 0
-
-    @property
-    def flow(self) -> tuple[tuple[str, int], ...]:
-        """(name, number of episodes) from the log as it was given to what is counted here."""
-        kept = self.log.n_episodes
-        rows = [("given", kept + self.left_out), ("cut", self.cut), ("left-out", self.left_out)]
-        rows = [(name, n) for name, n in rows if n or name == "given"]
-        rows.append(("analysed", kept))
-        return (*rows, ("after-cut", self.after_cut)) if self.after_cut else tuple(rows)
-
-    @property
-    def unsure(self) -> str:
-        """Why it is not known whether the policy has seen this log; '' where it is on record."""
-        return cannot_tell(self.policy.provenance)
-
-    @property
-    def changed(self) -> int:
-        """Number of the log's steps at which the policy makes a change."""
-        return round(self.steps["changed"] * self.log.n_steps)
-
-    @property
-    def uncovered(self) -> int:
-        """Number of these steps that no region holds; `scattered` tells which changes they are."""
-        return sum(steps for _, _, steps in self.scattered)
-
-    @property
-    def trained(self) -> bool:
-        """Whether this log, or part of it, made the policy."""
-        return bool(self.seen)
-
-    @property
-    def rules(self) -> RulePolicy | None:
-        """The policy, where it is made of rules; else None."""
-        return rules_of(self.policy)
-
-    @property
-    def tree(self) -> Picture | None:
-        """The tree of its rules, ready to be drawn; None where there is no tree."""
-        return None if self.rules is None or not self.rules.rules else picture_of(self.rules)
-
-    @property
-    def sure_in(self) -> str:
-        """In what changes had to be surely better, in few words; '' where nobody asked that."""
-        return _sure_in(self.policy)
-
-    def __getitem__(self, key: str) -> Change:
-        return next(c for c in self.changes if c.key == key)
-
-    def __contains__(self, key: object) -> bool:
-        return any(c.key == key for c in self.changes)
-
-    def cases(self, change: Change) -> tuple[list[Case], list[Case]]:
-        """Past steps in the situation: that took the suggestion, and that did not.
-
-        The first step of each episode (group); where states are features the most typical ones,
-        else evenly spaced through the log.
-        """
-        rows, log, space = self._rows[change.key], self.log, self.policy.space
-        rows = _first(log, rows)
-        took = np.array([log.actions[a] == change.suggested for a in log.action[rows]], bool)
-        both = []
-        for side in (rows[took], rows[~took]):
-            if isinstance(space, FeatureSpace):
-                x = np.asarray(space.of_log(log)[0])
-                near = np.argsort(space.from_median(x[rows], x[side]), kind="stable")
-                chosen = side[near[:CASES]]
-            else:
-                n = min(CASES, len(side))
-                chosen = side[np.linspace(0, max(len(side) - 1, 0), n).astype(np.int64)]
-            both.append([self._case(int(row)) for row in chosen])
-        return both[0], both[1]
-
-    def _case(self, row: int) -> Case:
-        log = self.log
-        e = int(np.searchsorted(log.starts, row, "right")) - 1
-        ahead = range(row + 1, min(row + 1 + AHEAD, int(log.starts[e + 1])))
-
-        def step_words(t: int) -> str:
-            did = str(log.actions[log.action[t]])
-            return did if log.state is None else f"{log.states[log.state[t]]}: {did}"
-
-        more = int(log.starts[e + 1]) - 1 - row - len(ahead)
-        words = [step_words(t) for t in ahead] + ([f"… {more} more"] if more else [])
-        features = shown_at(log, row)
-        return Case(
-            log.episodes[e],
-            log.clock(row),
-            log.actions[log.action[row]],
-            float(self._G[row]),
-            bool(log.ended[e] == CUT),
-            " → ".join(words) or "end",
-            features,
-        )
 
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
@@ -263,7 +95,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     states, row = _states(policy, settled)
     here = policy.at(states)
     situations = _situations(policy, settled, here)
-    sure_in = _sure_in(policy)
+    sure_in = sure_words(policy)
     ruled = rules_of(policy)
     rows = [outside_of(settled, late, one.rows) for one in situations]
     changes = [
@@ -310,11 +142,6 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,
     )
-
-
-def _sure_in(policy: DeferringPolicy) -> str:
-    """In what the changes of a policy had to be surely better; '' where nobody asked that."""
-    return SHORT.get(str(policy.parameters.get("evidence")), "")
 
 
 def _place(change: Change) -> tuple[float, int]:
@@ -365,7 +192,7 @@ def _change(
         region=one.region,
         typical=one.typical,
         steps=len(one.made),
-        met=len(_first(log, one.made)),
+        met=len(first_rows(log, one.made)),
         purity=one.purity,
         confirmed=one.confirmed,
         deferred=one.deferred,
@@ -417,15 +244,9 @@ def _key(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _first(log: Log, rows: Ints) -> Ints:
-    """The first of `rows` (ascending) in each episode, or in each group where there are groups."""
-    episode = np.searchsorted(log.starts, rows, "right") - 1
-    return np.asarray(np.sort(rows[np.unique(log.group[episode], return_index=True)[1]]))
-
-
 def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Check:
     """What happened at the first step in a situation: with the suggestion, and without."""
-    rows = _first(log, rows)
+    rows = first_rows(log, rows)
     a = log.actions.index(suggested) if suggested in log.actions else -1
     x, y = G[rows[log.action[rows] == a]], G[rows[log.action[rows] != a]]
     got, got_others = (float(v.mean()) if len(v) else None for v in (x, y))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
 from dprl.errors import PolicyError
@@ -119,7 +120,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
             "gamma_point": hidden_point(here, rows, chosen).tolist(),
             "planned": here.planned[rows, chosen].tolist(),
         },
-        caption=f"{len(rows):,} {what}",
+        caption=many(rows, what),
         note=_note(here, rows, chosen) if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
     )
@@ -248,7 +249,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             "planned": here.planned[s, seen].tolist(),
             "verdict": [_verdict(here, s, a) for a in seen],
         },
-        caption=f"{total:,} {here.terms.counted} came here; "
+        caption=f"{many(total, here.terms.counted)} came here; "
         + (
             f"{DIVIDED}, and all actions together bring"
             if here.divided[s]

@@ -19,7 +19,7 @@ def form(n: int | Sized, one: str, other: str) -> str:
         >>> form(1, "was", "were"), form(0, "was", "were"), form(["a", "b"], "was", "were")
         ('was', 'were', 'were')
     """
-    return one if (n if isinstance(n, int) else len(n)) == 1 else other
+    return one if (len(n) if isinstance(n, Sized) else n) == 1 else other
 
 
 def many(n: int | Sized, one: str, other: str = "") -> str:
@@ -34,6 +34,6 @@ def many(n: int | Sized, one: str, other: str = "") -> str:
         >>> many(1, "episode"), many(2000, "episodes"), many(0, "category", "categories")
         ('1 episode', '2,000 episodes', '0 categories')
     """
-    n = n if isinstance(n, int) else len(n)
+    n = len(n) if isinstance(n, Sized) else n
     one = one if other else one.removesuffix("s")
     return f"{n:,} {form(n, one, other or f'{one}s')}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dprl._core.plural import form, many
 from dprl.certificate._confounding import as_in_the_state
 from dprl.evidence._lots import Chances
 from dprl.learners.continuous import DPRLContinuous
@@ -51,8 +52,9 @@ def assumptions(
     )
     if counting is not None and counting.declared is not None:
         fixed = (
-            f"The list of {counting.declared:,} states, the {log.n_actions} actions, gamma, n_min "
-            "and the range were fixed without looking at returns (declared by the user)."
+            f"The list of {many(counting.declared, 'state')}, the {many(log.n_actions, 'action')}, "
+            "gamma, n_min and the range were fixed without looking at returns (declared by the "
+            "user)."
         )
     markov = "It also holds all of the past that matters for what follows."
     if counting is not None and counting.markov:
@@ -145,12 +147,14 @@ def by_lot(log: Log, place: str, chances: Chances | None, asked: Asked) -> list[
 def settling(log: Log, cut: str | None) -> str:
     """What is assumed of episodes that were cut, or of all where none was."""
     n = len(log.cut_episodes)
-    later = "" if len(log.groups) >= log.n_episodes else ", with all later ones of their groups"
+    later = f", with all later ones of {form(n, 'its group', 'their groups')}"
+    later = "" if len(log.groups) >= log.n_episodes else later
     ended = {
-        "drop-unrelated": f"{n:,} cut episodes were left out{later}: {UNRELATED} (declared by the "
-        "user).",
-        "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
-        "until the cut, and how long that is depends on the state alone.",
+        "drop-unrelated": f"{many(n, 'cut episode')} {form(n, 'was', 'were')} left out{later}: "
+        f"{UNRELATED} (declared by the user).",
+        "terminal": f"{many(n, 'cut episode')} {form(n, 'counts', 'count')} as ended: the value "
+        "meant is what was collected until the cut, and how long that is depends on the state "
+        "alone.",
     }
     return ended[str(cut)] if n else "No episode was cut short by what was about to come."
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import form, many
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
@@ -238,8 +239,8 @@ def _certifying(
         proposing = settled.take(np.flatnonzero(inside[settled.group]))
         proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
-            f"One half of the groups proposed {len(proposals):,} rules, the other half certified "
-            "them, all at once"
+            f"One half of the groups proposed {many(proposals, 'rule')}, the other half certified "
+            + form(proposals, "it", "them, all at once")
             + (f"; {divisions} such divisions share the level." if divisions > 1 else ".")
         )
     if not part.n_episodes:

@@ -27,8 +27,8 @@ from dprl._core.cluster_start import connect
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
+from dprl.evaluation._draws import MODEL
 from dprl.evaluation._estimators import ESTIMATORS
-from dprl.evaluation._evaluate import MODEL
 from dprl.evaluation._judge import Judge, Judged, fit_and_judge
 from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._sweep_rules import RULES, or_lowest, setting_words

@@ -221,7 +221,7 @@ def test_export_without_a_page(demo, capsys, monkeypatch):
     assert Path("approved-audit.csv").read_text().startswith('"id","time_utc","reviewer"')
     assert Path("p.review.sqlite").exists()
     assert _run(["review", "p.dprl", "--log", str(log), "--export"]) == 0
-    assert "0 of 1 changes approved → approved.dprl" in capsys.readouterr().out
+    assert "0 of 1 change approved → approved.dprl" in capsys.readouterr().out
 
 
 @pytest.mark.slow

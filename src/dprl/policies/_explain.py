@@ -24,6 +24,7 @@ from dprl.policies._practice_words import (
     compared_with,
     divided_words,
     shares_at,
+    two_sides,
     usual_words,
 )
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
@@ -295,7 +296,7 @@ def reason(here: Decisions, s: int) -> str:
         if here.estimates is not None
         else f"{here.actions[chosen]} was taken in {many(here.n[s, chosen], here.terms.counted)} "
         f"that came here and ended {here.Q[s, chosen] - here.V[s]:+.3f} against "
-        f"{compared_with(here, s)}{in_credit} ({_two_sides(here, s, chosen)})"
+        f"{compared_with(here, s)}{in_credit} ({two_sides(here, s, chosen)})"
     )
     if kind == "confirmation":
         return f"{did}; it is what is usually done."
@@ -303,17 +304,6 @@ def reason(here: Decisions, s: int) -> str:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
-
-
-def _two_sides(here: Decisions, s: int, a: int) -> str:
-    """How many took action `a` in state `s` and how many did otherwise, both of the same visits.
-
-    Those who ever took it are more than those who took it at their first visit: only the latter
-    can be put beside those who did otherwise then.
-    """
-    took, others = int(here.m[s, a]), int(here.m[s].sum() - here.m[s, a])
-    which = "of all visits" if here.terms.counted == "visits" else "at their first visit"
-    return f"{which} {took:,} took it and {others:,} did otherwise"
 
 
 def silences(here: Decisions) -> tuple[str, ...]:

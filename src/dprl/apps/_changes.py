@@ -48,6 +48,7 @@ from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._rule_record import record_of, rules_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
+from dprl.policies._table_notes import plan_beyond
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["Described", "describe_changes"]
@@ -223,6 +224,7 @@ def _facts(here: Decisions, s: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "low": _number(row["low"]),
         "high": _number(row["high"]),
         "planned": None if row["planned"] == row["value"] else _number(row["planned"]),
+        "beyond": bool(plan_beyond(here, s, int(here.choice[s]))),
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dprl._core.plural import form, many
 from dprl.certificate._confounding import as_in_the_state
+from dprl.evidence._lots import Chances
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._cut_words import UNRELATED
@@ -38,7 +39,11 @@ class Counting:
 
 
 def assumptions(
-    learner: DPRLDiscrete | DPRLContinuous, log: Log, asked: Asked, counting: Counting | None
+    learner: DPRLDiscrete | DPRLContinuous,
+    log: Log,
+    asked: Asked,
+    counting: Counting | None,
+    chances: Chances | None = None,
 ) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each; without `counting`, over cells."""
     with_range = " the range and" if asked.value_range is not None else " and"
@@ -72,7 +77,7 @@ def assumptions(
     words = [
         independent(log),
         as_in_the_state(asked.confounding),
-        *by_lot(log, "state"),
+        *by_lot(log, "state" if counting is not None else "cell", chances, asked),
         markov,
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),
@@ -117,18 +122,22 @@ def independent(log: Log) -> str:
     return f"{unit} are independent of each other."
 
 
-def by_lot(log: Log, place: str) -> list[str]:
+def by_lot(log: Log, place: str, chances: Chances | None, asked: Asked) -> list[str]:
     """What the log records of the probabilities of actions; nothing where it records none.
 
     Args:
         log: The log.
-        place: Where takers are compared with others: "state" or "region of a rule".
+        place: Where takers are compared with others: "state", "cell" or "region of a rule".
+        chances: The probabilities place by place; None where there are no rows to look at.
+        asked: The settings of the gate.
     """
     words = getattr(log, "recorded", None)  # logs in parts, and of sites, have no rows to look at
     if words is None:
         words = "" if log.propensity is None else chances_words(log)
     if not words:
         return []
+    if chances is not None:
+        return [f"{words} {chances.words(place, asked.confounding, asked.grade)}"]
     return [
         f"{words} The certificate does not use these probabilities: it needs that "
         f"within a {place} they are the same for all."

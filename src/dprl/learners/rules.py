@@ -317,7 +317,7 @@ class Work:
             parameters=learner.settings(),
             provenance=provenance_of(
                 log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
-                rules=facts, probabilities=everyone.source, **_quantiles(self.log),
+                rules=facts, probabilities=everyone.source, quantiles=feature_quantiles(self.log),
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),
@@ -419,12 +419,6 @@ def _ranges(log: Log) -> list[list[float | None]]:
         ends = (measured.min(), measured.max()) if len(measured) else (None, None)
         ranges.append([None if end is None else float(end) for end in ends])
     return ranges
-
-
-def _quantiles(log: Log) -> dict[str, Any]:
-    """The parts of each feature's values; nothing where a log has categories or gaps."""
-    plain = not log.levels and bool(np.isfinite(np.asarray(log.features)).all())
-    return {"quantiles": feature_quantiles(log)} if plain else {}
 
 
 def _rows_in(log: Log, settled: Log) -> NDArray[np.int64]:

@@ -13,7 +13,6 @@ from dprl._core.intervals import LEVEL, contrast
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
-from dprl.errors import PolicyError
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._credit_words import credit_note
@@ -28,7 +27,7 @@ from dprl.policies._practice_words import (
     usual_words,
 )
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
-from dprl.policies._table_notes import BELOW, LOOK, NOTE
+from dprl.policies._table_notes import BELOW, BEYOND, LOOK, NOTE, plan_beyond
 
 __all__ = [
     "NONE",
@@ -38,8 +37,6 @@ __all__ = [
     "change_rows",
     "change_words",
     "explain_at",
-    "explain_without_evidence",
-    "no_record",
     "reason",
     "silences",
     "surest_first",
@@ -135,7 +132,9 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     if here.estimates is not None:
         return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
     credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *([BELOW] if below else [])])
+    beyond = bool(plan_beyond(here, rows, chosen).any())
+    plan = [*([BELOW] if below else []), *([BEYOND] if beyond else [])]
+    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *plan])
 
 
 NONE = Table({})
@@ -152,7 +151,8 @@ class Explanation:
         reason: One sentence.
         episodes: n(s), training trajectories that visited the state.
         value: V̂(s), or None where it was never visited.
-        actions: One row an action seen there: counts, values, whether allowed, and why not.
+        actions: One row an action seen there: counts, values, whether allowed, and why not; what
+            the evidence allows and people did not approve is called so.
         similar: The most similar episodes, where states are features and cases were asked for;
             empty otherwise.
     """
@@ -189,8 +189,10 @@ class Explanation:
 
 
 def _verdict(here: Decisions, s: int, a: int) -> str:
-    """Suggested, allowed, or the first condition of the rule that (s, a) fails."""
+    """Suggested, allowed, not approved, or the first condition of the rule that (s, a) fails."""
     if here.allowed[s, a]:
+        if here.terms.approved and here.choice[s] < 0:
+            return "allowed by the evidence, not approved"
         return "suggested" if a == here.choice[s] else "allowed"
     n_min = here.terms.n_min
     others = int(here.m[s].sum() - here.m[s, a])
@@ -280,6 +282,8 @@ def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
     lines = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
     if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any():
         lines.append(BELOW)
+    if plan_beyond(here, np.full(len(seen), s), seen).any():
+        lines.append(BEYOND.replace("from there", "from here"))
     return "\n".join(lines).replace("value_usual", "usual practice")
 
 
@@ -346,30 +350,3 @@ def why_silent(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int8]:
         ~m.any(axis=1), barred, ~enough.any(axis=1), ~compared.any(axis=1), better.any(axis=1),
     ]  # fmt: skip
     return np.select(holds, range(len(holds)), len(holds)).astype(np.int8)
-
-
-def explain_without_evidence(here: Decisions, s: int, state: Label, learner: str) -> Explanation:
-    """Explain decision number `s` of a policy that keeps no evidence."""
-    chosen = int(here.choice[s])
-    kind = Kind(here.kind[s]).word
-    if chosen < 0:
-        return Explanation(state, kind, None, f"{learner} names no action here.", 0, None, NONE)
-    action, chance = here.actions[chosen], here.pi[s, chosen]
-    why = (
-        f"{learner} takes {action} here with probability {chance:.3f}. It keeps no record of what "
-        "was usually done, or of what came of it."
-    )
-    rows = Table(
-        {"action": list(here.actions), "probability": here.pi[s].tolist()},
-        caption=f"What {learner} does here",
-        identifiers=frozenset({"action"}),
-    )
-    return Explanation(state, kind, action, why, 0, None, rows)
-
-
-def no_record(learner: str) -> PolicyError:
-    """Why a policy that keeps no evidence lists no changes."""
-    return PolicyError(
-        f"a policy of {learner} keeps no record of usual practice: it cannot say what it changes.",
-        do="Only DPRL's policies list changes; judge this one with dprl.evaluate.",
-    )

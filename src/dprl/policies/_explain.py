@@ -13,7 +13,6 @@ from dprl._core.intervals import LEVEL, contrast
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
-from dprl.errors import PolicyError
 from dprl.logs.log import Label
 from dprl.policies._credit_words import credit_note
 from dprl.policies._decisions import Decisions, Kind
@@ -23,6 +22,7 @@ from dprl.policies._practice_words import (
     compared_with,
     divided_words,
     shares_at,
+    two_sides,
     usual_words,
 )
 from dprl.policies._silence import not_worse, rounding, silences, why_silent
@@ -37,8 +37,6 @@ __all__ = [
     "change_rows",
     "change_words",
     "explain_at",
-    "explain_without_evidence",
-    "no_record",
     "reason",
     "surest_first",
     "usual_words",
@@ -282,7 +280,7 @@ def reason(here: Decisions, s: int) -> str:
         if here.estimates is not None
         else f"{here.actions[chosen]} was taken in {many(here.n[s, chosen], here.terms.counted)} "
         f"that came here and ended {here.Q[s, chosen] - here.V[s]:+.3f} against "
-        f"{compared_with(here, s)}{in_credit} ({_two_sides(here, s, chosen)})"
+        f"{compared_with(here, s)}{in_credit} ({two_sides(here, s, chosen)})"
     )
     if kind == "confirmation":
         return f"{did}; it is what is usually done."
@@ -290,41 +288,3 @@ def reason(here: Decisions, s: int) -> str:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
-
-
-def _two_sides(here: Decisions, s: int, a: int) -> str:
-    """How many took action `a` in state `s` and how many did otherwise, both of the same visits.
-
-    Those who ever took it are more than those who took it at their first visit: only the latter
-    can be put beside those who did otherwise then.
-    """
-    took, others = int(here.m[s, a]), int(here.m[s].sum() - here.m[s, a])
-    which = "of all visits" if here.terms.counted == "visits" else "at their first visit"
-    return f"{which} {took:,} took it and {others:,} did otherwise"
-
-
-def explain_without_evidence(here: Decisions, s: int, state: Label, learner: str) -> Explanation:
-    """Explain decision number `s` of a policy that keeps no evidence."""
-    chosen = int(here.choice[s])
-    kind = Kind(here.kind[s]).word
-    if chosen < 0:
-        return Explanation(state, kind, None, f"{learner} names no action here.", 0, None, NONE)
-    action, chance = here.actions[chosen], here.pi[s, chosen]
-    why = (
-        f"{learner} takes {action} here with probability {chance:.3f}. It keeps no record of what "
-        "was usually done, or of what came of it."
-    )
-    rows = Table(
-        {"action": list(here.actions), "probability": here.pi[s].tolist()},
-        caption=f"What {learner} does here",
-        identifiers=frozenset({"action"}),
-    )
-    return Explanation(state, kind, action, why, 0, None, rows)
-
-
-def no_record(learner: str) -> PolicyError:
-    """Why a policy that keeps no evidence lists no changes."""
-    return PolicyError(
-        f"a policy of {learner} keeps no record of usual practice: it cannot say what it changes.",
-        do="Only DPRL's policies list changes; judge this one with dprl.evaluate.",
-    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from dprl._core.checks import (
 )
 from dprl._core.limits import need_for_pairs
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.tabular import (
@@ -83,6 +84,8 @@ class DPRLDiscrete:
         >>> policy.act(["s0", "s-b1"])
         ['b1', DEFER]
     """
+
+    SHARED: ClassVar[tuple[str, ...]] = ("n_min",)
 
     n_min: float
     gamma: float
@@ -172,7 +175,7 @@ class DPRLDiscrete:
             >>> [policy.act(["s0"]) for policy in policies]
             [['b1'], [DEFER]]
         """
-        learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
+        learners = [replace(self, **setting) for setting in check_grid(settings, self.SHARED)]
         if isinstance(log, SiteEvidence | SitePlan):
             for learner in learners:
                 yield fit_sites(log, learner.settings(), n_min=learner.n_min)
@@ -185,6 +188,7 @@ class DPRLDiscrete:
         check_log(log)
         log = labelled(log)
         log.codes()
+        warn_of_choosing(log)
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut, reads="returns").gathered()

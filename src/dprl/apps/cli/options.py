@@ -30,6 +30,7 @@ __all__ = [
     "LogOptions",
     "MaybeLogOptions",
     "MaybeWhole",
+    "MaybeWholes",
     "OtherColumns",
     "Partitions",
     "Seed",
@@ -39,6 +40,7 @@ __all__ = [
     "columns_in_settings",
     "numbers",
     "settings",
+    "tried",
     "whole",
 ]
 
@@ -83,6 +85,14 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
+
+
+def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
+    """As `_whole`, for a list that may be left out."""
+    return [_whole(int, [token]) for token in tokens]
+
+
+MaybeWholes = Annotated[list[int] | None, Parameter(converter=_wholes)]
 
 TREATMENTS = (
     "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "
@@ -188,10 +198,9 @@ _OwnColumns = _column_options("_OwnColumns", of_policy=True)
 _MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
 
 
-@Parameter(name="*")
 @dataclass(kw_only=True)
-class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
-    """Which column is what."""
+class _Written:
+    """How the values of a table are written, and what is done about those that are missing."""
 
     missing: MissingWords = None
     partitions: Partitions = False
@@ -200,6 +209,13 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     dates: Dates = None
     labels: Labels = None
     categorical: Categorical = None
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class LogOptions(_Written, _NamedColumns):  # type: ignore[misc, valid-type]
+    """Which column is what."""
+
     action_bins: ActionBins = None
     also: AlsoColumns = None
     events: Events = None
@@ -226,11 +242,10 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
+class MaybeLogOptions(_Written, _MaybeColumns):  # type: ignore[misc, valid-type]
     """Which column is what, for a command that can also work without a log."""
 
-    missing: MissingWords = None
-    partitions: Partitions = False
+    action_bins: ActionBins = None
     events: Events = None
     follow_up: FollowUp = None
 
@@ -242,28 +257,23 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
                     f"--{role.name} is missing: {role.help[0].lower()}{role.help[1:]}",
                     do=f"Name the columns of the log (or keep them in {SETTINGS}).",
                 )
-        one = len(self.state) == 1
+        one = len(self.state) == 1 and self.state[0] not in (self.categorical or ())
+        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
         return {
-            **vars(self),
+            **given,
             "missing": words_of(self.missing) or "error",
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
+            "action_bins": bins_of(self.action_bins),
             "also": (),
         }
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
+class OtherColumns(_Written, _OwnColumns):  # type: ignore[misc, valid-type]
     """Which column is what, where that is not as it was for the policy."""
 
-    missing: MissingWords = None
-    partitions: Partitions = False
-    decimal: Decimal = None
-    encoding: Letters = None
-    dates: Dates = None
-    labels: Labels = None
-    categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None
@@ -281,6 +291,36 @@ def numbers(pairs: list[str], how: str) -> dict[str, float]:
         except ValueError:
             raise ParameterError(f"{how}; got {pair!r}.") from None
     return by_name
+
+
+def tried(pairs: Sequence[str]) -> dict[str, list[Any]]:
+    """NAME=VALUE,VALUE pairs as a dict of values to try: numbers, true, false, none, or words."""
+    by_name: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, sign, values = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (name and sign and values.strip()):
+            raise ParameterError(
+                f"what to vary is written NAME=VALUE,VALUE; got {pair!r}.",
+                do="--vary risk=0.01,0.05",
+            )
+        if name in by_name:
+            raise ParameterError(f"{name!r} is given twice.")
+        by_name[name] = [_value(word.strip()) for word in values.split(",")]
+    return by_name
+
+
+def _value(word: str) -> Any:
+    """A value of a setting as it is written on the command line."""
+    named = {"true": True, "false": False, "none": None}
+    if word.lower() in named:
+        return named[word.lower()]
+    for kind in (whole, float):
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    return word
 
 
 def _tables() -> dict[str, dict[str, Any]]:

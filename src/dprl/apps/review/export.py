@@ -17,6 +17,7 @@ from typing import Any
 
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing, together
+from dprl._core.plural import many
 from dprl._core.table import no_formula
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
@@ -67,8 +68,8 @@ class Exported:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.approved):,} of {self.changes:,} changes approved → {self.policy}\n"
-            f"{self.verdicts:,} verdicts → {self.audit}"
+            f"{len(self.approved):,} of {many(self.changes, 'change')} approved → {self.policy}\n"
+            f"{many(self.verdicts, 'verdict')} → {self.audit}"
         )
 
 

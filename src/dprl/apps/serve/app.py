@@ -24,6 +24,7 @@ from starlette.routing import Route
 from dprl.apps._web import CALLER, Guard
 from dprl.apps.serve.answers import StateError
 from dprl.apps.serve.audit import line_of
+from dprl.apps.serve.given import cards_given, marked, read_feedback
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.kept import Kept
 from dprl.apps.serve.life import Life
@@ -78,7 +79,7 @@ def serve_app(
     policy must come from.
     """
     records = Records() if records is None else records
-    served = Served.of(policy, cases, token is not None, hooks is not None)
+    served = Served.of(policy, cases, token is not None, "" if hooks is None else hooks.id)
     tokens = Tokens({"": token}) if isinstance(token, str) else token
     service = _Service(tokens, records, hooks, limit)
     routes = [
@@ -193,9 +194,7 @@ class _Service:
         await self._store(self.records.of_answers(facts, states, answers, seconds))
         self.metrics.answered(answers)
         for feature, part, count in served.parts(x, answers):
-            self.metrics.add(
-                "dprl_feature_states", feature, str(part), served.digest[:12], by=count
-            )
+            self.metrics.add("dprl_feature_states", feature, part, served.digest[:12], by=count)
         self.metrics.share()  # before the answer is given: whoever has it finds it counted
         return answers
 
@@ -223,7 +222,7 @@ class _Service:
         served, hooks = self._begun(), self.hooks
         call = hooks.call(await read_body(request))
         about = {"hook_instance": call.instance, "card": call.card}
-        if call.state is None:
+        if call.lacks:
             facts = {**_asked(request), "policy": served.digest, "why": call.lacks}
             await self._store([{"event": "no answer", **facts, **about}])
             return Json({"cards": hooks.lacking(call)})
@@ -233,12 +232,19 @@ class _Service:
 
     async def feedback(self, request: Request) -> Response:
         assert self.hooks is not None
-        entries = self.hooks.feedback(await read_body(request))
+        entries = read_feedback(await read_body(request), self.hooks.id)
+        if self.records.audit is not None:
+            asked = {entry["card"] for entry in entries}
+            with contextlib.suppress(OSError):  # what cannot be read is not compared
+                given = await run_in_threadpool(cards_given, self.records.audit.path, asked)
+                entries = marked(entries, *given)
         await self._store([{"event": "feedback", **_asked(request), **e} for e in entries])
+        strange = [entry["card"] for entry in entries if entry.get("given") is False]
         for entry in entries:
-            self.metrics.add("dprl_feedback", entry["outcome"])
+            unknown = entry.get("given") is False
+            self.metrics.add("dprl_feedback", "unknown_card" if unknown else entry["outcome"])
         self.metrics.share()
-        return Json({"stored": len(entries)})
+        return Json({"stored": len(entries), **({"unknown_cards": strange} if strange else {})})
 
     # -- about it --------------------------------------------------------------------------------
 

@@ -147,8 +147,8 @@ class Life:
                 if self.kept is not None:
                     copy = await asyncio.to_thread(self._copied)
                 new = await asyncio.to_thread(
-                    successor, copy or self.path or "", self.served, token=self.tokens is not None,
-                    cds=self.check is not None,
+                    successor, copy or self.path or "", self.served,
+                    token=self.tokens is not None,
                 )  # fmt: skip
                 if new is None:
                     self._drop(copy)

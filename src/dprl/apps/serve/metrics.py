@@ -25,22 +25,27 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dprl_requests": ("Requests by path and status.", ("path", "code")),
     "dprl_answers": (
-        "States answered: change, confirmation, defer, out_of_range.", ("kind",),
+        "States answered: change, confirmation, unknown (an action where usual practice is not on "
+        "record), defer, out_of_range.", ("kind",),
     ),
     "dprl_feature_states": (
         "States answered within the ranges of training, by the part of the training values that "
-        "a feature's value falls in.",
+        "a feature's value falls in, or \"missing\"; \"unseen\" for a label that training did not "
+        "have.",
         ("feature", "part", "policy"),
     ),
     "dprl_reloads": ("Policies taken over from the file while serving, or refused.", ("result",)),
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
-    "dprl_feedback": ("Feedback on cards by outcome.", ("outcome",)),
+    "dprl_feedback": (
+        "Feedback on cards by outcome; unknown_card: on a card or a suggestion that was not given.",
+        ("outcome",),
+    ),
     "dprl_worker_restarts": ("Processes that ended by themselves and were started anew.", ()),
 }  # fmt: skip
 BEGIN = {
-    "dprl_answers": ("change", "confirmation", "defer", "out_of_range"),
+    "dprl_answers": ("change", "confirmation", "unknown", "defer", "out_of_range"),
     "dprl_reloads": ("done", "refused"),
-    "dprl_feedback": ("accepted", "overridden"),
+    "dprl_feedback": ("accepted", "overridden", "unknown_card"),
 }
 """Counts that are given as 0 from the start: else the first one would show as no increase."""
 STRANGERS = {
@@ -71,7 +76,7 @@ class Metrics:
         ready: Whether answers are given.
         policy: Digest of the policy that is served.
         reviewed: Whether people reviewed that policy.
-        training: Feature → the share of each part of its values in training.
+        training: Feature → part → the share of its values in training.
         strangers: Counts of connections without a token, where they are counted.
         lost: Gives the number of lines of the log that were lost.
         room: Gives the bytes that the audit can still grow by; None where there is no audit.
@@ -81,7 +86,7 @@ class Metrics:
     def __init__(self, paths: Sequence[str], policy: str, shared: str | None = None) -> None:
         self.paths, self.policy, self.ready = frozenset(paths), policy, False
         self.reviewed = False
-        self.training: Mapping[str, Sequence[float]] = {}
+        self.training: Mapping[str, Mapping[str, float]] = {}
         self.strangers: Any = None
         self.lost: Any = lambda: 0
         self.room: Any = None
@@ -107,9 +112,10 @@ class Metrics:
         self.share()
 
     def answered(self, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Count answers by their kind."""
+        """Count answers by their kind; those that defer outside of training are "out_of_range"."""
         for answer in answers:
-            self.add("dprl_answers", answer["kind"] if answer["in_range"] else "out_of_range")
+            outside = not answer["in_range"] and answer["kind"] == "defer"
+            self.add("dprl_answers", "out_of_range" if outside else answer["kind"])
 
     # -- several processes -------------------------------------------------------------------------
 
@@ -167,9 +173,9 @@ class Metrics:
         share = "dprl_feature_training_share"
         result.append(
             Family(share, "gauge", "Share of each part of a feature's values in training.",
-                   [(share, {"feature": name, "part": str(i), "policy": self.policy[:12]}, value)
+                   [(share, {"feature": name, "part": part, "policy": self.policy[:12]}, value)
                     for name, shares in self.training.items()
-                    for i, value in enumerate(shares, 1)])
+                    for part, value in shares.items()])
         )  # fmt: skip
         result.append(_histogram(sums.below, sums.seconds))
         for name, words in STRANGERS.items():

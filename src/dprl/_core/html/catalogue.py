@@ -37,8 +37,12 @@ SWAPPED = str.maketrans(",.", ".,")
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
 """Where one sentence ends and the next begins."""
-LABELLED = ("where.is", "where.is-not")
-"""Messages whose places hold labels, which stay as they are."""
+LABELLED = (
+    "where.is", "where.is-not", "where.equals", "where.dates", "where.after", "where.not-after",
+)  # fmt: skip
+"""Messages whose places hold labels or dates, which stay as they are."""
+DATE = r"\d{4}-\d\d-\d\d(?: [\d:.]+)?"
+"""A date as sentences write it, with the time where it is not midnight."""
 LABEL = r"[^\W_][\w.+/-]*"
 """A label that sentences write without quotation marks."""
 CELL = re.compile(r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", re.DOTALL)
@@ -253,11 +257,23 @@ class Words:
         if words == "anywhere":
             return self.messages["where.anywhere"]
         n = f"({NUMBER.pattern})"
-        kinds = {f"{n} to under {n}": "where.range", f"= {n}": "where.equal"}
+        kinds = {
+            f"{n} to under {n}": "where.range",
+            f"= {n}": "where.equal",
+            f"({DATE}) to under ({DATE})": "where.dates",
+            "missing": "where.missing",
+            "known": "where.known",
+            f"is not ({LABEL})": "where.is-not",
+            f"is ({LABEL})": "where.is",
+        }
         return self._pieces(words, " · ", features, kinds)
 
     def _centre(self, words: str, features: Sequence[str]) -> str | None:
-        kinds = {f"= ({NUMBER.pattern})": "where.equal"}
+        kinds = {
+            f"= ({NUMBER.pattern})": "where.equal",
+            f"= ({DATE})": "where.equals",
+            f"= ({LABEL})": "where.equals",
+        }
         return self._pieces(words, ", ", features, kinds)
 
     def _conditions(self, words: str, features: Sequence[str] | None) -> str | None:
@@ -267,6 +283,8 @@ class Words:
         kinds = {
             f"(?:is )?at most {n}": "where.at-most",
             f"(?:is )?above {n}": "where.above",
+            f"(?:is )?not after ({DATE})": "where.not-after",
+            f"(?:is )?after ({DATE})": "where.after",
             "(?:is )?missing": "where.missing",
             "(?:is )?known": "where.known",
             f"is not ({LABEL})": "where.is-not",

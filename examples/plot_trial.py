@@ -88,7 +88,9 @@ def main(out: str | None = None, file: str | None = None) -> dict[str, dict[str,
     shown = {}
     for name, (rows, state) in views.items():
         log = log_of(rows, state)
-        everybody = dprl.CallablePolicy(lambda s: ["aspirin"] * len(s), actions=log.actions)
+        everybody = dprl.CallablePolicy(
+            lambda s: ["aspirin"] * len(s), actions=log.actions, trained_on=[]
+        )
         row = dprl.evaluate(everybody, log, gamma=1.0, draws=400)["DR"]
         gated = dprl.gate(dprl.DPRLDiscrete(n_min=50, gamma=1.0), log, value_range=(0, 1))
         strongest = [fact["gamma_star"] for fact in gated.certificate.rows]

@@ -102,8 +102,61 @@ def test_a_policy_without_intervals_has_no_forest():
     rival = dprl.baselines.SPIBB(n_min=20, gamma=1.0).fit(ward()[0])
     with pytest.raises(dprl.PolicyError, match="keeps no record of usual practice"):
         figures.forest(rival)
-    assert set(figures.policy_map(rival).table["kind"]) == {"suggestion"}
-    figures.policy_map(rival).draw()
+    assert set(figures.policy_map(rival, ward()[0]).table["kind"]) == {"suggestion"}
+
+
+def by_hand(log, state, action):
+    """Share of episodes that took the action at their first visit of the state."""
+    firsts = []
+    for e in range(log.n_episodes):
+        steps = range(log.starts[e], log.starts[e + 1])
+        here = [i for i in steps if log.states[log.codes()[i]] == state]
+        firsts += [log.actions[log.action[here[0]]]] if here else []
+    return firsts.count(action) / len(firsts)
+
+
+def test_a_map_of_a_rival_counts_practice_in_a_log():
+    log = dprl.envs.care_pathway().sample(200, seed=0)
+    rival = dprl.baselines.SPIBB(n_min=20, gamma=1.0).fit(log)
+    with pytest.raises(dprl.ParameterError, match="keeps no record of it") as caught:
+        figures.policy_map(rival)
+    assert "policy_map(policy, log)" in str(caught.value)
+    figure = figures.policy_map(rival, log)
+    for state in rival.states:
+        rows = [row for row in figure.table if row["state"] == state]
+        assert sum(row["share"] for row in rows) == pytest.approx(1)
+        assert sum(row["probability"] for row in rows) == pytest.approx(1)
+    for row in list(figure.table)[:8]:
+        assert row["share"] == pytest.approx(by_hand(log, row["state"], row["action"]))
+        pi = rival.pi[rival.states.index(row["state"]), rival.actions.index(row["action"])]
+        assert row["probability"] == pi
+    assert "never defers" in figure.words
+    assert "200 episodes" in figure.words
+    words = [t.get_text() for t in figure.draw().axes[0].texts]
+    assert any(" %, " in text for text in words)  # what it mixes, with its chances
+
+
+def test_a_map_of_a_model_of_ones_own():
+    log = dprl.envs.care_pathway().sample(200, seed=0)
+    rule = dprl.CallablePolicy(
+        lambda states: ["fluids" if s == "fever" else None for s in states],
+        actions=("fluids", "antibiotics"), trained_on=[],
+    )  # fmt: skip
+    with pytest.raises(dprl.ParameterError, match="keeps no record of it"):
+        figures.policy_map(rule)
+    figure = figures.policy_map(rule, log)
+    assert figure.words.startswith(f"Suggestions in 1 of {log.n_states} states")
+    row = next(r for r in figure.table if r["state"] == "fever" and r["action"] == "fluids")
+    assert row["share"] == pytest.approx(by_hand(log, "fever", "fluids"))
+    assert (row["kind"], row["suggested"], row["probability"]) == ("suggestion", "fluids", 1.0)
+    silent = next(r for r in figure.table if r["state"] == "stable")
+    assert (silent["kind"], silent["probability"]) == ("defer", None)
+    figure.draw()
+    patients_log = patients()[0]
+    over = dprl.CallablePolicy(lambda x: ["drug"] * len(x), actions=("drug", "wait"))
+    figure = figures.policy_map(over, patients_log, steps=3)
+    assert figure.table["suggested"] == ["drug"] * 9
+    assert list(figure.table.columns)[:2] == ["pressure", "lactate"]
 
 
 def test_a_map_of_labels_says_what_the_policy_says():

@@ -127,6 +127,24 @@ def test_a_plan_below_usual_practice_is_explained(tmp_path):
     assert "planned may lie" not in str(plain.changes())
 
 
+def test_a_plan_beyond_every_return_is_explained(tmp_path):
+    """Episodes of 20 steps that earn 1 a step: a plan that goes on for ever is worth 1 / (1 - γ)."""
+    rows = [[(f"s{t % 3}", "a", 0.0) for t in range(20)]] * 20
+    rows += [[(f"s{t % 3}", "b", 1.0) for t in range(20)]] * 20
+    log = to_log(rows)
+    policy = dprl.DPRLDiscrete(n_min=10, gamma=0.99).fit(log)
+    most = (1 - 0.99**20) / (1 - 0.99)
+    listed = [*policy.changes(), *policy.confirmations()]
+    assert [row["planned"] for row in listed] == pytest.approx([100.0] * 3)
+    assert max(policy.highest) == pytest.approx(most)
+    assert "planned lies beyond every return" in f"{policy.changes()}{policy.confirmations()}"
+    assert "planned lies beyond every return that was seen from here" in str(policy.explain("s0"))
+    words, _ = read(policy, to_log(rows * 2), tmp_path)
+    assert words.count("beyond every return seen from here") == len(policy.changes())
+    plain = dprl.DPRLDiscrete(n_min=10, gamma=0.99, plan=False).fit(log)
+    assert "beyond" not in f"{plain.changes()}{plain.confirmations()}{plain.explain('s0')}"
+
+
 # -- estimates that cannot be -----------------------------------------------------------------------
 
 

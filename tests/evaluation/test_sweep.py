@@ -195,6 +195,9 @@ def test_a_learner_of_ones_own_can_be_swept(care, kind):
         dprl.evaluate(picked, valid, gamma=1.0)
     with pytest.raises(PolicyError, match="the log the policy was learned from"):
         dprl.evaluate(picked, train, gamma=1.0)
+    with pytest.raises(PolicyError, match="% of a sample of groups is also in the log the policy"):
+        dprl.evaluate(picked, train.split(0.5, seed=0)[0], gamma=1.0)
+    assert not [w for e in found.evaluations for w in e.warnings if "cannot be told" in w]
 
 
 def test_what_a_learner_of_ones_own_needs_is_said(care):
@@ -399,7 +402,7 @@ def test_table_json_frame(swept):
     text = str(swept)
     assert text.startswith("4 settings, judged on 1,000 held-out episodes; usual practice gets")
     assert "never saw" in text
-    assert swept.to_frame().shape == (4, 14)
+    assert swept.to_frame().shape == (4, 15)
     data = json.loads(swept.to_json())
     assert [row["n_min"] for row in data["settings"]] == GRID
     assert data["valid"] == swept.valid

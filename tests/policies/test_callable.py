@@ -109,3 +109,75 @@ def test_predictions_that_are_no_actions():
         dprl.CallablePolicy(len, actions=())
     with pytest.raises(PolicyError, match="'labels' or 'codes'"):
         dprl.CallablePolicy(len, actions=(1,), answers="both")
+
+
+# -- the logs it was trained on ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def halves():
+    return dprl.envs.care_pathway().sample(400, seed=0).split(0.5, seed=0)
+
+
+def fluids(**more):
+    return dprl.CallablePolicy(
+        lambda states: ["fluids"] * len(states),
+        actions=dprl.envs.care_pathway().actions,
+        parameters={"gamma": 1.0},
+        **more,
+    )
+
+
+def judged(policy, log, **more):
+    return dprl.evaluate(policy, log, draws=5, values=False, **more)
+
+
+def test_the_logs_it_was_trained_on_are_refused(halves):
+    train, test = halves
+    policy = fluids(trained_on=train)
+    with pytest.raises(PolicyError, match="this is the log the policy was learned from"):
+        judged(policy, train)
+    part = train.split(0.5, seed=1)[0]
+    with pytest.raises(PolicyError, match="also in the log the policy was learned from"):
+        judged(policy, part)
+    assert not [w for w in judged(policy, test).warnings if "cannot be told" in w]
+    assert any("flatters it" in w for w in judged(policy, train, allow_seen=True).warnings)
+    with pytest.raises(PolicyError, match="this is the log the policy was learned from"):
+        dprl.sensitivity(policy, train)
+
+
+def test_every_log_of_several_is_refused(halves):
+    first, second = halves[0].split(0.5, seed=1)
+    policy = fluids(trained_on=[first, second])
+    for log in (first, second):
+        with pytest.raises(PolicyError, match="the policy was learned from"):
+            judged(policy, log)
+    judged(policy, halves[1])
+
+
+def test_what_is_not_known_is_said(halves):
+    (words,) = [w for w in judged(fluids(), halves[0]).warnings if "cannot be told" in w]
+    assert "trained_on=log" in words
+    written = fluids(trained_on=[])  # a protocol: no log was used
+    assert not [w for w in judged(written, halves[0]).warnings if "cannot be told" in w]
+    with pytest.raises(PolicyError, match="a log, or a list of logs; got a str"):
+        fluids(trained_on="train.csv")
+
+
+def test_what_was_declared_stays_when_something_else_changes(halves):
+    from dataclasses import replace
+
+    policy = replace(fluids(trained_on=halves[0]), parameters={"gamma": 0.9})
+    assert policy.provenance["log"] == halves[0].digest()
+    assert policy.provenance["episodes"] == 200
+
+
+def test_a_policy_of_ones_own_is_no_better_known(halves):
+    class Own:
+        actions = ("fluids", "antibiotics")
+
+        def probabilities(self, states):
+            return np.tile([1.0, 0.0], (len(states), 1))
+
+    found = judged(Own(), halves[0], gamma=1.0)
+    assert [w for w in found.warnings if "cannot be told" in w]

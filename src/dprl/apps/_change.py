@@ -88,6 +88,7 @@ class Change:
         high: Upper end of the same interval.
         planned: Value of the suggestion if the plan is followed afterwards; None where there is no
             plan.
+        beyond: Whether `planned` lies beyond every return that was seen from there.
         typical: (name, value) of each feature of a typical state; empty for labels.
         steps: Number of steps of the log at which the policy makes this change.
         met: Number of episodes (groups) of the log that meet such a step.
@@ -128,6 +129,7 @@ class Change:
     rule: RuleRecord | None = None
     confirmed: float = 0.0
     deferred: float = 0.0
+    beyond: bool = False
 
     @property
     def divided(self) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dprl._core.checks import Cut
-from dprl.evaluation._result import BLIND, ENOUGH
+from dprl._core.plural import form, many
+from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
 from dprl.policies._conditions import window_words
@@ -30,6 +31,15 @@ def _window(policy: Policy, log: Log) -> list[str]:
             f"{f'for {log.follow_up}' if log.follow_up else 'to their end'}."
         )
     return words
+
+
+def _nobody(facts: Mapping[str, Any], log: Log) -> str:
+    """Of an action that is not supported: who took it not (`dprl.evaluation._support`)."""
+    if facts["behavior"] == "given":
+        return "has no chance there in the behaviour given"
+    if log.state is not None:
+        return "nobody took in its state"
+    return "hardly anybody took at steps like that (at most 3, and less than 2 %, in a region)"
 
 
 def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
@@ -93,10 +103,10 @@ def wary_of(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED} Every "
             "interval is for large samples and takes these chances as known. DM is left out."
         )
-    if cut == "bootstrap" and len(log.cut_episodes):
+    if cut == "bootstrap" and (n_cut := len(log.cut_episodes)):
         cautions.append(
-            f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
-            "practice, whatever the policy would do there."
+            f"{many(n_cut, 'episode')} {form(n_cut, 'was', 'were')} cut: what comes after is put "
+            "at usual practice, whatever the policy would do there."
         )
     if facts["not_offered"]:
         cautions.append(
@@ -151,11 +161,11 @@ def wary_of(
             f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
             " the policy often does what is hardly ever done."
         )
-    if facts["unsupported"] > 0.01 and facts["followers"]:
+    if facts["unsupported"] > FEW_BLIND and facts["followers"]:
         ends = ": no estimate has an interval" if facts["unsupported"] > BLIND else ""
         cautions.append(
             f"whoever follows the policy meets, in {100 * facts['unsupported']:.1f} % of episodes, "
-            "an action that nobody took in its state. What follows it is in no row: IS and PDIS "
+            f"an action that {_nobody(facts, log)}. What follows it is in no row: IS and PDIS "
             f"count it as 0, WIS and WPDIS leave it out, the others guess it{ends}."
         )
     if facts["guessed"] is not None and facts["guessed"] > 0.01:

@@ -46,12 +46,12 @@ from dprl.evaluation._matters import (
     practice,
     reached,
     sample_size,
-    unsupported,
 )
 from dprl.evaluation._on_cluster import drawn_there
 from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._suggestions import Rows, compared, not_offered, suggested
+from dprl.evaluation._support import unsupported_chance
 from dprl.evaluation._values import evaluate_q
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._encoding import encoded_like
@@ -188,9 +188,7 @@ def evaluate(
     table, practised = practice(behavior_model, log)
     apart = differs(decisions, table, practised[rows])
     never = speaks & (named == 0)
-    blind = 0.0
-    if settled.state is not None and behavior_model.estimated:
-        blind = unsupported(decisions, table, practised[rows], settled.starts)
+    blind = unsupported_chance(decisions, behavior_model, table, practised[rows], settled, seed)
     facts = {
         "episodes": settled.n_episodes,
         "groups": len(settled.groups),

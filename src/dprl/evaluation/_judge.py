@@ -15,6 +15,7 @@ from dprl.evaluation._sweep_rules import row_of
 from dprl.learners._variants import fitted
 from dprl.logs._parquet import Row
 from dprl.logs.log import Log
+from dprl.policies._base import origin_of_training
 
 __all__ = ["Judge", "Judged", "fit_and_judge"]
 
@@ -40,6 +41,7 @@ class Judge:
         self, learner: Any, setting: Mapping[str, float], policy: Any, train: Log, valid: Log
     ) -> Judged:
         """The row of a setting, its policy and its evaluation."""
+        policy = _trained_on(policy, train)
         evaluation = evaluate(
             policy, valid, gamma=_gamma(learner, policy), behavior=self.behavior, level=self.level,
             draws=self.draws, seed=self.seed, clip=self.clip, values=self.values,
@@ -64,6 +66,16 @@ def fit_and_judge(
     )
     bare = replace(policy) if is_dataclass(policy) and not isinstance(policy, type) else policy
     return row, bare, evaluation  # bare: without engines, which are large and soon built again
+
+
+def _trained_on(policy: Any, train: Log) -> Any:
+    """The policy with a record of `train`, where it can keep one and has none of its own."""
+    if not is_dataclass(policy) or isinstance(policy, type):
+        return policy
+    origin = getattr(policy, "provenance", None)
+    if not isinstance(origin, Mapping) or "log" in origin:
+        return policy
+    return replace(policy, provenance={**origin, **origin_of_training(train)})
 
 
 def _gamma(learner: Any, policy: Any) -> float | None:

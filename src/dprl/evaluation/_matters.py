@@ -97,7 +97,8 @@ def unsupported(decisions: Spoken, table: Floats, row: Ints, starts: Ints) -> fl
 
     Mean over the episodes of the log of the chance that the policy, asked at each of their steps,
     names such an action at least once. What follows it is in no row: weights leave it out.
-    `table` and `row` describe practice in this log, as `practice` returns it for labels.
+    `table` (M, A) is 0 for such actions, and `row` (N,) its row at each step: practice in this log,
+    as `practice` returns it for labels; for features see `dprl.evaluation._support`.
     """
     never = np.ones((len(table), len(decisions.actions)), bool)
     never[:, : table.shape[1]] = table == 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, to_json_value
 
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
     from dprl.evaluation._subgroups import Subgroups
     from dprl.evidence.balance import Balance
 
-__all__ = ["BLIND", "ENOUGH", "TOLERANCE", "Evaluation"]
+__all__ = ["BLIND", "ENOUGH", "FEW_BLIND", "TOLERANCE", "Evaluation"]
 
 TOLERANCE = 0.01
 """Total variation distance above which a mixed policy counts as different from practice."""
 
-BLIND = 0.05
-"""Chance to meet an action that nobody took in its state, above which no estimate is trusted."""
+FEW_BLIND, BLIND = 0.01, 0.05
+"""Chance to meet an action that nobody took there above which a warning is given, and above which
+no estimate has an interval."""
 ENOUGH = 30
 """With a smaller effective sample size where it matters, no estimate should be relied on."""
 
@@ -42,8 +44,10 @@ class Evaluation:
             `followers`), the same for changes alone (`reached_change`, `followers_change`); the
             effective sample size over all groups, over those that reach a step at which it differs,
             and over those that reach a change (`ess`, `ess_differs`, `ess_change`); whether it
-            mixes actions (`mixed`); the range of returns (`lowest`, `highest`) and where it comes
-            from (`range`: "declared" or "log"); weights, clipping, calibration.
+            mixes actions (`mixed`); the chance that whoever follows it meets an action that nobody
+            took there (`unsupported`, see `dprl.evaluation._support`): above .01 it is warned of,
+            above .05 no estimate has an interval; the range of returns (`lowest`, `highest`) and
+            where it comes from (`range`: "declared" or "log"); weights, clipping, calibration.
         warnings: What a reader must be careful about, one sentence each.
         settings: gamma, level, draws, seed, cut, clip, and the digests of policy, log and the
             columns in `log.also`.
@@ -107,13 +111,12 @@ class Evaluation:
         columns["behavior"] = [self.behavior["value"]] * len(names)
         columns["outside"] = [self.outside[name] for name in names]
         unit, f = self.unit, self.facts
-        count = f"{f['episodes']:,} episodes" + (
-            f" of {f['groups']:,} groups" if unit == "groups" else ""
-        )
+        count = many(f["episodes"], "episode")
+        count += f" of {many(f['groups'], 'group')}" if unit == "groups" else ""
         b, marked = self.behavior, any(self.outside.values())
         return Table(
             columns,
-            f"{count}, {f['steps']:,} steps; usual practice gets {b['value']:.3f} "
+            f"{count}, {many(f['steps'], 'step')}; usual practice gets {b['value']:.3f} "
             f"({b['low']:.3f} to {b['high']:.3f})",
             note=f"_low, _high: {100 * self.settings['level']:g} % percentile intervals of "
             f"{self.settings['draws']:,} bootstraps over {unit} (DM has none: its error is the "

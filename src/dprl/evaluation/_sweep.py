@@ -24,13 +24,14 @@ from typing import Any
 
 from dprl._core.checks import check_choice, check_delta, check_range
 from dprl._core.cluster_start import connect
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._evaluate import MODEL
 from dprl.evaluation._judge import Judge, Judged, fit_and_judge
-from dprl.evaluation._result import Evaluation
+from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._sweep_rules import RULES, or_lowest, setting_words
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
@@ -52,9 +53,10 @@ class Sweep:
             states), the shares of `valid`'s steps that are deferred, changed, and at which the
             policy differs from practice (`differs`), how many groups reached such a step and how
             many followed, the effective sample size over all and where it matters, the estimated
-            difference with its interval in units of returns, and what lies outside the range of
-            returns (see `Evaluation.outside`). With `delta`, also the number of certified
-            suggestions and their certified gain.
+            difference with its interval in units of returns, the chance that whoever follows the
+            policy meets an action that nobody took there (`unsupported`; above .05 there is no
+            interval), and what lies outside the range of returns (see `Evaluation.outside`). With
+            `delta`, also the number of certified suggestions and their certified gain.
         policies: The policy of each setting.
         evaluations: The evaluation of each policy on `valid`.
         estimator: The estimator that the rows show.
@@ -100,14 +102,22 @@ class Sweep:
         first = self.evaluations[0]
         b, level = first.behavior, first.settings["level"]
         marked = any(row["outside"] for row in self.rows)
+        blind = any(row["unsupported"] > BLIND for row in self.rows)
         return Table(
             {name: [row[name] for row in self.rows] for name in self.rows[0]},
-            f"{len(self)} settings, judged on {first.facts['episodes']:,} held-out episodes; usual "
+            f"{many(self, 'setting')}, judged on "
+            f"{many(first.facts['episodes'], 'held-out episode')}; usual "
             f"practice gets {b['value']:.3f} ({b['low']:.3f} to {b['high']:.3f})",
             note=f"difference to usual practice by {self.estimator}, {100 * level:g} % interval of "
             "each row alone. The best of several is lucky: judge what you pick on episodes this "
             "sweep never saw."
-            + (" outside: what of the value no return in the log reaches." if marked else ""),
+            + (" outside: what of the value no return in the log reaches." if marked else "")
+            + (
+                " unsupported: the chance to meet an action that nobody took there; above "
+                f"{100 * BLIND:g} % there is no interval."
+                if blind
+                else ""
+            ),
         )
 
     def __str__(self) -> str:
@@ -250,7 +260,8 @@ class Sweep:
         """The settings as a matplotlib figure with three panels (needs the extra `plot`).
 
         The panels: the difference to usual practice, the share of steps deferred, and the effective
-        sample size where it matters.
+        sample size where it matters. Where more than 1 % of those who follow a policy would meet an
+        action that nobody took there, the share stands at its difference.
 
         Args:
             path: File to write the figure to, .png, .svg or .pdf; the rows are written beside it as

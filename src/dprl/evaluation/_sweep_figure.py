@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprl._core import plot
-from dprl.evaluation._result import ENOUGH
+from dprl.evaluation._result import ENOUGH, FEW_BLIND
 
 if TYPE_CHECKING:
     from dprl.evaluation._sweep import Sweep
@@ -42,6 +42,12 @@ def figure_of(swept: Sweep) -> Any:
         few = np.array([r["reached"] > 0 and r["ess_differs"] < ENOUGH for r in rows])
         hollow = {**look, "mfc": "white", "lw": 0, "zorder": 3}
         axes[0, 0].plot(aside[few], y[few], **hollow)
+        for place, height, row in zip(aside, y, rows, strict=True):
+            if row["unsupported"] > FEW_BLIND:  # above BLIND there is no interval either
+                axes[0, 0].annotate(
+                    f"{100 * row['unsupported']:.0f} % unsupported", (place, height), (0, 6),
+                    textcoords="offset points", ha="center", fontsize=7, color=look["color"],
+                )  # fmt: skip
         axes[0, 1].plot(x, [100 * r["deferred"] for r in rows], **look)
         reached = np.array([r["reached"] > 0 for r in rows])
         axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)

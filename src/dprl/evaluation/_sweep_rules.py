@@ -61,6 +61,7 @@ def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
         "difference": estimate["difference"],
         "difference_low": estimate["difference_low"],
         "difference_high": estimate["difference_high"],
+        "unsupported": facts["unsupported"],
         "outside": evaluation.outside[estimator],
     }
 

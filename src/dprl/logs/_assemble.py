@@ -17,7 +17,14 @@ from dprl.logs._doses import called
 from dprl.logs._ending_rules import check_events, ending, rows_after_end
 from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._follow_up import follow, window_of
-from dprl.logs._gaps import GONE, Missing, missing_words, refuse_medians
+from dprl.logs._gaps import (
+    GONE,
+    Missing,
+    label_taken,
+    missing_words,
+    refuse_medians,
+    whole_numbers,
+)
 from dprl.logs._log_rules import LOG_RULES
 from dprl.logs._row_facts import blocks, is_large
 from dprl.logs._rules import (
@@ -124,21 +131,11 @@ def _flagged(c: Columns, words: Mapping[str, str]) -> Columns:
     if state is None or words.get(name) != "flag" or not (state.codes < 0).any():
         return c
     gone = state.codes < 0
+    place_of_first = c.place(int(np.argmax(gone)))
     if GONE in state.labels:
-        raise LogError(
-            f"{name!r} has a label {GONE!r} and {gone.sum():,} gaps, which would get the same "
-            "label.",
-            c.place(int(np.argmax(gone))),
-            "Rename the label, or leave its cells empty.",
-        )
+        raise label_taken(name, int(gone.sum()), place_of_first)
     if not all(isinstance(label, str) for label in state.labels):
-        raise LogError(
-            f"{name!r} holds whole numbers, and its {gone.sum():,} gaps would get a label that is "
-            "text.",
-            c.place(int(np.argmax(gone))),
-            f"Say that its numbers are labels: state=[{name!r}], categorical=[{name!r}] "
-            f"(--state {name} --categorical {name}).",
-        )
+        raise whole_numbers(name, int(gone.sum()), place_of_first)
     labels = tuple(sorted((*state.labels, GONE)))
     place = [labels.index(label) for label in state.labels]
     table = np.array([*place, labels.index(GONE)], np.int32)
@@ -182,8 +179,11 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     """The rows to keep; labels that no longer occur are removed."""
 
     def required(column: Coded) -> Coded:
-        used, codes = np.unique(column.codes[keep], return_inverse=True)
-        return Coded(codes.astype(np.int32), tuple(column.labels[u] for u in used))
+        kept = column.codes[keep]
+        used, codes = np.unique(kept, return_inverse=True)
+        gaps = int(len(used) > 0 and used[0] < 0)  # code -1 is a gap, and stays one
+        labels = tuple(column.labels[u] for u in used[gaps:])
+        return Coded((codes - gaps).astype(np.int32), labels)
 
     def coded(column: Coded | None) -> Coded | None:
         return None if column is None else required(column)

@@ -27,7 +27,7 @@ from dprl.logs.log import Log
 
 __all__ = [
     "GONE", "WORDS", "Fill", "Missing", "Word", "fitted_fills", "gap_counts", "gap_shares",
-    "is_gone", "median", "missing_words", "refuse_medians",
+    "is_gone", "label_taken", "median", "missing_words", "refuse_medians", "whole_numbers",
 ]  # fmt: skip
 
 Word: TypeAlias = Literal["error", "drop-episodes", "flag", "median"]
@@ -152,6 +152,25 @@ def refuse_medians(words: Mapping[str, str], labels: list[str]) -> None:
             f'Give missing ones a label of their own: missing={{"*": "median", "{wrong[0]}": '
             f'"flag"}} (--missing median --missing {wrong[0]}=flag).',
         )
+
+
+def label_taken(name: str, gaps: int, where: str) -> LogError:
+    """The error that a column of states has the label that stands for its gaps already."""
+    return LogError(
+        f"{name!r} has a label {GONE!r} and {gaps:,} gaps, which would get the same label.",
+        where,
+        "Rename the label, or leave its cells empty.",
+    )
+
+
+def whole_numbers(name: str, gaps: int, where: str) -> LogError:
+    """The error that a column of states holds whole numbers, and its gaps would be text."""
+    return LogError(
+        f"{name!r} holds whole numbers, and its {gaps:,} gaps would get a label that is text.",
+        where,
+        f"Say that its numbers are labels: state=[{name!r}], categorical=[{name!r}] "
+        f"(--state {name} --categorical {name}).",
+    )
 
 
 # -- fitted to a log -----------------------------------------------------------------------------

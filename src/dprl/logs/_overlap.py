@@ -157,7 +157,8 @@ def seen(origin: Mapping[str, Any], log: Log) -> str:
             if share > TOO_MUCH:
                 return f"about {100 * share:.0f} % of a sample of groups is also in the log {which}"
         before = origin.get("proposed")  # what was learned from one log and gated on another
-        return "" if before is None else seen(before, log)
+        logs = (*origin.get("others", ()), *(() if before is None else (before,)))
+        return next((what for facts in logs if (what := seen(facts, log))), "")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged() from error
 
@@ -180,6 +181,12 @@ PUBLIC = (
 COUNTED = (
     "the policy was learned from counts of sites that shared no rows: whether it has seen this log "
     "cannot be told"
+)
+
+
+UNRECORDED = (
+    "the policy has no record of the log it was learned from (dprl.CallablePolicy takes it: "
+    "trained_on=log): whether it has seen this log cannot be told"
 )
 
 
@@ -219,7 +226,7 @@ def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]
     origin = getattr(policy, "provenance", {})
     what = seen(origin, log)
     if not what:
-        unsure = cannot_tell(origin)
+        unsure = cannot_tell(origin) or ("" if "log" in origin else UNRECORDED)
         return (f"{unsure}. If it has, every estimate below flatters it.",) if unsure else ()
     if not allowed:
         raise PolicyError(

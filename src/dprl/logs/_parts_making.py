@@ -17,8 +17,15 @@ from numpy.typing import NDArray
 from dprl.errors import MissingWarning
 from dprl.logs._files import Progress
 from dprl.logs._follow_up import follow
+from dprl.logs._gaps import missing_words, refuse_medians
 from dprl.logs._parts_labels import Asked, Labels
-from dprl.logs._parts_rules import check_rows, check_sorted, drop_missing, unsaid_or_early
+from dprl.logs._parts_rules import (
+    check_rows,
+    check_sorted,
+    drop_missing,
+    flag_missing,
+    unsaid_or_early,
+)
 from dprl.logs._parts_store import Layout, Writer, digest_of
 from dprl.logs._parts_table import SHORT, Table
 from dprl.logs._sources import quoted
@@ -44,8 +51,13 @@ class Making:
     def parts(self) -> LogInParts:
         table, asked = self.table, self.asked
         self.tell("checking", 0.0)
-        if asked.drop and (words := drop_missing(table)):
+        gaps = missing_words(asked.missing, table.names)
+        refuse_medians(gaps, [table.names["state"]])
+        dropping = {name for name, how in gaps.items() if how == "drop-episodes"}
+        if dropping and (words := drop_missing(table, dropping)):
             warnings.warn(words, MissingWarning, stacklevel=3)
+        if gaps.get(table.names["state"]) == "flag":
+            flag_missing(table)
         self.labels = Labels(table, asked, check_rows(table))
         layout = self.labels.layout()
         self.labels.warn_of_spellings()

@@ -8,17 +8,26 @@ rule here says where.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from dprl.errors import LogError
 from dprl.logs._ending_rules import ENDINGS
+from dprl.logs._gaps import GONE, label_taken, whole_numbers
 from dprl.logs._parts_table import SHORT, Table
 from dprl.logs._rules import LARGEST_REWARD
 from dprl.logs._sources import quoted
 from dprl.logs.columns import ROLES
 from dprl.logs.log import Label
 
-__all__ = ["check_rows", "check_sorted", "check_values", "drop_missing", "unsaid_or_early"]
+__all__ = [
+    "check_rows",
+    "check_sorted",
+    "check_values",
+    "drop_missing",
+    "flag_missing",
+    "unsaid_or_early",
+]
 
 
 def _where(table: Table, condition: str) -> tuple[int, int, int]:
@@ -49,12 +58,17 @@ def _required(table: Table) -> list[str]:
     return [*labels, "reward", *(["time"] if table.has("time") else [])]
 
 
-def drop_missing(table: Table) -> str:
-    """Drop the episodes in which a value is missing; what was dropped, in words, '' for nothing."""
+def drop_missing(table: Table, columns: Collection[str]) -> str:
+    """Drop the episodes in which a value is missing; what was dropped, in words, '' for nothing.
+
+    Args:
+        table: The rows.
+        columns: The columns whose missing values count.
+    """
     asked = _required(table)
     counts = ", ".join(f"count(*) - count({SHORT[role]})" for role in asked)
     gone = dict(zip(asked, table.one(f"SELECT {counts} FROM ({table.select()})"), strict=True))
-    roles = [role for role, k in gone.items() if k]
+    roles = [role for role, k in gone.items() if k and table.names[role] in columns]
     if gone["episode"] or not roles:
         return ""  # a row without an episode is an error
     condition = " OR ".join(f"{SHORT[role]} IS NULL" for role in roles)
@@ -66,6 +80,24 @@ def drop_missing(table: Table) -> str:
     if dropped == episodes:
         raise LogError(words, place, "None is left: fill the missing values.")
     return words
+
+
+def flag_missing(table: Table) -> None:
+    """Give missing states a label of their own, as `dprl.read` does.
+
+    Raises:
+        LogError: The states have that label already, or they are no text.
+    """
+    column = table.columns["state"]
+    gaps, row, _ = _where(table, "st IS NULL")
+    if not gaps:
+        return
+    if column.kind != "text":
+        raise whole_numbers(column.name, gaps, table.place(row))
+    if table.one(f"SELECT 1 FROM ({table.select()}) WHERE st = {quoted(GONE, chr(39))} LIMIT 1"):
+        raise label_taken(column.name, gaps, table.place(row))
+    sql = f"coalesce({column.sql}, {quoted(GONE, chr(39))})"
+    table.columns["state"] = replace(column, sql=sql)
 
 
 def check_rows(table: Table) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,13 +30,32 @@ if TYPE_CHECKING:
     from dprl.logs._censoring import Near
     from dprl.logs.parts import LogInParts
 
-__all__ = ["Parts", "Stored", "provenance_of", "provenance_of_parts"]
+__all__ = ["Parts", "Stored", "origin_of_training", "provenance_of", "provenance_of_parts"]
 
 
 def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, Any]:
     """Where a policy comes from: the log it was fitted to, what was left of it, and by whom."""
     n_used = (used or log).n_episodes
     return _origin(log, len(log.groups), len(log.cut_episodes), n_used, sketch(log)) | more
+
+
+def origin_of_training(logs: Log | Sequence[Log]) -> dict[str, Any]:
+    """Where a policy that somebody else made comes from: the log, or logs, it was trained on.
+
+    An empty sequence says that it was learned from no log; then `log` is None.
+    """
+    if isinstance(logs, Log):
+        logs = (logs,)
+    good = isinstance(logs, Sequence) and not isinstance(logs, str)
+    if not good or not all(isinstance(log, Log) for log in logs):
+        raise PolicyError(
+            f"trained_on must be a log, or a list of logs; got a {type(logs).__name__}.",
+            do="Pass the log the model was fitted to, or [] if no log was used.",
+        )
+    origins = [{k: v for k, v in provenance_of(log).items() if k != "made_by"} for log in logs]
+    if not origins:
+        return {"log": None}
+    return origins[0] | ({"others": origins[1:]} if len(origins) > 1 else {})
 
 
 def provenance_of_parts(

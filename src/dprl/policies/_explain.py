@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
 from dprl.errors import PolicyError
@@ -26,7 +27,7 @@ from dprl.policies._practice_words import (
     usual_words,
 )
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
-from dprl.policies._table_notes import BELOW, LOOK, NOTE
+from dprl.policies._table_notes import BELOW, BEYOND, LOOK, NOTE, plan_beyond
 
 __all__ = [
     "NONE",
@@ -119,7 +120,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
             "gamma_point": hidden_point(here, rows, chosen).tolist(),
             "planned": here.planned[rows, chosen].tolist(),
         },
-        caption=f"{len(rows):,} {what}",
+        caption=many(rows, what),
         note=_note(here, rows, chosen) if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
     )
@@ -133,7 +134,9 @@ def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -
     if here.estimates is not None:
         return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
     credited = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *([BELOW] if below else [])])
+    beyond = bool(plan_beyond(here, rows, chosen).any())
+    plan = [*([BELOW] if below else []), *([BEYOND] if beyond else [])]
+    return "\n".join([*mixture, *credited, NOTE, HIDDEN, *plan])
 
 
 NONE = Table({})
@@ -202,7 +205,8 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
         words = "not surely better, or it may not be suggested"
         return words if better else "not better than usual practice here"
     if here.terms.contrast and others < n_min:
-        return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
+        first = "" if here.terms.counted == "visits" else " at their first visit"
+        return f"only {others:,} did otherwise{first}, fewer than n_min = {n_min:,.0f}"
     if not _not_worse(here, np.array([s]))[0, a]:
         return "worse than usual practice here"
     if here.terms.delta is not None:
@@ -251,7 +255,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             "planned": here.planned[s, seen].tolist(),
             "verdict": [_verdict(here, s, a) for a in seen],
         },
-        caption=f"{total:,} {here.terms.counted} came here; "
+        caption=f"{many(total, here.terms.counted)} came here; "
         + (
             f"{DIVIDED}, and all actions together bring"
             if here.divided[s]
@@ -280,6 +284,8 @@ def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
     lines = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
     if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any():
         lines.append(BELOW)
+    if plan_beyond(here, np.full(len(seen), s), seen).any():
+        lines.append(BEYOND.replace("from there", "from here"))
     return "\n".join(lines).replace("value_usual", "usual practice")
 
 
@@ -290,14 +296,13 @@ def reason(here: Decisions, s: int) -> str:
         return str(here.reasons[s])
     if chosen < 0:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
-    unit, others = here.terms.counted, here.m[s].sum() - here.m[s]
     in_credit = "" if here.terms.credit is None else f" in credit (λ = {here.terms.credit:g})"
     did = (
         sure_words(here, s, chosen)
         if here.estimates is not None
-        else f"{here.actions[chosen]} was taken in {here.n[s, chosen]:,} {unit} that came here and "
-        f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against {compared_with(here, s)}{in_credit} "
-        f"({others[chosen]:,} did otherwise)"
+        else f"{here.actions[chosen]} was taken in {many(here.n[s, chosen], here.terms.counted)} "
+        f"that came here and ended {here.Q[s, chosen] - here.V[s]:+.3f} against "
+        f"{compared_with(here, s)}{in_credit} ({_two_sides(here, s, chosen)})"
     )
     if kind == "confirmation":
         return f"{did}; it is what is usually done."
@@ -305,6 +310,17 @@ def reason(here: Decisions, s: int) -> str:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
+
+
+def _two_sides(here: Decisions, s: int, a: int) -> str:
+    """How many took action `a` in state `s` and how many did otherwise, both of the same visits.
+
+    Those who ever took it are more than those who took it at their first visit: only the latter
+    can be put beside those who did otherwise then.
+    """
+    took, others = int(here.m[s, a]), int(here.m[s].sum() - here.m[s, a])
+    which = "of all visits" if here.terms.counted == "visits" else "at their first visit"
+    return f"{which} {took:,} took it and {others:,} did otherwise"
 
 
 def silences(here: Decisions) -> tuple[str, ...]:

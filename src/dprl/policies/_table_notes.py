@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from dprl._core.intervals import LEVEL
+from typing import Any
 
-__all__ = ["BELOW", "LOOK", "NOTE"]
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.intervals import LEVEL
+from dprl.evidence.decision_points import TOLERANCE
+from dprl.policies._decisions import Decisions
+
+__all__ = ["BELOW", "BEYOND", "LOOK", "NOTE", "plan_beyond"]
 
 NOTE = (
     "rule_difference = value - value_usual: what the rule looked at, over all that ever did it "
@@ -25,3 +32,21 @@ BELOW = (
     "there, not only by\nthose that did this here. If these did better later than the others, the "
     "plan does not count on it."
 )
+BEYOND = (
+    "planned lies beyond every return that was seen from there: a plan joins parts of several "
+    "episodes, and goes on\nwhere they ended, since it does not know how long an episode may last. "
+    "It ranks actions; do not read it as a forecast."
+)
+
+
+def plan_beyond(here: Decisions, rows: Any, chosen: Any) -> NDArray[np.bool_]:
+    """bool (k,): whether `planned` of these pairs lies beyond all returns seen from their state.
+
+    A plan joins parts of several episodes. Where a state comes again and again it also goes on
+    longer than any episode did: with episodes of 20 steps that earn 1 a step and gamma .99, a plan
+    that stays in one state is worth 100, and no return is above 18.2.
+    """
+    planned, low, high = here.planned[rows, chosen], here.lowest[rows], here.highest[rows]
+    slack = TOLERANCE * np.maximum(np.abs(low), np.abs(high))
+    by_plan = planned != here.Q[rows, chosen]  # without a plan it is the mean return
+    return np.asarray(by_plan & ((planned > high + slack) | (planned < low - slack)))

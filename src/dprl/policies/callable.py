@@ -10,7 +10,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table
 from dprl.errors import PolicyError
-from dprl.logs.log import Facts, Label
+from dprl.logs.log import Facts, Label, Log
+from dprl.policies._base import origin_of_training
 from dprl.policies._decisions import DEFER, Decisions, Terms, pi_of
 from dprl.policies._explain import Explanation, explain_without_evidence, no_record
 from dprl.policies._spaces import FeatureSpace, OpenSpace
@@ -46,11 +47,18 @@ class CallablePolicy:
         feature_names: The d features a state needs, in the model's order; empty where states are
             labels. By default those of the dataframe it was fitted to, where it remembers them.
         parameters: What is worth knowing about it (`gamma`, say, which `evaluate` then uses).
-        provenance: Where it comes from.
+        provenance: Where it comes from; with `trained_on`, the digests and sizes of these logs and
+            a sample of their groups.
+
+    Args:
+        trained_on: The log, or a list of all logs, by which the model was fitted or chosen; []
+            where no log was used, as for a protocol that people wrote. `dprl.evaluate` then
+            refuses these logs and others that share groups with them. Default None: not known,
+            and `dprl.evaluate` says so.
 
     Raises:
         PolicyError: The model cannot be asked, `answers` is neither of the two, the features are
-            not the model's, or the actions are none or repeat a label.
+            not the model's, the actions are none or repeat a label, or `trained_on` is no log.
 
     Example:
         >>> import dprl
@@ -70,8 +78,9 @@ class CallablePolicy:
     feature_names: Sequence[str] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    trained_on: InitVar[Log | Sequence[Log] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, trained_on: Log | Sequence[Log] | None) -> None:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
@@ -98,7 +107,8 @@ class CallablePolicy:
         put("feature_names", tuple(map(str, model_names)) if len(model_names) else names)
         put("actions", actions)
         put("parameters", Facts({"learner": type(self.model).__name__, **self.parameters}))
-        put("provenance", Facts(self.provenance))
+        origin = {} if trained_on is None else origin_of_training(trained_on)
+        put("provenance", Facts({**origin, **self.provenance}))
 
     @functools.cached_property
     def space(self) -> FeatureSpace | OpenSpace:

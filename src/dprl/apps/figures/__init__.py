@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dprl.apps.figures._judged import sensitivity as sensitivity
     from dprl.apps.figures._judged import sweep as sweep
     from dprl.apps.figures._learned import value_by_size as value_by_size
+    from dprl.apps.figures._map import policy_map as policy_map
     from dprl.apps.figures._suggested import forest as forest
-    from dprl.apps.figures._suggested import policy_map as policy_map
     from dprl.apps.figures._suggested import rule_tree as rule_tree
 
 __getattr__, __dir__, __all__ = attach(
@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = attach(
         "_figure": ("Figure",),
         "_judged": ("balance", "calibration", "sensitivity", "sweep"),
         "_learned": ("value_by_size",),
-        "_suggested": ("forest", "policy_map", "rule_tree"),
+        "_map": ("policy_map",),
+        "_suggested": ("forest", "rule_tree"),
     },
 )

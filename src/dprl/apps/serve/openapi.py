@@ -57,11 +57,18 @@ def _row(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _about(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about the policy."""
+    review = {
+        "type": ["object", "null"],
+        "description": "the review that the policy comes from: digest of the policy that was "
+        "reviewed, changes approved, of how many, reviewers needed, and SHA-256 of the audit "
+        "trail; null where nobody reviewed it",
+    }
     if not policy.stated:
-        return {"type": "object"}
+        return {"type": "object", "properties": {"review": review}}
     return {
         "type": "object",
         "properties": {
+            "review": review,
             "gain": {
                 "type": ["object", "null"],
                 "description": "what the whole policy brings over usual practice: estimate, se, "
@@ -138,7 +145,7 @@ def description(policy: DeferringPolicy, token: bool, cds: str = "") -> dict[str
     def post(summary: str, asked: dict[str, Any], good: dict[str, Any]) -> dict[str, Any]:
         wrong = {
             "400": says("the body is not JSON", error),
-            "415": says("the body is not called application/json", error),
+            "415": says("the body is not called application/json, or is compressed", error),
             "422": says("a state cannot be asked about; says which, and which feature", error),
         }
         body = {"required": True, "content": {"application/json": {"schema": asked}}}

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.approval import review_of
 from dprl.apps.serve.openapi import description
 from dprl.errors import PolicyError
 from dprl.logs._encoding import FAR
@@ -64,6 +65,11 @@ class Served:
     def digest(self) -> str:
         """Digest of the policy."""
         return self.answers.digest
+
+    @property
+    def review(self) -> dict[str, Any] | None:
+        """The review that the policy comes from; None where nobody reviewed it."""
+        return review_of(self.answers.policy)
 
     def parts(
         self, x: NDArray[np.float64] | None, answers: list[dict[str, Any]]

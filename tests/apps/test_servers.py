@@ -269,7 +269,7 @@ def test_export_without_a_page(demo, capsys, monkeypatch):
     assert limited.summary()["decision_points"] == 0
     assert Path("approved-audit.csv").read_text().startswith('"id","time_utc","reviewer"')
     assert _run(export) == 0
-    assert "0 of 1 changes approved → approved.dprl" in capsys.readouterr().out
+    assert "0 of 1 change approved → approved.dprl" in capsys.readouterr().out
     # What no reviewer agreed with is not served where an approval is required, nor what is newer.
     serve = ["serve", "approved.dprl", "--port", "0", "--require-approved", "approved-audit.csv"]
     assert _run(serve) == 1

@@ -38,7 +38,7 @@ def test_rows_after_the_window_do_not_count():
     assert log.ended.tolist() == [TERMINAL, TERMINAL, TERMINAL, CUT]  # only d was cut before
     assert returns(log, 1.0)[log.starts[:-1]].tolist() == [15.0, 15.0, 7.0, 7.0]
     assert log.follow_up == "4 steps"
-    assert repr(log).endswith("1 episodes cut · followed for 4 steps")
+    assert repr(log).endswith("1 episode cut · followed for 4 steps")
     assert log.digest() == stays().followed("4 steps").digest() != stays().digest()
     one, other = log.split(0.5, seed=0)
     assert one.follow_up == other.follow_up == log.gathered().follow_up == "4 steps"

@@ -40,7 +40,6 @@ __all__ = [
     "columns_in_settings",
     "numbers",
     "settings",
-    "tried",
     "whole",
 ]
 
@@ -291,36 +290,6 @@ def numbers(pairs: list[str], how: str) -> dict[str, float]:
         except ValueError:
             raise ParameterError(f"{how}; got {pair!r}.") from None
     return by_name
-
-
-def tried(pairs: Sequence[str]) -> dict[str, list[Any]]:
-    """NAME=VALUE,VALUE pairs as a dict of values to try: numbers, true, false, none, or words."""
-    by_name: dict[str, list[Any]] = {}
-    for pair in pairs:
-        name, sign, values = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if not (name and sign and values.strip()):
-            raise ParameterError(
-                f"what to vary is written NAME=VALUE,VALUE; got {pair!r}.",
-                do="--vary risk=0.01,0.05",
-            )
-        if name in by_name:
-            raise ParameterError(f"{name!r} is given twice.")
-        by_name[name] = [_value(word.strip()) for word in values.split(",")]
-    return by_name
-
-
-def _value(word: str) -> Any:
-    """A value of a setting as it is written on the command line."""
-    named = {"true": True, "false": False, "none": None}
-    if word.lower() in named:
-        return named[word.lower()]
-    for kind in (whole, float):
-        try:
-            return kind(word)
-        except ValueError:
-            pass
-    return word
 
 
 def _tables() -> dict[str, dict[str, Any]]:

@@ -21,8 +21,8 @@ from dprl.apps.cli.options import (
     MaybeWholes,
     Seed,
     Values,
-    tried,
 )
+from dprl.apps.cli.ranges import tried
 from dprl.errors import ParameterError
 
 __all__ = ["sweep"]

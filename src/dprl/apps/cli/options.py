@@ -30,7 +30,6 @@ __all__ = [
     "LogOptions",
     "MaybeLogOptions",
     "MaybeWhole",
-    "MaybeWholes",
     "OtherColumns",
     "Partitions",
     "Seed",
@@ -84,14 +83,6 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
-
-
-def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
-    """As `_whole`, for a list that may be left out."""
-    return [_whole(int, [token]) for token in tokens]
-
-
-MaybeWholes = Annotated[list[int] | None, Parameter(converter=_wholes)]
 
 TREATMENTS = (
     "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "

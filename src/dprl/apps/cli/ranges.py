@@ -1,4 +1,4 @@
-"""--action-bins, --missing and --vary: what is asked of columns and settings, as people write it."""
+"""--action-bins, --missing and --vary: what is asked of columns and settings, in words."""
 
 from __future__ import annotations
 

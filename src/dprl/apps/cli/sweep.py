@@ -47,7 +47,7 @@ def sweep(
             converter=_wholes,
             consume_multiple=True,
             negative="",
-        ),  # fmt: skip
+        ),
     ] = None,
     radius: Annotated[
         list[float] | None,

@@ -234,7 +234,7 @@ def test_prometheus_accepts_the_alerts_and_raises_them(tmp_path):
 def test_prometheus_accepts_the_metrics():
     promtool = tool("promtool")
     metrics = Metrics(["/act"], "d")
-    metrics.training = {"x": [0.5, 0.5]}
+    metrics.training = {"x": {"1": 0.5, "2": 0.5}}
     metrics.asked("/act", 200, 0.1)
     metrics.add("dprl_feature_states", 'a "quoted" \\ name', "1", "d")
     told = subprocess.run(

@@ -386,6 +386,7 @@ def test_workers_share_a_port_a_log_an_audit_and_their_counts(tmp_path):
     extra = ("--no-token", "--workers", 2, "--audit", "audit", "--log", "log")
     with running("serve", "p.dprl", *extra, cwd=tmp_path) as (process, facts):
         url = facts["url"]
+        until_started(tmp_path / "audit", 2)
         until_answered(url)
         for _ in range(40):
             assert ask(url)["answers"][0]["action"] == "b"
@@ -398,6 +399,7 @@ def test_workers_share_a_port_a_log_an_audit_and_their_counts(tmp_path):
         while len(workers_of(process) - killed) < 2:
             assert time.monotonic() < end
             time.sleep(0.1)
+        until_started(tmp_path / "audit", 4)
         until_answered(url)
         assert changes_counted(url) == 42.0
         assert changes_counted(url, "dprl_worker_restarts_total") == 2.0
@@ -416,6 +418,7 @@ def test_workers_share_a_port_a_log_an_audit_and_their_counts(tmp_path):
         while len(workers_of(process) - {first}) < 2:
             assert time.monotonic() < end
             time.sleep(0.1)
+        until_started(tmp_path / "audit", 7)  # two of the lines are about the new policy
         until_answered(url)
         assert ask(url)["answers"][0]["action"] == "a"
         process.terminate()
@@ -439,6 +442,15 @@ def workers_of(process):
         check=False,
     )  # fmt: skip
     return {int(word) for word in listed.stdout.split()}
+
+
+def until_started(audit, number):
+    """Wait until so many processes have written to the audit that they begin to answer."""
+    end = time.monotonic() + 60
+    while not audit.exists() or audit.read_text().count('"event":"policy"') < number:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.3)  # they answer a moment later
 
 
 def until_answered(url):

@@ -412,3 +412,13 @@ def test_whatever_a_column_holds_it_is_answered_or_refused(kind):
             continue
         assert here["defer"] or here["action"] == acted
         assert here["in_range"] is False or acted == (here["action"] or dprl.DEFER)
+
+
+def test_dprl_act_names_states_by_their_dates(run, tmp_path):
+    rules_on(stays(), ICU, LATE).save(tmp_path / "p.dprl")
+    rows = "pressure,ward,fever,admitted\n,ICU,true,01/06/2024\n60,HDU,false,\n"
+    code, out, _ = run("act", "p.dprl", "--json", stdin=rows)
+    assert code == 0
+    first, second = json.loads(out)["rows_out"]
+    assert first["state"]["admitted"] == "2024-06-01"
+    assert (first["suggested"], second["state"]["admitted"]) == ("fluids", None)

@@ -30,7 +30,6 @@ __all__ = [
     "LogOptions",
     "MaybeLogOptions",
     "MaybeWhole",
-    "MaybeWholes",
     "OtherColumns",
     "Partitions",
     "Seed",
@@ -40,7 +39,6 @@ __all__ = [
     "columns_in_settings",
     "numbers",
     "settings",
-    "tried",
     "whole",
 ]
 
@@ -85,14 +83,6 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number, or nothing; `Whole | None` would lose the converter in older cyclopts."""
 Wholes = Annotated[list[int], Parameter(converter=_whole)]
-
-
-def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
-    """As `_whole`, for a list that may be left out."""
-    return [_whole(int, [token]) for token in tokens]
-
-
-MaybeWholes = Annotated[list[int] | None, Parameter(converter=_wholes)]
 
 TREATMENTS = (
     "drop (leave them out; nothing can be claimed), drop-unrelated (leave them out, and declare "
@@ -291,36 +281,6 @@ def numbers(pairs: list[str], how: str) -> dict[str, float]:
         except ValueError:
             raise ParameterError(f"{how}; got {pair!r}.") from None
     return by_name
-
-
-def tried(pairs: Sequence[str]) -> dict[str, list[Any]]:
-    """NAME=VALUE,VALUE pairs as a dict of values to try: numbers, true, false, none, or words."""
-    by_name: dict[str, list[Any]] = {}
-    for pair in pairs:
-        name, sign, values = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if not (name and sign and values.strip()):
-            raise ParameterError(
-                f"what to vary is written NAME=VALUE,VALUE; got {pair!r}.",
-                do="--vary risk=0.01,0.05",
-            )
-        if name in by_name:
-            raise ParameterError(f"{name!r} is given twice.")
-        by_name[name] = [_value(word.strip()) for word in values.split(",")]
-    return by_name
-
-
-def _value(word: str) -> Any:
-    """A value of a setting as it is written on the command line."""
-    named = {"true": True, "false": False, "none": None}
-    if word.lower() in named:
-        return named[word.lower()]
-    for kind in (whole, float):
-        try:
-            return kind(word)
-        except ValueError:
-            pass
-    return word
 
 
 def _tables() -> dict[str, dict[str, Any]]:

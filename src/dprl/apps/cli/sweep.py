@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
@@ -18,14 +19,19 @@ from dprl.apps.cli.options import (
     Json,
     Level,
     LogOptions,
-    MaybeWholes,
     Seed,
     Values,
-    tried,
+    whole,
 )
+from dprl.apps.cli.ranges import tried
 from dprl.errors import ParameterError
 
 __all__ = ["sweep"]
+
+
+def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
+    """Whole numbers only, in a list that may be left out: 2.5 is refused, and not rounded."""
+    return [whole(token.value.removesuffix(".0")) for token in tokens]
 
 
 @command
@@ -35,8 +41,13 @@ def sweep(
     learning: LearnerOptions,
     *,
     n_min: Annotated[
-        MaybeWholes,
-        Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True, negative=""),
+        list[int] | None,
+        Parameter(
+            help="Values to try: --n-min 10 20 50.",
+            converter=_wholes,
+            consume_multiple=True,
+            negative="",
+        ),
     ] = None,
     radius: Annotated[
         list[float] | None,

@@ -33,6 +33,8 @@ format: $(STAMP)-dev
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
 
+slow lowest deep atari: export OPENBLAS_NUM_THREADS := 1
+
 slow: $(STAMP)-bench
 	@$(BIN)/python -m pytest -m slow -n auto
 	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl/studies --ignore=src/dprl/studies/atari

@@ -134,7 +134,7 @@ class Server:
                 time.sleep(0.05)
         self.ready = time.perf_counter() - begin
         host, port = facts["url"].removeprefix("http://").split(":")
-        self.where = (host, int(port), facts["token"])
+        self.where = (host, int(port), Path(facts["token_file"]).read_text())
 
     def waits(self, bodies: list[bytes], rate: float, seconds: float) -> np.ndarray:
         return 1000 * asyncio.run(open_loop(Client(*self.where), bodies, rate, seconds))

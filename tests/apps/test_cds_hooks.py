@@ -357,11 +357,16 @@ def feed(client, *given):
 def test_feedback_of_all_three_kinds_is_stored(site):
     client, audit = site
     before = numbers(client).get('dprl_feedback_total{outcome="overridden"}', 0)
-    assert feed(client, ACCEPTED).json() == {"stored": 1}
-    assert feed(client, DISMISSED, OVERRIDDEN).json() == {"stored": 2}
+    (first,), (second,) = (ask(client, call()).json()["cards"] for _ in range(2))
+    suggestion = first["suggestions"][0]["uuid"]
+    good = {**ACCEPTED, "card": first["uuid"], "acceptedSuggestions": [{"id": suggestion}]}
+    assert feed(client, good).json() == {"stored": 1}
+    others = [{**one, "card": second["uuid"].upper()} for one in (DISMISSED, OVERRIDDEN)]
+    assert feed(client, *others).json() == {"stored": 2}
     entries = [json.loads(line) for line in audit.read_text().splitlines()]
     stored = [e for e in entries if e["event"] == "feedback"][-3:]
-    assert stored[0]["suggestions"] == [SUGGESTION]
+    assert [e["given"] for e in stored] == [True] * 3
+    assert stored[0]["suggestions"] == [suggestion]
     assert stored[0]["outcome_time"] == "2021-12-11T10:05:31+00:00"
     assert "override" not in stored[1]
     assert stored[2]["override"] == {
@@ -373,9 +378,57 @@ def test_feedback_of_all_three_kinds_is_stored(site):
     assert numbers(client)['dprl_feedback_total{outcome="overridden"}'] == before + 2
 
 
+def test_feedback_on_what_was_never_given_is_stored_and_marked(site):
+    client, audit = site
+    counts = numbers(client)
+    (card,) = ask(client, call()).json()["cards"]
+    (lacking,) = ask(client, call(prefetch={
+        "pressure": bundle(), "lactate": observation("lactate", 2.0),
+    })).json()["cards"]  # fmt: skip
+    other = {**ACCEPTED, "card": card["uuid"]}  # a suggestion that was not on the card
+    seen = {**DISMISSED, "card": lacking["uuid"]}  # a card without a suggestion
+    reply = feed(client, ACCEPTED, other, seen)
+    assert reply.json() == {"stored": 3, "unknown_cards": [CARD, card["uuid"]]}
+    entries = [json.loads(line) for line in audit.read_text().splitlines()]
+    stored = [e for e in entries if e["event"] == "feedback"][-3:]
+    assert [e["given"] for e in stored] == [False, False, True]
+    after = numbers(client)
+
+    def more(outcome):
+        key = f'dprl_feedback_total{{outcome="{outcome}"}}'
+        return after[key] - counts[key]
+
+    assert [more(one) for one in ("accepted", "overridden", "unknown_card")] == [0, 1, 2]
+
+
+def test_cards_are_looked_for_from_the_end_of_the_audit(tmp_path, monkeypatch):
+    from dprl.apps.serve import given
+
+    cards = [str(uuid.UUID(int=i)) for i in range(40)]
+    entries = [{"event": "answer", "card": c, "suggestion": c[::-1], "x": "é" * 30} for c in cards]
+    entries[7]["event"] = "feedback"  # which only says that somebody spoke of a card
+    path = tmp_path / "audit"
+    lines = [json.dumps(e, separators=(",", ":")) for e in entries]
+    path.write_text("\n".join([*lines, '{"event":"answer","card":"' + cards[3] + '"']))
+    monkeypatch.setattr(given, "BLOCK", 97)
+    wanted = [cards[0], cards[3], cards[7], cards[39], str(uuid.UUID(int=99))]
+    assert given.cards_given(path, wanted) == (
+        {card: card[::-1] for card in (cards[0], cards[3], cards[39])}, True,
+    )  # fmt: skip
+    monkeypatch.setattr(given, "FAR_BACK", 1000)
+    cards_near, whole = given.cards_given(path, wanted)
+    assert (list(cards_near), whole) == ([cards[39]], False)
+    entry = {"card": cards[0]}
+    assert given.marked([entry], cards_near, whole) == [{**entry, "given": None}]
+    assert given.marked([entry], cards_near, True) == [{**entry, "given": False}]
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        {"acceptedSuggestions": [{"id": SUGGESTION}]},
+        {"outcome": "accepted", "acceptedSuggestions": [{"id": SUGGESTION}],
+         "overrideReason": {"userComment": "x"}},
         {"card": "x"}, {"card": None}, {"outcome": "ignored"}, {"outcome": None},
         {"outcome": "accepted"}, {"outcome": "accepted", "acceptedSuggestions": [{}]},
         {"outcome": "accepted", "acceptedSuggestions": []}, {"outcomeTimestamp": "now"},
@@ -388,7 +441,9 @@ def test_feedback_of_all_three_kinds_is_stored(site):
 def test_feedback_that_is_none_is_refused_as_a_whole(site, change):
     client, audit = site
     before = audit.read_bytes()
-    assert feed(client, ACCEPTED, {**DISMISSED, **change}).status_code == 422
+    reply = feed(client, ACCEPTED, {**DISMISSED, **change})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["where"].startswith("feedback[1].")
     assert audit.read_bytes() == before
 
 
@@ -402,7 +457,7 @@ def test_feedback_that_is_no_list_is_refused(site):
         {"feedback": [ACCEPTED] * 101},
     ):
         path = f"/cds-services/{SERVICE['id']}/feedback"
-        assert client.post(path, json=body).status_code == 422
+        assert client.post(path, json=body).status_code == 400
 
 
 def test_feedback_that_is_not_stored_is_said_not_to_be(site, monkeypatch):
@@ -454,9 +509,96 @@ def test_labels_are_no_markup(site):
     assert not re.search(r"(?<!\\)[<*\[]", card["detail"].split("\n\n")[0])
 
 
+def test_the_description_for_machines_has_calls_and_feedback(site):
+    client, _ = site
+    paths = client.get("/openapi.json").json()["paths"]
+    calls = paths["/cds-services/pressor-advice"]["post"]
+    assert "412" in calls["responses"]
+    asked = calls["requestBody"]["content"]["application/json"]["schema"]
+    assert asked["required"] == ["hook", "hookInstance", "context"]
+    spoken = paths["/cds-services/pressor-advice/feedback"]["post"]
+    shape = spoken["requestBody"]["content"]["application/json"]["schema"]
+    entry = shape["properties"]["feedback"]["items"]
+    assert entry["required"] == ["card", "outcome", "outcomeTimestamp"]
+    assert entry["properties"]["outcome"] == {"enum": ["accepted", "overridden"]}
+    assert {"200", "400", "415", "503"} <= set(spoken["responses"])
+
+
+def test_a_card_names_the_values_with_their_units(site):
+    client, _ = site
+    (card,) = ask(client, call(pressure=61.5)).json()["cards"]
+    assert "\n\nValues used: pressure 61.5 mm\\[Hg\\], lactate 2.0 mmol/L\n\n" in card["detail"]
+
+
+def test_rules_over_labels_gaps_and_dates_are_asked_by_observations(tmp_path):
+    from test_serve_rows import GONE, ICU, LATE, rules_on, stays
+
+    plain = {"unit": "1", "max_age": "any"}
+    features = {
+        "pressure": {**SERVICE["features"]["pressure"], "gaps": True},
+        "ward": {"context": "ward", "gaps": True},
+        "fever": {"code": f"{LOINC}|45701-0", **plain},
+        "admitted": {"code": f"{LOINC}|52455-3", **plain},
+    }
+    hooks = Hooks.of({**SERVICE, "features": features})
+    app = serve_app(rules_on(stays(), ICU, GONE, LATE), token=None, hooks=hooks)
+
+    def seen(code, **value):
+        return {
+            "resourceType": "Observation", "status": "final", **value,
+            "code": {"coding": [{"system": LOINC, "code": code}]},
+            "subject": {"reference": "Patient/1288992"}, "effectiveDateTime": NOW.isoformat(),
+        }  # fmt: skip
+
+    def body(pressure, ward, admitted="2024-05-21", fever=True):
+        given = call()
+        given["context"] |= {} if ward is None else {"ward": ward}
+        given["prefetch"] = {
+            "pressure": pressure, "fever": seen("45701-0", valueBoolean=fever),
+            "admitted": bundle(seen("52455-3", valueDateTime=admitted)),
+        }  # fmt: skip
+        return given
+
+    normal, old = observation("pressure", 60.0), observation("pressure", 60.0, NOW - timedelta(3))
+    with TestClient(app, base_url="http://127.0.0.1:9") as client:
+        ready(client)
+
+        def cards(*given):
+            reply = ask(client, body(*given))
+            assert reply.status_code == 200, reply.text
+            return reply.json()["cards"]
+
+        (card,) = cards(normal, "ICU")
+        assert "Values used: pressure 60.0 mm" in card["detail"]
+        assert "ward ICU, fever true, admitted 2024-05-21" in card["detail"]
+        assert card["summary"] == "Consider: fluids"
+        assert cards(normal, "HDU") == []
+        assert cards(normal, None) == []  # the ward is a gap, and no rule holds
+        for nothing in (bundle(), None, old):  # nothing was measured: the second rule holds
+            (card,) = cards(nothing, "HDU")
+            check_card(card)
+            assert "Values used: pressure missing, ward HDU" in card["detail"]
+        (card,) = cards(normal, "attic", "2024-06-10T08:00:00+02:00")
+        assert card["detail"].startswith("ward has a label that training did not have. Rule 3: ")
+        another = observation("pressure", 60.0, subject={"reference": "Patient/2"})
+        (card,) = cards(another, "HDU")  # which is no gap
+        assert card["summary"].startswith("No suggestion: the value of pressure belongs to another")
+        given = body(normal, "ICU")
+        del given["prefetch"]["pressure"]
+        assert ask(client, given).status_code == 412
+
+
+def test_gaps_need_a_policy_that_takes_them():
+    lactate = {**SERVICE["features"]["lactate"], "gaps": True}
+    given = {**SERVICE, "features": {**SERVICE["features"], "lactate": lactate}}
+    with pytest.raises(dprl.ParameterError, match="'lactate' may be missing"):
+        serve_app(policy_of_features(), token=None, hooks=Hooks.of(given))
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
+        ({"features": {"pressure": {"context": "x", "gaps": "yes"}}}, "odd 'gaps'"),
         ({"id": ""}, "needs 'id'"), ({"id": "a/b"}, "'id' may have letters"), ({"title": 3}, "needs 'title'"),
         ({"more": 1}, "'more' means nothing"), ({"features": {}}, "one table per feature"),
         ({"features": {"pressure": 3}}, "must be a table"),
@@ -510,6 +652,11 @@ def test_the_example_in_the_documentation_is_a_description():
         "pressure",
         "weight",
     ]
+    (tables,) = re.findall(r"```text\n(\[features.ward\].*?)```", page, re.DOTALL)
+    values = Hooks.of({**SERVICE, **tomllib.loads(tables)}).values
+    assert [(v.key, v.gaps) for v in values] == [
+        ("ward", False), ("lactate", True), ("ventilated", False), ("admitted", False),
+    ]  # fmt: skip
 
 
 def test_a_description_must_fit_the_policy(tmp_path):

@@ -67,7 +67,8 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
         [
             "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
             "sensitivity",
-            "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify", "serve", "export", "icu",
+            "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify", "serve", "audit", "export",
+            "icu",
             "reproduce", "demo", "doctor", "completion",
         ],
     )  # fmt: skip

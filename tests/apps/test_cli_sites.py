@@ -109,6 +109,55 @@ def test_what_leaves_the_hospital_is_said(run, sites):
     assert facts[0]["sites"][0]["k"] == 10
 
 
+def test_a_site_counts_its_table_as_it_is_written(run, sites, tmp_path):
+    """Decimal commas, letters of Windows, dates with the day first, labels in two spellings."""
+    rows = ["Fall;Tag;Zustand;Mittel;Wert"]
+    for i in range(40):
+        rows.append(f"{i};01.02.2024;Müde{' ' * (i % 2)};{'A' if i % 3 else 'a'};0,5")
+        rows.append(f"{i};01.10.2023;müde;B;0,25")
+    (tmp_path / "german.csv").write_text("\n".join(rows), encoding="cp1252")
+    columns = [
+        "--episode",
+        "Fall",
+        "--time",
+        "Tag",
+        "--state",
+        "Zustand",
+        "--action",
+        "Mittel",
+        "--reward",
+        "Wert",
+    ]
+    written = [
+        "--decimal",
+        ",",
+        "--encoding",
+        "cp1252",
+        "--dates",
+        "day-first",
+        "--labels",
+        "trim,casefold",
+    ]
+    code, _, err = run(
+        "evidence", "german.csv", *columns, *written, "--make-schema", "g.json", "--gamma", 1
+    )
+    assert (code, err) == (0, "")
+    schema = dprl.SiteSchema.load("g.json")
+    assert (schema.states, schema.actions) == (("müde",), ("a", "b"))
+    lines = [
+        f'{name.removeprefix("--")} = "{value}"'
+        for name, value in zip(written[::2], written[1::2], strict=True)
+    ]
+    (tmp_path / "dprl.toml").write_text("\n".join(["[log]", *lines]), encoding="utf-8")
+    code, _, err = run(
+        "evidence", "german.csv", *columns, "--schema", "g.json", "--out", "g.evidence"
+    )
+    assert (code, err) == (0, "")
+    assert dprl.SiteEvidence.load("g.evidence").sites[0]["groups"] == 40
+    code, _, err = run("evidence", "--sql", "--schema", "g.json", "--table", "t", *columns)
+    assert (code, "--labels is not for the query" in err) == (1, True)
+
+
 def test_a_schema_from_lists(run, sites, tmp_path):
     (tmp_path / "s.txt").write_text("fever\nstable\n\n")
     (tmp_path / "a.txt").write_text("1\n2\n-3\n")

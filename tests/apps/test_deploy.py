@@ -28,6 +28,7 @@ from test_servers import running, until_ready
 
 from dprl.apps.cli.main import app
 from dprl.apps.serve.metrics import Metrics
+from dprl.policies._signature import REQUIRED
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 WHERE = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
@@ -60,13 +61,25 @@ def test_the_commands_are_ones_that_there_are():
         assert {"log", "audit"} <= set(bound.arguments)
 
 
+def test_only_signed_policies_are_served():
+    (unit, docker) = arguments()
+    _, bound, _ = app.parse_args(unit, exit_on_error=False, print_error=False)
+    name = bound.arguments["require_signed"].removeprefix("${").removesuffix("}")
+    assert f"Environment={name}=/" in (DEPLOY / "dprl-serve.service").read_text()
+    text = (DEPLOY / "Dockerfile").read_text()
+    assert f"{REQUIRED}=/data/ours.pub" in text
+    assert "[serve,sign]" in text  # checking a signature needs a package
+    assert "--require-signed" not in docker
+
+
 def test_alerts_ask_for_metrics_that_there_are():
     metrics = Metrics(["/act"], "d")
+    metrics.room = lambda: 1.0
     names = {family.name for family in metrics.families()}
     text = (DEPLOY / "prometheus-alerts.yml").read_text()
     asked = set(re.findall(r"\bdprl_[a-z_]+", text))
     assert asked
-    assert {name.removesuffix("_total") for name in asked} <= names
+    assert {name.removesuffix("_total").removesuffix("_bucket") for name in asked} <= names
 
 
 RULES_TEST = """
@@ -75,7 +88,10 @@ evaluation_interval: 1h
 tests:
   - interval: 1h
     input_series:
+      - {{series: 'up{{job="dprl"}}', values: '1x30'}}
       - {{series: 'dprl_ready', values: '1x30'}}
+      - {{series: 'dprl_policy_reviewed', values: '1x30'}}
+      - {{series: 'dprl_audit_room_bytes', values: '5e9x30'}}
       - {{series: 'dprl_not_stored_total', values: '0x30'}}
       - {{series: 'dprl_answers_total{{kind="change"}}', values: '0+90x30'}}
       - {{series: 'dprl_answers_total{{kind="out_of_range"}}', values: '0+10x30'}}
@@ -93,6 +109,10 @@ tests:
           - {{labels: 'dprl:feature_drift{{feature="x",policy="p"}}', value: 0.5}}
           - {{labels: 'dprl:feature_drift{{feature="y",policy="p"}}', value: 0}}
     alert_rule_test:
+      - {{eval_time: 30h, alertname: DprlDown, exp_alerts: []}}
+      - {{eval_time: 30h, alertname: DprlNotWatched, exp_alerts: []}}
+      - {{eval_time: 30h, alertname: DprlNotReviewed, exp_alerts: []}}
+      - {{eval_time: 30h, alertname: DprlAuditNearlyFull, exp_alerts: []}}
       - {{eval_time: 30h, alertname: DprlNotReady, exp_alerts: []}}
       - {{eval_time: 30h, alertname: DprlAnswersNotStored, exp_alerts: []}}
       - {{eval_time: 30h, alertname: DprlManyDeferred, exp_alerts: []}}
@@ -108,16 +128,104 @@ tests:
             exp_annotations: {{summary: "Values of x are not spread as in training: 0.5."}}
 """
 
+BY_MINUTE = """
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+  # A service that is down is told apart from one that nobody watches, and one that is not ready.
+  - interval: 1m
+    input_series:
+      - {{series: 'up{{job="dprl"}}', values: '0x60'}}
+    alert_rule_test:
+      - eval_time: 30m
+        alertname: DprlDown
+        exp_alerts:
+          - exp_labels: {{severity: page, job: dprl}}
+            exp_annotations: {{summary: "The policy service does not reply to Prometheus."}}
+      - {{eval_time: 30m, alertname: DprlNotWatched, exp_alerts: []}}
+      - {{eval_time: 30m, alertname: DprlNotReady, exp_alerts: []}}
+  - interval: 1m
+    input_series:
+      - {{series: 'up{{job="other"}}', values: '1x60'}}
+    alert_rule_test:
+      - {{eval_time: 30m, alertname: DprlDown, exp_alerts: []}}
+      - eval_time: 30m
+        alertname: DprlNotWatched
+        exp_alerts:
+          - exp_labels: {{severity: page, job: dprl}}
+            exp_annotations: {{summary: "Prometheus has no target of the job dprl: nobody watches the policy service."}}
+  # Errors, slow answers, restarts, a policy that nobody reviewed, and a disk that fills up.
+  - interval: 1m
+    input_series:
+      - {{series: 'up{{job="dprl"}}', values: '1x120'}}
+      - {{series: 'dprl_ready', values: '0x120'}}
+      - {{series: 'dprl_policy_reviewed', values: '0x120'}}
+      - {{series: 'dprl_audit_room_bytes', values: '5e8x120'}}
+      - {{series: 'dprl_requests_total{{path="/act",code="200"}}', values: '0+95x120'}}
+      - {{series: 'dprl_requests_total{{path="/act",code="500"}}', values: '0+5x120'}}
+      - {{series: 'dprl_requests_total{{path="/readyz",code="503"}}', values: '0+1000x120'}}
+      - {{series: 'dprl_request_seconds_bucket{{path="/act",le="0.25"}}', values: '0+90x120'}}
+      - {{series: 'dprl_request_seconds_bucket{{path="/act",le="1"}}', values: '0+100x120'}}
+      - {{series: 'dprl_request_seconds_bucket{{path="/act",le="+Inf"}}', values: '0+100x120'}}
+      - {{series: 'dprl_start_time_seconds', values: '1x70 2x10 3x10 4x30'}}
+      - {{series: 'dprl_worker_restarts_total', values: '0x120'}}
+    alert_rule_test:
+      - eval_time: 60m
+        alertname: DprlNotReady
+        exp_alerts:
+          - exp_labels: {{severity: page}}
+            exp_annotations: {{summary: "The policy service replies, but gives no answers."}}
+      - eval_time: 60m
+        alertname: DprlManyErrors
+        exp_alerts:
+          - exp_labels: {{severity: page}}
+            exp_annotations: {{summary: "More than 1 % of the requests end with an error of the service."}}
+      - eval_time: 60m
+        alertname: DprlSlow
+        exp_alerts:
+          - exp_labels: {{severity: ticket}}
+            exp_annotations: {{summary: "One answer in a hundred takes more than half a second."}}
+      - {{eval_time: 60m, alertname: DprlRestarts, exp_alerts: []}}
+      - eval_time: 100m
+        alertname: DprlRestarts
+        exp_alerts:
+          - exp_labels: {{severity: ticket}}
+            exp_annotations: {{summary: "The policy service, or one of its processes, starts again and again."}}
+      - eval_time: 60m
+        alertname: DprlNotReviewed
+        exp_alerts:
+          - exp_labels: {{severity: ticket}}
+            exp_annotations: {{summary: "A policy that nobody reviewed is being served."}}
+      - eval_time: 60m
+        alertname: DprlAuditNearlyFull
+        exp_alerts:
+          - exp_labels: {{severity: ticket}}
+            exp_annotations: {{summary: "The audit has room for less than 1 GB; without room no answer is given."}}
+  # Few errors, answers in time, and one restart of a process now and then are no reason to call anybody.
+  - interval: 1m
+    input_series:
+      - {{series: 'dprl_requests_total{{path="/act",code="200"}}', values: '0+1000x120'}}
+      - {{series: 'dprl_requests_total{{path="/act",code="500"}}', values: '0+1x120'}}
+      - {{series: 'dprl_request_seconds_bucket{{path="/act",le="0.25"}}', values: '0+1000x120'}}
+      - {{series: 'dprl_request_seconds_bucket{{path="/act",le="+Inf"}}', values: '0+1000x120'}}
+      - {{series: 'dprl_worker_restarts_total', values: '0x60 1x60'}}
+    alert_rule_test:
+      - {{eval_time: 100m, alertname: DprlManyErrors, exp_alerts: []}}
+      - {{eval_time: 100m, alertname: DprlSlow, exp_alerts: []}}
+      - {{eval_time: 100m, alertname: DprlRestarts, exp_alerts: []}}
+"""
+
 
 @pytest.mark.slow
 def test_prometheus_accepts_the_alerts_and_raises_them(tmp_path):
     promtool = tool("promtool")
     rules = DEPLOY / "prometheus-alerts.yml"
     subprocess.run([promtool, "check", "rules", str(rules)], check=True, capture_output=True)
-    (tmp_path / "test.yml").write_text(RULES_TEST.format(rules=rules))
+    (tmp_path / "hours.yml").write_text(RULES_TEST.format(rules=rules))
+    (tmp_path / "minutes.yml").write_text(BY_MINUTE.format(rules=rules))
     told = subprocess.run(
-        [promtool, "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True,
-        check=False,
+        [promtool, "test", "rules", "hours.yml", "minutes.yml"], capture_output=True, text=True,
+        check=False, cwd=tmp_path,
     )  # fmt: skip
     assert told.returncode == 0, told.stdout + told.stderr
 
@@ -148,6 +256,15 @@ def test_systemd_accepts_the_unit(tmp_path):
     assert not mine, told.stderr
 
 
+@pytest.mark.slow
+def test_hadolint_accepts_the_dockerfile():
+    hadolint = tool("hadolint")
+    told = subprocess.run(
+        [hadolint, str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 @contextlib.contextmanager
 def proxied(folder, port):
     """nginx with the configuration of deploy/, its paths and ports moved; its port for TLS."""
@@ -166,11 +283,12 @@ def proxied(folder, port):
         ("127.0.0.1:8000;", f"127.0.0.1:{port};"), ("listen 443 ssl", f"listen 127.0.0.1:{own} ssl"),
         ("/etc/dprl/", f"{folder}/"), ("/run/nginx.pid", f"{folder}/nginx.pid"),
         ("/var/log/nginx/error.log", f"{folder}/error.log"),
+        ("/var/log/nginx/dprl-access.log", f"{folder}/access.log"),
     ):  # fmt: skip
         assert before in text
         text = text.replace(before, after)
     for part in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
-        text = text.replace("    access_log off;", f"    {part}_temp_path {folder}/{part};\n    access_log off;")  # fmt: skip
+        text = text.replace("    access_log ", f"    {part}_temp_path {folder}/{part};\n    access_log ")  # fmt: skip
     (folder / "nginx.conf").write_text(f"daemon off;\n{text}")
     process = subprocess.Popen(
         [nginx, "-p", str(folder), "-e", str(folder / "error.log"), "-c",
@@ -229,6 +347,22 @@ def test_tls_in_front(tmp_path):
             assert ask("/act", b"x" * 1_100_000)[0] == 413
             assert ask("/policy", Origin="https://dprl.example.org")[0] == 200
             assert ask("/policy", Origin="https://evil.example")[0] == 403
+            # The id that a caller gave goes all the way, unless dprl would not take it.
+            given = {"X-Request-ID": "ward-7:42"}
+            own = {k.lower(): v for k, v in ask("/policy", **given)[2].items()}
+            assert own["x-request-id"] == "ward-7:42"
+            odd = {"X-Request-ID": "a b"}
+            made = {k.lower(): v for k, v in ask("/policy", **odd)[2].items()}
+            assert len(made["x-request-id"]) == 32
+            end = time.monotonic() + 5
+            while "ward-7:42" not in (tmp_path / "access.log").read_text():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            rows = [json.loads(row) for row in (tmp_path / "access.log").read_text().splitlines()]
+            asked = {row["request"]: row for row in rows}
+            assert (asked[ident]["code"], asked[ident]["path"]) == (200, "/act")
+            assert asked["ward-7:42"]["address"] == "127.0.0.1"
+            assert facts["token"] not in (tmp_path / "access.log").read_text()
             end = time.monotonic() + 5
             while ident not in (tmp_path / "log").read_text():
                 assert time.monotonic() < end

@@ -460,6 +460,37 @@ def test_notebooks_show_the_same_pieces(care, gated, held, walker):
     assert "It changes nothing." in silent._repr_html_()
 
 
+def test_a_log_with_cut_episodes_has_one_population(tmp_path):
+    """What is left out is told once, with its reason, and every number is of the same episodes."""
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0, cut="drop-unrelated").fit(
+        to_log([[("s", "b", 1.0)]] * 6 + [[("s", "a", 0.0)]] * 8)
+    )
+    episodes = [[("s", "b", 1.0)]] * 8 + [[("s", "a", 0.0)]] * 12
+    cut = [False] * 3 + [True] * 4 + [False] * 13  # of patients 3 to 6, who came back later
+    patients = [*range(16), 4, 5, 3, 6]
+    judged = to_log(episodes, cut=cut, group=patients)
+    text, written = page(policy, judged, tmp_path, standard="target")
+    assert written.evaluation.facts["episodes"] == 16
+    words = flat(text)
+    assert "judged by 16 decisions of 16 episodes" in words
+    assert (
+        "4 of 20 episodes were cut and are left out: every number here is of the other 16" in words
+    )
+    assert "4 of these 16 came after a cut one of their group: they are left out of comp" in words
+    assert not re.search(r"\b12 episodes\b|other 12\b|analysed ?12\b", words)
+    flows = re.findall(r"Episodes in the log ?20.*?Episodes analysed ?(\d+)", words)
+    assert flows == ["16", "16"]  # in the finding, and in the standard's own table
+    described = describe_changes(policy, judged)
+    check = described.changes[0].check
+    assert check.took + check.others == 12  # of first decisions, those alone that are surely first
+    assert dict(described.flow) == {
+        "given": 20, "cut": 4, "left-out": 4, "analysed": 16, "after-cut": 4,
+    }  # fmt: skip
+    card = json.loads(written.card.read_text(encoding="utf-8"))
+    assert card["evaluation_data"]["episodes"] == 16
+    assert card["evaluation_data"]["flow"]["always"] <= card["evaluation_data"]["flow"]["reached"]
+
+
 def test_the_terminal_says_where_the_estimate_rests_on_few(tmp_path):
     world = dprl.envs.care_pathway()
     policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(world.sample(1_000, seed=0))

@@ -68,6 +68,10 @@ def test_a_review_from_opening_to_export(tmp_path):
     page = client.get(f"/{TOKEN}/")
     assert page.status_code == 200
     assert "2 changes to review" in page.text
+    form, headers = {"csrf": csrf_of(client)}, {"Origin": "http://127.0.0.1:9"}
+    early = client.post(f"/{TOKEN}/export", data=form, headers=headers)
+    assert (early.status_code, "nobody has judged a change" in early.text) == (422, True)
+    assert not (tmp_path / "approved.dprl").exists()
     detail = client.get(f"/{TOKEN}/change/{one}").text
     assert "Similar past cases" in detail
     answer = judge(client, one, "agree", comment="seen it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import sys
@@ -490,3 +491,21 @@ def test_a_warm_up_that_fails_ends_the_server(care, monkeypatch, capsys):
     assert len(ended) == 1
     assert not service.metrics.ready
     assert "no room" in capsys.readouterr().err
+
+
+def test_compressed_bodies_are_refused_in_words(care):
+    """Not unpacked: a few bytes could become more than any limit."""
+    client, _ = care
+    headers = {"Content-Type": "application/json", "Content-Encoding": "GZIP"}
+    bomb = gzip.compress(b" " * 50_000_000)
+    for body in (gzip.compress(b'{"states": ["fever"]}'), bomb):
+        refused = client.post("/act", content=body, headers=headers)
+        assert refused.status_code == 415
+        error = refused.json()["error"]
+        assert error["what"] == "the body is compressed, and is not unpacked here."
+        assert (error["where"], refused.headers["accept-encoding"]) == (
+            "content-encoding 'gzip'", "identity",
+        )  # fmt: skip
+    plain = {**headers, "Content-Encoding": "identity"}
+    answered = client.post("/act", content=b'{"states": ["fever"]}', headers=plain)
+    assert answered.status_code == 200

@@ -233,6 +233,47 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
     assert "lost" not in given or "lost" in withdrawn
 
 
+def test_it_is_not_ready_where_the_largest_answer_would_not_fit(tmp_path):
+    """Small answers still fit, and are given; who sends more should ask elsewhere by now."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "audit"
+    with client_of(records=Records(None, Audit(path))) as client:
+        ready(client)
+        assert numbers(client)["dprl_audit_room_bytes"] > 2e6
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20_000, limits[1]))
+            assert client.post("/act", json={"states": ["s"]}).status_code == 200
+            refused = client.get("/readyz")
+            assert refused.status_code == 503
+            assert "the largest answer may need" in refused.json()["error"]["what"]
+            assert client.post("/act", json={"states": ["s"] * 1000}).status_code == 503
+            assert client.get("/readyz").status_code == 503
+            assert 0 < numbers(client)["dprl_audit_room_bytes"] < 20_000
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert client.get("/readyz").status_code == 200
+        # What is said to be enough for the largest answer is.
+        before = path.stat().st_size
+        long = {"X-Request-ID": "r" * 100}
+        assert client.post("/act", json={"states": ["s"] * 1000}, headers=long).status_code == 200
+        assert path.stat().st_size - before < 1000 * 1024
+    check_audit(path)
+
+
+def test_it_is_not_ready_where_the_disk_has_too_little_room(tmp_path, monkeypatch):
+    stat = os.fstatvfs
+    with client_of(records=Records(None, Audit(tmp_path / "audit"))) as client:
+        ready(client)
+        disk = [*stat(0)]
+        disk[0:2], disk[2], disk[4] = (4096, 4096), 1000, 3
+        monkeypatch.setattr(os, "fstatvfs", lambda handle: os.statvfs_result(disk))
+        assert client.get("/readyz").status_code == 503
+        assert numbers(client)["dprl_audit_room_bytes"] == 3 * 4096
+        disk[2] = 0  # a disk that does not say how large it is
+        assert client.get("/readyz").status_code == 200
+
+
 def test_a_log_that_cannot_be_written_stops_no_answer(tmp_path):
     journal = Journal(str(tmp_path / "log"))
     full = os.open("/dev/full", os.O_WRONLY)

@@ -20,7 +20,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import dprl
+from dprl.apps._changes import describe_changes
 from dprl.apps.cli.main import _run
+from dprl.apps.review.verdicts import Verdicts
+from dprl.policies._load import read_like
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
@@ -36,12 +39,15 @@ def running(command, *arguments, cwd, **env):
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, command, *map(str, arguments), "--port", "0", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
-        env={**os.environ, **env},
+        env={**os.environ, "XDG_RUNTIME_DIR": str(cwd), **env},
     )  # fmt: skip
     try:
         line = process.stdout.readline()
         assert line, process.stderr.read()
-        yield process, json.loads(line)
+        facts = json.loads(line)
+        if facts.get("token_file"):  # standard output is no terminal here
+            facts["token"] = Path(facts["token_file"]).read_text()
+        yield process, facts
     finally:
         process.kill()
         process.communicate()
@@ -73,6 +79,11 @@ def test_serve_answers_and_stops_when_told(demo):
     folder, _ = demo
     with running("serve", "p.dprl", cwd=folder) as (process, facts):
         url, token = facts["url"], facts["token"]
+        # Standard output may be kept as a log: the token is in a private file while it serves.
+        path = Path(facts["token_file"])
+        assert path.parent.parent == folder
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert len(token) >= 32
         assert urlsplit(url).hostname == "127.0.0.1"
         until_ready(url)
         bearer = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -80,9 +91,11 @@ def test_serve_answers_and_stops_when_told(demo):
         with urllib.request.urlopen(asked) as answer:
             assert json.load(answer)["answers"][0]["kind"] in ("change", "confirmation", "defer")
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=20)
         assert process.returncode in (0, -signal.SIGTERM)
-        assert err == ""
+        assert token not in out
+        assert err == "warning: nobody has reviewed this policy; `dprl review` is for that.\n"
+        assert not path.parent.exists()
 
 
 def test_requests_under_way_are_finished_before_it_stops(demo):
@@ -134,6 +147,22 @@ def test_the_token_may_come_from_the_environment_and_is_then_not_printed(demo):
         assert get(f"{facts['url']}/policy")[0] == 401
 
 
+def test_a_new_token_that_no_file_can_hold_is_refused(demo, capsys, monkeypatch):
+    folder, _ = demo
+    monkeypatch.chdir(folder)
+    before = sorted(os.listdir(folder))
+
+    def full(**how):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dprl.apps.serve.tokens.tempfile.mkdtemp", full)
+    assert _run(["serve", "p.dprl", "--port", "0", "--audit", "a"]) == 1
+    err = capsys.readouterr().err
+    assert "DPRL_TOKEN, or name a file with --tokens" in err
+    assert len(err.splitlines()) == 3
+    assert sorted(os.listdir(folder)) == before
+
+
 @pytest.mark.slow
 def test_other_addresses_than_loopback_are_warned_of(demo):
     folder, _ = demo
@@ -170,6 +199,9 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
         (["serve", "p.dprl", "--audit", "no/audit"], "the audit cannot be kept in 'no/audit'"),
         (["serve", "p.dprl", "--log", "x", "--audit", "no/audit"], "the audit cannot be kept"),
         (["serve", "p.dprl", "--cds", "x.toml"], "--cds needs --audit"),
+        (["serve", "p.dprl", "--tokens", "x", "--no-token"], "--tokens and --no-token are both"),
+        (["serve", "p.dprl", "--tokens", "x"], "the tokens in 'x' cannot be read"),
+        (["serve", "p.dprl", "--tokens", "p.dprl", "--log", "p.dprl"], "would be overwritten"),
         (["serve", "p.dprl", "--cds", "x.toml", "--audit", "x"], "cannot read 'x.toml'"),
         ([*review, "--needs", "0"], "--needs must be a whole number, at least 1"),
         ([*review, "--out", "p.dprl"], "cannot be written to 'p.dprl'"),
@@ -186,6 +218,8 @@ def test_settings_that_are_refused(demo, capsys, monkeypatch):
     monkeypatch.setenv("DPRL_TOKEN", "short")
     assert _run(["serve", "p.dprl"]) == 1
     assert "at least 16 characters" in capsys.readouterr().err
+    assert _run(["serve", "p.dprl", "--tokens", "x"]) == 1
+    assert "--tokens and the environment variable DPRL_TOKEN are both" in capsys.readouterr().err
     taken.close()
 
 
@@ -213,15 +247,35 @@ def test_without_the_extra_it_says_what_to_install(demo, capsys, monkeypatch):
 def test_export_without_a_page(demo, capsys, monkeypatch):
     folder, log = demo
     monkeypatch.chdir(folder)
-    assert _run(["review", "p.dprl", "--log", str(log), "--export", "--json"]) == 0
+    export = ["review", "p.dprl", "--log", str(log), "--export"]
+    before = sorted(os.listdir(folder))
+    assert _run(export) == 1
+    err = capsys.readouterr().err
+    assert "nobody has judged a change of this policy" in err
+    assert len(err.splitlines()) == 3
+    assert sorted(os.listdir(folder)) == before
+    policy = dprl.load("p.dprl")
+    seen = read_like(policy, [str(log)], lambda *_: None)
+    keys = [c.key for c in describe_changes(policy, seen).changes]
+    verdicts = Verdicts("p.review.sqlite", policy.digest(), keys, seen.digest())
+    assert _run(export) == 1  # a file without verdicts is no review, either
+    assert "no verdict in 'p.review.sqlite'" in capsys.readouterr().err
+    assert not Path("approved.dprl").exists()
+    verdicts.add(keys[0], "Ann", "disagree")
+    assert _run([*export, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["approved"], said["verdicts"]) == ([], 0)
+    assert (said["approved"], said["verdicts"]) == ([], 1)
     limited = dprl.load("approved.dprl")
     assert limited.summary()["decision_points"] == 0
     assert Path("approved-audit.csv").read_text().startswith('"id","time_utc","reviewer"')
-    assert Path("p.review.sqlite").exists()
-    assert _run(["review", "p.dprl", "--log", str(log), "--export"]) == 0
-    assert "0 of 1 changes approved → approved.dprl" in capsys.readouterr().out
+    assert _run(export) == 0
+    assert "0 of 1 change approved → approved.dprl" in capsys.readouterr().out
+    # What no reviewer agreed with is not served where an approval is required, nor what is newer.
+    serve = ["serve", "approved.dprl", "--port", "0", "--require-approved", "approved-audit.csv"]
+    assert _run(serve) == 1
+    assert "the review approved no change" in capsys.readouterr().err
+    assert _run(["serve", "p.dprl", *serve[2:]]) == 1
+    assert "nobody has approved this policy" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -8,11 +8,13 @@ import re
 from importlib import resources
 
 import numpy as np
+import pandas as pd
 import pytest
 from markupsafe import Markup
 
 import dprl
 from dprl._core.html.catalogue import LANGUAGES, NUMBER, _table, speak
+from dprl.policies._rule import Condition, Rule
 
 PLACES = re.compile(r"\{\w+#?\}")
 TAGS = re.compile(r"</?\w+")
@@ -207,4 +209,99 @@ def test_sentences_of_rules():
         "alle Regeln zugleich; angepasstes p 0,0002); Γ* = 8,65."
     )
     odd = '1. If ward is neither "a: b" nor c: drug.'
-    assert speak("de").quote(odd).startswith('<span lang="en">1. If ward')
+    assert html.unescape(speak("de").quote(odd)) == ('1. Wenn ward ist weder "a: b" noch c: drug.')
+    shares = "1. Everywhere: drug (practice is divided: drug 40 %, wait 35 %, 1,000 more 25 %)."
+    assert speak("de").quote(shares) == (
+        "1. Überall: drug (die Praxis ist geteilt: drug 40 %, wait 35 %, 1.000 weitere 25 %)."
+    )
+
+
+def test_conditions_on_labels():
+    de, names = speak("de"), ("ward", "age and sex", "age")
+    for english, own in {
+        'ward is ICU or or-2 or "a and b" and age above 60.5': (
+            'ward ist ICU oder or-2 oder "a and b" und age über 60,5'
+        ),
+        "age above 60.5 and at most 70 and age and sex at most 2": (
+            "age über 60,5 und höchstens 70 und age and sex höchstens 2"
+        ),
+        "ward is neither ICU nor HDU, where no earlier rule holds": (
+            "ward ist weder ICU noch HDU, wo keine frühere Regel gilt"
+        ),
+        'ward is not "x \\" or y"': 'ward ist nicht "x \\" or y"',
+    }.items():
+        assert de.situation(english, names) == own
+        assert speak("en").situation(english, names) == english
+    assert de.condition("no condition", names) == "no condition"
+    assert de.usual("a or b", ("a", "b", "c")) == "a oder b"
+    assert de.usual("a or b", ("a or b", "a", "b")) == "a or b"
+    assert speak("en").usual("a or b", ("a", "b")) == "a or b"
+
+
+@pytest.fixture(scope="module")
+def german_rules(tmp_path_factory):
+    """A German report on rules about labels: a tree, a divided practice, takers that differ."""
+    facts = {
+        "steps": 120, "groups": 118, "groups_took": 40, "groups_others": 78, "advantage": 0.3125,
+        "se": 0.05, "low": -0.0125, "high": 0.52, "p": 0.003, "gain": 0.2, "share": 0.4,
+        "changed": 0.3, "overlap": 0.98, "balance": ["Station ICU", 0.23],
+        "share_usual": [["warten", 0.36], ["Mittel", 0.34], ["beides", 0.3]],
+    }  # fmt: skip
+    icu = Condition("Station", "in", labels=("ICU", "Haus 2"))
+    rules = (
+        Rule((icu,), "Mittel", facts),
+        Rule(
+            (Condition("Station", "not in", labels=icu.labels), Condition("Druck", "above", 62.5)),
+            "beides",
+            facts,
+        ),
+    )
+    policy = dprl.RulePolicy(
+        states=(), actions=("Mittel", "beides", "warten"), feature_names=("Druck", "Station"),
+        rules=rules, levels=(None, ("Haus 2", "ICU", "NAW")),
+        parameters={"delta": 0.05, "gamma": 1.0, "n_min": 20, "learner": "Rules"},
+        provenance={"steps": 600, "groups": 300, "episodes": 400, "made_by": "dprl", "notes": [
+            "Randomised: the probabilities of actions are known on all 3,000 rows and used as they "
+            "are."]},
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    table = {
+        "Fall": range(80), "Druck": rng.normal(62, 5, 80), "Punkte": rng.normal(size=80),
+        "Station": rng.choice(["Haus 2", "ICU", "NAW"], 80),
+        "Tat": rng.choice(["Mittel", "beides", "warten"], 80),
+    }  # fmt: skip
+    log = dprl.from_frame(
+        pd.DataFrame(table), episode="Fall", state=["Druck", "Station"], action="Tat",
+        reward="Punkte",
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("rules") / "r.html"
+    dprl.report(policy, log, path, values=False, draws=60, lang="de")
+    return path.read_text(encoding="utf-8")
+
+
+def test_rules_and_their_tree_are_german(german_rules):
+    assert 'lang="en"' not in german_rules
+    words = " ".join(read(german_rules).split())
+    assert (
+        '1. Wenn Station ist "Haus 2" oder ICU: Mittel (die Praxis ist geteilt: warten 36 %'
+        in words
+    )
+    assert 'Station ist weder "Haus 2" noch ICU und Druck über 62,5' in words
+    assert "noch in Station ICU um 0,23 Standardabweichungen" in words
+    assert "auf allen 3.000 Zeilen bekannt" in words
+    texts = re.findall(r'<text class="t-(?:box|axis)"[^>]*>([^<]*)<', german_rules)
+    assert {"ja", "nein", "überlassen", "+0,31 (-0,013 bis +0,52)"} <= set(texts)
+    page = words.partition("Erstellt von")[0].replace("überlassen (DEFER)", "")
+    assert ENGLISH.findall(page) == []
+
+
+@pytest.mark.parametrize("page", ["german", "german_rules"])
+def test_no_sentence_of_the_catalogue_is_left_in_english(page, request):
+    words = " ".join(read(request.getfixturevalue(page)).split())
+    said_in_german = " ".join(speak("de").messages.values())
+    texts = [*speak("en").messages.values(), *_table("de.sentences")]
+    for text in texts:
+        plain = html.unescape(re.sub(r"<[^>]*>", "", text))
+        for piece in PLACES.split(plain):
+            if len(piece.split()) >= 4 and piece not in said_in_german:
+                assert " ".join(piece.split()) not in words, text

@@ -34,7 +34,7 @@ def test_reports_and_certificates_say_it(known, word, tmp_path):
     policy = dprl.gate(dprl.DPRLDiscrete(n_min=20, gamma=1.0), train, value_range=(0, 1))
     lines = " ".join(policy.certificate.assumptions)
     assert (word in lines) is (known > 0)
-    assert ("within a state they are the same for all" in lines) is (known > 0)
+    assert ("Within a state they are the same for all" in lines) is (known > 0)
     whole = dprl.gate(
         dprl.DPRLDiscrete(n_min=20, gamma=1.0), train, mode="policy", grade="large-sample"
     )

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import special
+from sklearn.linear_model import LogisticRegression
 
 import dprl
 from dprl.certificate import approximate_gain
 from dprl.learners.baselines import RL
 from dprl.logs._censoring import settle
-from dprl.logs._uncensored import chance_of_cut
+from dprl.logs._uncensored import FOLDS, STEPS, chance_of_cut
 from dprl.logs.log import CUT, TERMINAL
 from dprl.logs.returns import returns
 
@@ -154,6 +155,29 @@ def test_chances_follow_step_state_and_features():
     chance = chance_of_cut(labelled)[first]
     for side in (x < 0, x >= 0):
         assert chance[side].mean() == pytest.approx(cut[side].mean(), abs=0.01)
+
+
+def test_rows_that_are_alike_count_as_often_as_they_occur():
+    """The model of weighted kinds of rows is that of all rows, written here row by row."""
+    log = fast_and_slow(150, 3)
+    step = np.concatenate([np.arange(length) for length in log.lengths])
+    names = [f"{s} {a}" for s, a in zip(log.codes(), log.action, strict=True)]
+    columns = [step == k for k in range(step.max() + 1)]
+    columns += [step / STEPS]
+    columns += [log.codes() == s for s in np.unique(log.codes())]
+    columns += [np.array(names) == pair for pair in sorted(set(names))]
+    x = np.column_stack(columns).astype(float)
+    cut, at_risk = np.zeros(log.n_steps, bool), np.ones(log.n_steps, bool)
+    for e in range(log.n_episodes):
+        last = log.starts[e + 1] - 1
+        cut[last], at_risk[last] = log.ended[e] == CUT, log.ended[e] == CUT
+    dealt = np.random.default_rng(0).permutation(len(log.groups)) % FOLDS
+    fold = np.repeat(dealt[log.group], log.lengths)
+    for k in range(FOLDS):
+        others = (fold != k) & at_risk
+        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=5_000).fit(x[others], cut[others])
+        wanted = model.predict_proba(x[fold == k])[:, 1]
+        np.testing.assert_allclose(chance_of_cut(log)[fold == k], wanted, atol=1e-3)
 
 
 def test_a_group_never_sets_its_own_weight():

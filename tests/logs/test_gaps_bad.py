@@ -231,14 +231,30 @@ def test_commands_refuse(tmp_path, run):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["dprl.toml", "log.csv"]
 
 
-@pytest.mark.parametrize("word", ["flag", "median", {"s": "drop-episodes"}, "fill"])
-def test_a_log_in_parts_fills_nothing(tmp_path, word):
+WRONG_WORDS = {
+    "fill": "missing must be one of",
+    "median": "'state' holds labels, which have no median.",
+    "column": "missing says what to do about 's', which is no column of this log.",
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_WORDS)
+def test_a_log_in_parts_refuses_what_cannot_be_filled(tmp_path, kind):
     log = dprl.envs.risky_arms().sample(5, seed=0)
     dprl.write(log, tmp_path / "a.parquet")
     given = {"episode": "episode", "state": "state", "action": "action", "reward": "reward"}
-    message = "missing must be one of" if word == "fill" else (
-        r"a log in parts refuses missing values, or leaves such episodes out: it fills none\."
-    )  # fmt: skip
-    with pytest.raises(dprl.ParameterError, match=message):
-        dprl.scan(tmp_path / "a.parquet", missing=word, folder=tmp_path, **given)
+    missing = {"s": "drop-episodes"} if kind == "column" else kind
+    with pytest.raises(dprl.DprlError, match=WRONG_WORDS[kind]):
+        dprl.scan(tmp_path / "a.parquet", missing=missing, folder=tmp_path, **given)
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_a_gap_stays_a_gap_when_other_episodes_are_dropped():
+    """The only row with the last label is dropped: the gap must not get that label."""
+    data = {"e": [1, 2, 3], "s": ["a", "z", None], "a": [0, 1, 0], "r": [0.0, None, 1.0]}
+    given = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
+    with pytest.warns(dprl.MissingWarning):
+        log = dprl.from_frame(
+            pd.DataFrame(data), **given, missing={"s": "flag", "r": "drop-episodes"}
+        )
+    assert [log.states[code] for code in log.codes()] == ["a", "missing"]

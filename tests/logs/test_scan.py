@@ -277,6 +277,41 @@ def test_episodes_with_missing_values_are_dropped_as_in_memory(shuffle, tmp_path
     assert errors[0] == errors[1]
 
 
+@pytest.mark.parametrize("shuffle", [None, pytest.param(4, marks=pytest.mark.slow)])
+def test_missing_states_are_flagged_as_in_memory(shuffle, tmp_path):
+    data = made()
+    data["s"][5] = data["s"][77] = None
+    files = write(tmp_path, data, shuffle=shuffle)
+    equal(files, tmp_path, missing="flag")
+    equal(files, tmp_path, missing={"s": "flag"})
+    with dprl.scan(files, **ROLES, missing="flag", folder=tmp_path) as parts:
+        assert "missing" in parts.states
+    data["r"][9] = np.nan  # in the episode after the first gap
+    files = write(tmp_path, data, shuffle=shuffle)
+    equal(files, tmp_path, missing={"*": "flag", "r": "drop-episodes"})
+
+
+@pytest.mark.parametrize("kind", ["median", "taken", "numbers", "column", "word", "reward"])
+def test_what_cannot_be_filled_is_refused_as_in_memory(kind, tmp_path):
+    data, missing = made(), "flag"
+    data["s"][5] = None
+    if kind == "taken":
+        data["s"][9] = "missing"
+    if kind == "numbers":
+        data["s"] = [None if i == 5 else i % 3 for i in range(200)]
+    if kind == "reward":
+        data["r"][9] = np.nan
+    missing = {"median": "median", "column": {"z": "flag"}, "word": "mean"}.get(kind, "flag")
+    files = write(tmp_path, data)
+    errors = []
+    for reader, more in ((dprl.read, {"also": ()}), (dprl.scan, {"folder": tmp_path})):
+        with pytest.raises(dprl.DprlError) as error:
+            reader(files, **ROLES, missing=missing, **more)
+        errors.append((type(error.value), str(error.value)))
+    assert errors[0] == errors[1]
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
 def test_nothing_is_left_where_every_episode_misses_something(tmp_path):
     data = made(8)
     data["r"][[1, 6]] = np.nan

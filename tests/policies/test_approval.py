@@ -132,6 +132,22 @@ def test_a_limited_policy_says_why_it_is_silent():
     )
 
 
+def test_a_change_that_was_refused_is_not_called_allowed():
+    log = to_log([[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 4)
+    policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(log)
+    told = dict(zip(*(policy.explain("s").actions[n] for n in ("action", "verdict")), strict=True))
+    assert told["b"] == "suggested"
+    refused = limit_states(policy, [])
+    why = refused.explain("s")
+    told = dict(zip(why.actions["action"], why.actions["verdict"], strict=True))
+    assert told["b"] == "allowed by the evidence, not approved"
+    assert "allowed" not in told.values()
+    from dprl.apps.serve.answers import Answers
+
+    rows = {row["action"]: row["verdict"] for row in Answers(refused).explain("s")["actions"]}
+    assert rows == told
+
+
 def test_only_changes_can_be_kept():
     policy = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(
         to_log([[("s", "b", 1.0)]] * 5 + [[("s", "a", 0.0)]] * 6 + [[("t", "a", 0.0)]])

@@ -36,7 +36,8 @@ def test_a_file_of_an_earlier_version(version, name, facts, tmp_path):
 
 def test_every_kind_is_there():
     assert {facts["kind"] for _, _, facts in CASES} == {
-        "CellPolicy", "NeighborPolicy", "NetworkPolicy", "Policy", "RulePolicy", "StochasticPolicy",
+        "CellPolicy", "ConfidentPolicy", "NeighborPolicy", "NetworkPolicy", "Policy", "RulePolicy",
+        "StochasticPolicy", "TablePolicy",
     }  # fmt: skip
 
 

@@ -200,3 +200,16 @@ def test_a_policy_that_contradicts_itself(policy, changes, message):
 
     with pytest.raises(dprl.PolicyError, match=message):
         replace(policy, **changes)
+
+
+def test_both_counts_of_a_reason_are_of_the_same_visits():
+    both = [("s", "a", 0.0), ("s", "b", 1.0)]  # b only at the second visit
+    log = to_log([both] * 5 + [[("s", "b", 1.0)]] * 3 + [[("s", "a", 0.0)]] * 9)
+    first = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(log).explain("s").reason
+    assert "b was taken in 8 episodes that came here and ended +0.529" in first
+    assert "(at their first visit 3 took it and 14 did otherwise)" in first
+    every = dprl.DPRLDiscrete(n_min=3, gamma=1.0, visits="all").fit(log).explain("s").reason
+    assert "b was taken in 8 visits" in every
+    assert "(of all visits 8 took it and 14 did otherwise)" in every
+    few = dprl.DPRLDiscrete(n_min=4, gamma=1.0, contrast=True).fit(log).explain("s").actions
+    assert few["verdict"][0] == "only 3 did otherwise at their first visit, fewer than n_min = 4"

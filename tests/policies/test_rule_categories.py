@@ -371,12 +371,3 @@ def test_a_file_is_answered_row_by_row(tmp_path):
     answered = answer(ruled, str(tmp_path / "stays.csv"), None, "suggested")
     assert answered.answers == ["fluids", dprl.DEFER, "fluids", dprl.DEFER]
     assert answered.states[2] == {"pressure": None, "ward": "gen", "fever": "False"}
-
-
-def test_the_service_says_that_it_takes_no_labels():
-    from dprl.apps.serve.answers import Answers
-
-    with pytest.raises(
-        dprl.PolicyError, match="labels of categories, which the service does not take"
-    ):
-        Answers(policy([on(ICU)]))

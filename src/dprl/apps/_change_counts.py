@@ -1,4 +1,4 @@
-"""How many steps of a log a policy changes outside of all regions, and where it is silent why."""
+"""Counts of a log: steps changed outside of all regions or silent and why, episodes after a cut."""
 
 from __future__ import annotations
 
@@ -11,15 +11,30 @@ from numpy.typing import NDArray
 
 from dprl.apps._change import Change
 from dprl.evidence.balance import Balance, Compared, balance
+from dprl.logs._censoring import from_cut_on
 from dprl.logs.log import Label, Log
 from dprl.policies._decisions import Decisions, Kind
-from dprl.policies._explain import change_words, silences, why_silent
+from dprl.policies._explain import change_words
 from dprl.policies._protocol import DeferringPolicy
+from dprl.policies._silence import silences, why_silent
 from dprl.policies._situations import Situation
 
-__all__ = ["compare", "scattered", "shown_at", "silent_steps"]
+__all__ = ["after_cut", "compare", "outside_of", "scattered", "shown_at", "silent_steps"]
 
 Ints: TypeAlias = NDArray[np.int64]
+
+
+def after_cut(log: Log, settled: Log) -> Ints:
+    """Positions of the episodes in `settled` that came after a cut one of their group in `log`."""
+    late = {log.episodes[e] for e in from_cut_on(log)}
+    return np.array([i for i, e in enumerate(settled.episodes) if e in late], np.int64)
+
+
+def outside_of(log: Log, episodes: Ints, rows: Ints) -> Ints:
+    """Those of `rows` that lie in none of these episodes."""
+    if not len(episodes):
+        return rows
+    return rows[~np.isin(np.searchsorted(log.starts, rows, "right") - 1, episodes)]
 
 
 def scattered(

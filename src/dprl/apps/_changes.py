@@ -23,23 +23,22 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
-from dprl.apps._change import Case, Change, Check, Sure
-from dprl.apps._change_counts import compare, scattered, shown_at, silent_steps
+from dprl.apps._change import Change, Check, Sure
+from dprl.apps._change_counts import after_cut, compare, outside_of, scattered, silent_steps
+from dprl.apps._described import Described, first_rows, sure_words
 from dprl.errors import LogError
-from dprl.evaluation._subgroups import Subgroups
-from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._censoring import check_claim, settle
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import cannot_tell, seen
-from dprl.logs.log import CUT, Label, Log
+from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
 from dprl.policies._conditions import window_words
 from dprl.policies._decisions import Decisions, Kind
@@ -47,7 +46,6 @@ from dprl.policies._explain import change_rows
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._rule_record import record_of, rules_of
-from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies._table_notes import plan_beyond
@@ -56,151 +54,6 @@ from dprl.policies.rules import RulePolicy
 __all__ = ["Described", "describe_changes"]
 
 Ints: TypeAlias = NDArray[np.int64]
-CASES, AHEAD = 5, 3
-"""Number of past cases shown on either side, and of the steps after each that are listed."""
-
-SHORT = {
-    "model": "the model",
-    "excursions": "returns to the same state",
-    "returns": "returns of first visits",
-}
-"""Evidence of a learner that asks how sure it is → what to call it in few words."""
-
-
-@dataclass(frozen=True, eq=False)
-class Described:
-    """The changes of a policy, described with the help of a log.
-
-    Attributes:
-        policy: The policy.
-        log: The log, with its cut episodes treated as in the policy's training.
-        log_digest: Digest of the log as it was given.
-        cut: Number of its episodes that were cut.
-        left_out: Number of cut episodes that are left out of `log`.
-        seen: What the log has in common with the logs that the policy comes from, in words; '' if
-            nothing. Where there is something, nothing here is a held-out check.
-        notes: What a reader must know about the log.
-        changes: The changes, the highest lower end of the interval first (of the learner's own
-            where it asks how sure it is), then the most steps; rules in the order they are asked.
-        steps: "deferred", "confirmed" and "changed" → share of the log's steps.
-        not_done: Share of the log's steps at which the policy speaks and something else was done.
-        silent: (reason, share of the log's steps) where the policy defers, largest share first.
-        scattered: (usual, suggested, number of the log's steps) of the changes at steps that no
-            region holds, the most steps first; empty where changes are not told by region.
-        balance: Whether those who took the suggestions differ from the others in columns that are
-            not in the state; None where the log has no such columns.
-        compared: Key of a change → the same for this change alone.
-        changed_at: bool (N,), the log's steps at which the policy makes a change.
-        took_at: bool (N,), the log's steps at which what the policy says was done.
-        subgroups: What the policy is worth for whom; None where nobody asked.
-        divided: Share of the log's steps at which it names an action and practice is divided: no
-            action has half of the share there.
-    """
-
-    policy: DeferringPolicy
-    log: Log
-    log_digest: str
-    cut: int
-    left_out: int
-    seen: str
-    notes: tuple[str, ...]
-    changes: tuple[Change, ...]
-    steps: Mapping[str, float]
-    not_done: float
-    silent: tuple[tuple[str, float], ...]
-    scattered: tuple[tuple[Label, Label, int], ...]
-    balance: Balance | None
-    compared: Mapping[str, ComparedChange]
-    _rows: Mapping[str, Ints] = field(repr=False)
-    _G: NDArray[np.float64] = field(repr=False)
-    changed_at: NDArray[np.bool_] = field(repr=False)
-    took_at: NDArray[np.bool_] = field(repr=False)
-    subgroups: Subgroups | None = None
-    divided: float = 0.0
-
-    @property
-    def unsure(self) -> str:
-        """Why it is not known whether the policy has seen this log; '' where it is on record."""
-        return cannot_tell(self.policy.provenance)
-
-    @property
-    def changed(self) -> int:
-        """Number of the log's steps at which the policy makes a change."""
-        return round(self.steps["changed"] * self.log.n_steps)
-
-    @property
-    def uncovered(self) -> int:
-        """Number of these steps that no region holds; `scattered` tells which changes they are."""
-        return sum(steps for _, _, steps in self.scattered)
-
-    @property
-    def trained(self) -> bool:
-        """Whether this log, or part of it, made the policy."""
-        return bool(self.seen)
-
-    @property
-    def rules(self) -> RulePolicy | None:
-        """The policy, where it is made of rules; else None."""
-        return rules_of(self.policy)
-
-    @property
-    def tree(self) -> Picture | None:
-        """The tree of its rules, ready to be drawn; None where there is no tree."""
-        return None if self.rules is None or not self.rules.rules else picture_of(self.rules)
-
-    @property
-    def sure_in(self) -> str:
-        """In what changes had to be surely better, in few words; '' where nobody asked that."""
-        return _sure_in(self.policy)
-
-    def __getitem__(self, key: str) -> Change:
-        return next(c for c in self.changes if c.key == key)
-
-    def __contains__(self, key: object) -> bool:
-        return any(c.key == key for c in self.changes)
-
-    def cases(self, change: Change) -> tuple[list[Case], list[Case]]:
-        """Past steps in the situation: that took the suggestion, and that did not.
-
-        The first step of each episode (group); where states are features the most typical ones,
-        else evenly spaced through the log.
-        """
-        rows, log, space = self._rows[change.key], self.log, self.policy.space
-        rows = _first(log, rows)
-        took = np.array([log.actions[a] == change.suggested for a in log.action[rows]], bool)
-        both = []
-        for side in (rows[took], rows[~took]):
-            if isinstance(space, FeatureSpace):
-                x = np.asarray(space.of_log(log)[0])
-                near = np.argsort(space.from_median(x[rows], x[side]), kind="stable")
-                chosen = side[near[:CASES]]
-            else:
-                n = min(CASES, len(side))
-                chosen = side[np.linspace(0, max(len(side) - 1, 0), n).astype(np.int64)]
-            both.append([self._case(int(row)) for row in chosen])
-        return both[0], both[1]
-
-    def _case(self, row: int) -> Case:
-        log = self.log
-        e = int(np.searchsorted(log.starts, row, "right")) - 1
-        ahead = range(row + 1, min(row + 1 + AHEAD, int(log.starts[e + 1])))
-
-        def step_words(t: int) -> str:
-            did = str(log.actions[log.action[t]])
-            return did if log.state is None else f"{log.states[log.state[t]]}: {did}"
-
-        more = int(log.starts[e + 1]) - 1 - row - len(ahead)
-        words = [step_words(t) for t in ahead] + ([f"… {more} more"] if more else [])
-        features = shown_at(log, row)
-        return Case(
-            log.episodes[e],
-            log.clock(row),
-            log.actions[log.action[row]],
-            float(self._G[row]),
-            bool(log.ended[e] == CUT),
-            " → ".join(words) or "end",
-            features,
-        )
 
 
 def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
@@ -214,7 +67,8 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         near = policy.bootstrap_neighbors()
-        settled = settle(log, gamma, cut, near, reads="returns")
+        # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
+        settled = settle(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
     notes = [*strange, *(str(w.message) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")
@@ -222,12 +76,17 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         notes += policy.stated
     notes += [words] if (words := window_words(log.follow_up)) else []
     left_out = log.n_episodes - settled.n_episodes
+    late = after_cut(log, settled) if left_out and cut in DROPS else np.zeros(0, np.int64)
     if left_out and cut in DROPS:
-        later = " (or came after a cut one)" if left_out > len(log.cut_episodes) else ""
         notes.append(
-            f"{left_out:,} of {log.n_episodes:,} episodes were cut{later} and are left out: every "
-            f"number here is of the other {settled.n_episodes:,}, and it is declared that "
-            f"{UNRELATED}."
+            f"{left_out:,} of {log.n_episodes:,} episodes were cut and are left out: every number "
+            f"here is of the other {settled.n_episodes:,}, and it is declared that {UNRELATED}."
+        )
+    if len(late):
+        notes.append(
+            f"{len(late):,} of these {settled.n_episodes:,} came after a cut one of their group: "
+            "they are left out of comparisons of first decisions alone, because the first that is "
+            "seen need not be the first."
         )
     if cut == "ipcw" and len(log.cut_episodes):
         notes.append(
@@ -237,10 +96,13 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
     states, row = _states(policy, settled)
     here = policy.at(states)
     situations = _situations(policy, settled, here)
-    sure_in = _sure_in(policy)
+    sure_in = sure_words(policy)
     ruled = rules_of(policy)
-    changes = [_change(one, settled, G, sure_in, ruled) for one in situations]
-    rows = [one.rows for one in situations]
+    rows = [outside_of(settled, late, one.rows) for one in situations]
+    changes = [
+        _change(one, settled, G, sure_in, ruled, at)
+        for one, at in zip(situations, rows, strict=True)
+    ]
     kinds, choice, silent = here.kind[row], here.choice[row], silent_steps(here, row)
     place = {label: i for i, label in enumerate(settled.actions)}
     names = np.array([place.get(label, -1) for label in policy.actions] + [-1], np.int64)
@@ -257,6 +119,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         log_digest=log.digest(),
         cut=len(log.cut_episodes),
         left_out=left_out,
+        after_cut=len(late),
         seen=shared,
         notes=tuple(notes),
         changes=tuple(changes[i] for i in order),
@@ -280,11 +143,6 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         # Weights are for means; a single case is shown with what was seen of it.
         _G=returns(log, gamma) if cut == "ipcw" else G,
     )
-
-
-def _sure_in(policy: DeferringPolicy) -> str:
-    """In what the changes of a policy had to be surely better; '' where nobody asked that."""
-    return SHORT.get(str(policy.parameters.get("evidence")), "")
 
 
 def _place(change: Change) -> tuple[float, int]:
@@ -316,9 +174,14 @@ def _situations(policy: DeferringPolicy, log: Log, here: Decisions) -> list[Situ
 
 
 def _change(
-    one: Situation, log: Log, G: NDArray[np.float64], sure_in: str, ruled: RulePolicy | None
+    one: Situation,
+    log: Log,
+    G: NDArray[np.float64],
+    sure_in: str,
+    ruled: RulePolicy | None,
+    compared: Ints,
 ) -> Change:
-    """What is told of one situation."""
+    """What is told of one situation; `compared`: its rows among which first ones are first."""
     row = next(iter(change_rows(one.here, np.array([one.s]), "")))
     name: list[Any] = ["state", one.state, row["usual"], row["suggested"]]
     if one.region is not None:
@@ -330,11 +193,11 @@ def _change(
         region=one.region,
         typical=one.typical,
         steps=len(one.made),
-        met=len(_first(log, one.made)),
+        met=len(first_rows(log, one.made)),
         purity=one.purity,
         confirmed=one.confirmed,
         deferred=one.deferred,
-        check=_check(log, one.rows, row["suggested"], G),
+        check=_check(log, compared, row["suggested"], G),
         sure=_sure(one.here, one.s, sure_in),
         rule=None if ruled is None else record_of(ruled, one.s),
         **_facts(one.here, one.s, row),
@@ -383,15 +246,9 @@ def _key(what: Any) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _first(log: Log, rows: Ints) -> Ints:
-    """The first of `rows` (ascending) in each episode, or in each group where there are groups."""
-    episode = np.searchsorted(log.starts, rows, "right") - 1
-    return np.asarray(np.sort(rows[np.unique(log.group[episode], return_index=True)[1]]))
-
-
 def _check(log: Log, rows: Ints, suggested: Label, G: NDArray[np.float64]) -> Check:
     """What happened at the first step in a situation: with the suggestion, and without."""
-    rows = _first(log, rows)
+    rows = first_rows(log, rows)
     a = log.actions.index(suggested) if suggested in log.actions else -1
     x, y = G[rows[log.action[rows] == a]], G[rows[log.action[rows] != a]]
     got, got_others = (float(v.mean()) if len(v) else None for v in (x, y))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core import html as pages
+from dprl._core.plural import form, many
 from dprl.evaluation._result import ENOUGH, Evaluation
 
 __all__ = ["Report", "headline_of"]
@@ -74,12 +75,13 @@ class Report:
         }
 
     def __str__(self) -> str:
-        summary = f"{self.changes:,} change{'s' * (self.changes != 1)}"
+        summary = many(self.changes, "change")
         if self.whole < self.changes:
             summary += f", {self.whole:,} told in full"
         if self.scattered:
             summary += (
-                f" told by region; {self.scattered:,} further decisions change in no simple region"
+                f" told by region; {many(self.scattered, 'further decision')} "
+                f"{form(self.scattered, 'changes', 'change')} in no simple region"
             )
         if self.confirmed:
             summary += (
@@ -93,7 +95,7 @@ class Report:
             blank = len(self.to_fill_in)
             lines.append(
                 f"Model card → {self.card}; "
-                + (f"{blank} item{'s' * (blank != 1)} of the standard to fill in: "
+                + (f"{many(blank, 'item')} of the standard to fill in: "
                    f"{', '.join(self.to_fill_in)}." if blank else "no item left to fill in.")
             )  # fmt: skip
         lines += self._careful()
@@ -108,8 +110,8 @@ class Report:
             return []
         return [
             f"The held-out estimate rests on few: the effective sample size where it matters is "
-            f"{facts['ess_differs']:.1f} of {facts['reached']:,} {facts['unit']}, below {ENOUGH}. "
-            "Do not rely on it."
+            f"{facts['ess_differs']:.1f} of {many(facts['reached'], facts['unit'])}, below "
+            f"{ENOUGH}. Do not rely on it."
         ]
 
     def _split(self) -> str:

@@ -208,12 +208,7 @@ def _flow(
 ) -> tuple[tuple[str, int], ...]:
     """From the log to those who are compared."""
     log = described.log
-    rows = [("given", log.n_episodes + described.left_out)]
-    if described.cut:
-        rows.append(("cut", described.cut))
-    if described.left_out:
-        rows.append(("left-out", described.left_out))
-    rows.append(("analysed", log.n_episodes))
+    rows = list(described.flow)
     if len(log.groups) < log.n_episodes:
         rows.append(("groups", len(log.groups)))
     rows += [

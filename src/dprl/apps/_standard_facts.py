@@ -91,7 +91,7 @@ class Facts:
             self._say(
                 "divided-change" if c.divided else "change",
                 situation=self.t.situation(c.situation, names, short),
-                usual=short(c.usual), suggested=short(c.suggested),
+                usual=short(self.t.usual(c.usual, d.policy.actions)), suggested=short(c.suggested),
             )
             for c in d.changes[:SHOWN]
         ]  # fmt: skip

@@ -51,6 +51,9 @@ reset the connection, and the refusal could be lost."""
 TRUSTED = "dprl.trusted"
 """Key in an ASGI scope: a function to be called once a request has shown the token."""
 
+CALLER = "dprl.caller"
+"""Key in an ASGI scope: the name of whose token the request has, where tokens have names."""
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -98,8 +101,9 @@ class Guard:
         refuse: Makes the response to a refused request from its status, what is wrong and what to
             do.
         origin: Whether a POST must state that it comes from one of our own pages.
-        enter: Looks for the token, given the path and the headers: True where it is there, False
-            where this path needs none (a body is then not read), else the refusal.
+        enter: Looks for the token, given the path and the headers: True where it is there, or
+            the name of whose it is; False where this path needs none (a body is then not read),
+            else the refusal.
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class Guard:
         limit: int,
         refuse: Callable[[int, str, str], Response],
         origin: bool,
-        enter: Callable[[str, Mapping[str, str]], Response | bool],
+        enter: Callable[[str, Mapping[str, str]], Response | bool | str],
     ) -> None:
         self.app, self.limit, self.refuse, self.origin = app, limit, refuse, origin
         self.enter = enter
@@ -136,9 +140,11 @@ class Guard:
             await refuse(self.refuse(*wrong))
             return
         entered = self.enter(scope["path"], headers)
-        if not isinstance(entered, bool):
+        if not isinstance(entered, bool | str):
             await refuse(entered)
             return
+        if isinstance(entered, str):
+            scope[CALLER] = entered
         if entered:
             scope.get(TRUSTED, _nothing)()
         body: bytes | None = b""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dprl._core.plural import form, many
 from dprl.certificate._confounding import as_in_the_state
+from dprl.evidence._lots import Chances
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._cut_words import UNRELATED
@@ -37,7 +39,11 @@ class Counting:
 
 
 def assumptions(
-    learner: DPRLDiscrete | DPRLContinuous, log: Log, asked: Asked, counting: Counting | None
+    learner: DPRLDiscrete | DPRLContinuous,
+    log: Log,
+    asked: Asked,
+    counting: Counting | None,
+    chances: Chances | None = None,
 ) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each; without `counting`, over cells."""
     with_range = " the range and" if asked.value_range is not None else " and"
@@ -46,8 +52,9 @@ def assumptions(
     )
     if counting is not None and counting.declared is not None:
         fixed = (
-            f"The list of {counting.declared:,} states, the {log.n_actions} actions, gamma, n_min "
-            "and the range were fixed without looking at returns (declared by the user)."
+            f"The list of {many(counting.declared, 'state')}, the {many(log.n_actions, 'action')}, "
+            "gamma, n_min and the range were fixed without looking at returns (declared by the "
+            "user)."
         )
     markov = "It also holds all of the past that matters for what follows."
     if counting is not None and counting.markov:
@@ -70,7 +77,7 @@ def assumptions(
     words = [
         independent(log),
         as_in_the_state(asked.confounding),
-        *by_lot(log, "state"),
+        *by_lot(log, "state" if counting is not None else "cell", chances, asked),
         markov,
         "Practice was the same throughout, and stays so wherever the policy defers.",
         settling(log, learner.cut),
@@ -115,18 +122,22 @@ def independent(log: Log) -> str:
     return f"{unit} are independent of each other."
 
 
-def by_lot(log: Log, place: str) -> list[str]:
+def by_lot(log: Log, place: str, chances: Chances | None, asked: Asked) -> list[str]:
     """What the log records of the probabilities of actions; nothing where it records none.
 
     Args:
         log: The log.
-        place: Where takers are compared with others: "state" or "region of a rule".
+        place: Where takers are compared with others: "state", "cell" or "region of a rule".
+        chances: The probabilities place by place; None where there are no rows to look at.
+        asked: The settings of the gate.
     """
     words = getattr(log, "recorded", None)  # logs in parts, and of sites, have no rows to look at
     if words is None:
         words = "" if log.propensity is None else chances_words(log)
     if not words:
         return []
+    if chances is not None:
+        return [f"{words} {chances.words(place, asked.confounding, asked.grade)}"]
     return [
         f"{words} The certificate does not use these probabilities: it needs that "
         f"within a {place} they are the same for all."
@@ -136,12 +147,14 @@ def by_lot(log: Log, place: str) -> list[str]:
 def settling(log: Log, cut: str | None) -> str:
     """What is assumed of episodes that were cut, or of all where none was."""
     n = len(log.cut_episodes)
-    later = "" if len(log.groups) >= log.n_episodes else ", with all later ones of their groups"
+    later = f", with all later ones of {form(n, 'its group', 'their groups')}"
+    later = "" if len(log.groups) >= log.n_episodes else later
     ended = {
-        "drop-unrelated": f"{n:,} cut episodes were left out{later}: {UNRELATED} (declared by the "
-        "user).",
-        "terminal": f"{n:,} cut episodes count as ended: the value meant is what was collected "
-        "until the cut, and how long that is depends on the state alone.",
+        "drop-unrelated": f"{many(n, 'cut episode')} {form(n, 'was', 'were')} left out{later}: "
+        f"{UNRELATED} (declared by the user).",
+        "terminal": f"{many(n, 'cut episode')} {form(n, 'counts', 'count')} as ended: the value "
+        "meant is what was collected until the cut, and how long that is depends on the state "
+        "alone.",
     }
     return ended[str(cut)] if n else "No episode was cut short by what was about to come."
 

@@ -44,6 +44,7 @@ from dprl.certificate._histograms import binned, first_visits
 from dprl.certificate._large_sample import compare
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors._net import core_points, greedy_net, nearest_centres
 from dprl.evidence.neighbors.engine import Engine
@@ -147,6 +148,7 @@ def _gated(
         max(1, int(wanted.sum())),
         1.0,
         one,
+        Chances.of(whole),
     )
     refuted = _refuted(cells, halves, (one, other), wanted, gamma, asked)
     with np.errstate(divide="ignore", invalid="ignore"):

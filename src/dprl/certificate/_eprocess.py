@@ -305,6 +305,7 @@ def advantages(
     exact: bool = False,
     learned_from: Visits | None = None,
     unstated: Ints | None = None,
+    p: Floats | None = None,
 ) -> Advantages:
     """E-values of "no benefit" and lower bounds of the advantage for pairs s·A + a.
 
@@ -319,6 +320,8 @@ def advantages(
         unstated: int64 (S,), visits of each state, among those that did otherwise, of which it is
             not stated what they did: some may have taken the action, and p may be so much larger.
             Default None: there are none.
+        p: float64 (P,), the probability of the action of each pair, in rising order of their codes,
+            NaN where it is not known and is bounded from the visits. Default None: nowhere.
 
     Raises:
         ParameterError: A pair does not exist.
@@ -345,6 +348,8 @@ def advantages(
             if unstated is not None:
                 seen = seen + np.array([1, -1]) * unstated[chosen[row] // A]
             p_high = 1 - lower_mean([0.0, 1.0], seen, nats_of_p)
+            if p is not None and not math.isnan(p[row]):
+                p_low = p_high = p[row]
             low = -np.inf
             if log_e >= nats:
                 odds = p_high / max(1 - p_high, 1e-12)

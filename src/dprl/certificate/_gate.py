@@ -17,6 +17,8 @@ the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, n
   n_min first visits that took them). Valid only if these states, γ, n_min and the range were fixed
   without looking at returns: the user must name the states.
 
+* Where the log records with which probabilities actions were taken, nothing is issued where they
+  differ within a state, and p is known where they do not (`dprl.evidence._lots`).
 * ``mode="policy"``. One bound for a policy as a whole (`dprl.certificate._whole_policy`).
 * ``grade="large-sample"``. Tests that are right for large samples, in place of e-values
   (`dprl.certificate._large_sample`), by first visits.

@@ -30,6 +30,7 @@ from dprl.certificate._gate_steps import (
     Asked,
     Proven,
     at_gamma,
+    fair_pairs,
     finish,
     half_of,
     propose,
@@ -38,6 +39,7 @@ from dprl.certificate._issued_gain import legs_of, meetings
 from dprl.certificate._visits import Visits, visits_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import availability, count, evidence
@@ -151,6 +153,8 @@ def gate_labels(
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=availability(log))
     if permitted is not None:
         pairs &= permitted
+    chances = Chances.of(settled)
+    pairs = fair_pairs(pairs, chances, asked)
     halves = [] if sides is None else [half_of(settled, log, sides, side) for side in (True, False)]
     if not all(half.n_episodes for half in halves):
         if declared is None:
@@ -158,14 +162,16 @@ def gate_labels(
                 "no episode is left on one side of the split.", do="Read more, or drop fewer."
             )
         halves = []
-    proposals = [_proposed(half, learner, markov) for half in halves]
+    proposals = [
+        fair_pairs(_proposed(half, learner, markov), chances, asked) for half in halves
+    ]  # fmt: skip
     if declared is not None:
         pairs &= declared.inside[:, None]
         wanted = pairs
         if asked.horizon is not None:  # C̄ counts first visits, which returns cannot have moved
             wanted = pairs & (whole.took.n >= learner.n_min)
         visits = visits_of(settled, learner.gamma, asked.known_range, markov=markov)
-        proof = certify_visits(visits, whole, wanted, asked, tested, 1.0)
+        proof = certify_visits(visits, whole, wanted, asked, tested, 1.0, chances=chances)
         proofs = [_at_gamma(proof, settled, wanted, learner, asked, 1.0, markov, None)]
     else:
         seen = [visits_of(h, learner.gamma, asked.known_range, markov=markov) for h in halves]
@@ -173,7 +179,8 @@ def gate_labels(
         for one, other in ((0, 1), (1, 0)):
             wanted, counted = proposals[one], evidence(halves[other], learner.gamma)
             proof = certify_visits(
-                seen[other], counted, wanted, asked, int(wanted.sum()), 0.5, seen[one]
+                seen[other], counted, wanted, asked, int(wanted.sum()), 0.5, seen[one],
+                chances=chances,
             )  # fmt: skip
             proofs.append(
                 _at_gamma(proof, halves[other], wanted, learner, asked, 0.5, markov, halves[one])
@@ -243,10 +250,12 @@ def certify_visits(
     share: float,
     learned_from: Visits | None = None,
     unstated: NDArray[np.int64] | None = None,
+    chances: Chances | None = None,
 ) -> Proven:
     """Test the wanted pairs (S, A), at level δ·share divided among `tested`.
 
     `unstated` (S,): visits among the others of which nobody says what they did (`advantages`).
+    `chances` are the recorded probabilities of actions: p is taken from them where they say it.
     """
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
@@ -262,6 +271,7 @@ def certify_visits(
             -math.log(of_p * each / 2),
             learned_from=learned_from,
             unstated=unstated,
+            p=None if chances is None else chances.p[at],
         )
         log_e[at], advantage[at], p_high[at] = result.log_e, result.low, result.p_high
         difference[at] = result.difference
@@ -269,7 +279,9 @@ def certify_visits(
         passed[at] = log_e[at] >= nats
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    return Proven(passed, low, advantage, log_e, p_high, counted, tested, difference)
+    return Proven(
+        passed, low, advantage, log_e, p_high, counted, tested, difference, chances=chances
+    )  # fmt: skip
 
 
 def _at_gamma(

@@ -26,6 +26,7 @@ from dprl.certificate._gate_steps import (
 )
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import availability, count, evidence
 from dprl.learners.discrete import DPRLDiscrete
@@ -67,6 +68,7 @@ def gate_large(
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=availability(log))
     if permitted is not None:
         pairs &= permitted
+    chances = Chances.of(settled)
     halves = [half_of(settled, log, sides, side) for side in (True, False)]
     if not all(half.n_episodes for half in halves):
         raise LogError(
@@ -76,10 +78,10 @@ def gate_large(
     proofs = []
     for one, other in ((0, 1), (1, 0)):
         wanted = propose(counted[one], learner, availability(halves[one]))
+        half, own = halves[other], counted[other]
+        tested = int(wanted.sum())
         proofs.append(
-            certify(
-                halves[other], counted[other], wanted, learner.gamma, asked, int(wanted.sum()), 0.5
-            )
+            certify(half, own, wanted, learner.gamma, asked, tested, 0.5, chances=chances)
         )
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
     choice, planned = learner.choose(settled, whole, occurrences, pairs)

@@ -20,10 +20,11 @@ from dprl._core.checks import Cut
 from dprl.certificate._assumptions import Counting
 from dprl.certificate._confounding import Hidden, outcomes_of
 from dprl.certificate._gate_labels import PARTS, certify_visits
-from dprl.certificate._gate_steps import Asked, at_gamma_of, finish, propose
+from dprl.certificate._gate_steps import Asked, at_gamma_of, fair_pairs, finish, propose
 from dprl.certificate._visits import Visits, visits_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import Chances
 from dprl.evidence._parts_evidence import count_parts
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import always_available, evidence, menus_seen
@@ -155,6 +156,10 @@ def gate_parts(
     gamma, cut = learner.gamma, learner.cut
     counted, whole, offered = count_parts(parts, gamma, cut)
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=offered)
+    chances: Chances | None = None
+    if parts.has_propensity:
+        chances = parts.reduce(chances_of_part, Chances.merge, cut)
+    pairs = fair_pairs(pairs, chances, asked)
     total, before = 0, {}
     sizes: dict[Label, int] = parts.reduce(groups_of_part, _join)
     for key in sorted(sizes):
@@ -167,11 +172,11 @@ def gate_parts(
         available = None
         if menus is not None and parts.menus is not None:
             available = always_available(menus, parts.menus)
-        wanted = propose(own, learner, available)
+        wanted = fair_pairs(propose(own, learner, available), chances, asked)
         tested = int(wanted.sum())
         proof = certify_visits(
-            halves[other][2], halves[other][0], wanted, asked, tested, 0.5, seen
-        )  # fmt: skip
+            halves[other][2], halves[other][0], wanted, asked, tested, 0.5, seen, chances=chances
+        )
         hidden = None
         if wanted.any():
             certifies, proposed = (
@@ -243,6 +248,12 @@ def _some_groups(
 def known_of_part(log: Log) -> int:
     """The number of rows of a part on which the probability of the action taken is known."""
     return 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
+
+
+def chances_of_part(log: Log, cut: Cut | None) -> Chances | None:
+    """The recorded probabilities of actions in one part; None where nothing of it is left."""
+    settled = settled_part(log, cut)
+    return None if settled is None else Chances.of(settled)
 
 
 def groups_of_part(log: Log) -> dict[Label, int]:

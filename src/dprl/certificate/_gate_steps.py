@@ -23,6 +23,7 @@ from dprl.certificate._histograms import histograms
 from dprl.certificate._large_sample import LEAST, compare_pairs
 from dprl.certificate.bounds import dprl_theorem_1, sound_theorem_1
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import Chances
 from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
@@ -35,7 +36,7 @@ from dprl.policies.certificate import Certificate
 
 __all__ = ["REACH", "Asked", "Learner", "Proven", "approximation", "at_gamma", "at_gamma_of",
            "best_low",
-           "certify", "finish", "half_of", "propose", "strength"]  # fmt: skip
+           "certify", "fair_pairs", "finish", "half_of", "propose", "strength"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -108,6 +109,7 @@ class Proven:
             where gamma_star is None.
         p: p-value of "no benefit" for large samples, adjusted so that δ is what it is compared
             with; None where e-values were used.
+        chances: The recorded probabilities of actions; None where there are none.
     """
 
     pairs: Bools
@@ -121,6 +123,7 @@ class Proven:
     gamma_star: Floats | None = None
     gamma_point: Floats | None = None
     p: Floats | None = None
+    chances: Chances | None = None
 
 
 def propose(evidence: Evidence, learner: Learner, available: Bools | None) -> Bools:
@@ -144,13 +147,16 @@ def certify(
     tested: int,
     share: float,
     proposed_by: Log | None = None,
+    chances: Chances | None = None,
 ) -> Proven:
     """Test the wanted pairs (S, A) on a settled log, at level δ·share divided among `tested`.
 
     `proposed_by` is the settled part of the log that proposed them, for Γ*; None where the whole
-    log did both. For large samples there is no Γ*.
+    log did both. For large samples there is no Γ*. `chances` are the recorded probabilities of
+    actions: pairs are not tested where they differ from row to row.
     """
     large = asked.grade == "large-sample"
+    wanted = fair_pairs(wanted, chances, asked)
     counts = None if asked.value_range is None else histograms(log, gamma, asked.value_range)
     low = np.full(wanted.shape, -np.inf)
     advantage, log_e, p_high = low.copy(), np.zeros(wanted.shape), np.ones(wanted.shape)
@@ -173,13 +179,20 @@ def certify(
         with np.errstate(invalid="ignore"):
             p = np.where(total > 0, took / np.maximum(total, 1), 1.0)
         p_high[at] = kl_upper(p, total, -math.log(SHARES * each))
+        if chances is not None:
+            p_high[at] = np.where(np.isnan(chances.p[at]), p_high[at], chances.p[at])
         advantage[at] = np.where(low[at] > 0, (1 - p_high[at]) * np.maximum(low[at], 0.0), low[at])
         if asked.margin > 0:
             passed[at] &= advantage[at] > asked.margin
-    proof = Proven(passed, low, advantage, log_e, p_high, evidence, tested)
+    proof = Proven(passed, low, advantage, log_e, p_high, evidence, tested, chances=chances)
     if large:
         return replace(proof, p=p_value)
     return at_gamma(proof, log, wanted, gamma, asked, DIFFERENCES * each, proposed_by)
+
+
+def fair_pairs(wanted: Bools, chances: Chances | None, asked: Asked) -> Bools:
+    """The pairs (S, A) where takers may be compared with others, as far as the log records it."""
+    return wanted if chances is None else wanted & chances.fair(asked.confounding)[:, None]
 
 
 def at_gamma(
@@ -301,7 +314,7 @@ def finish(
         rows=tuple(rows),
         gain=gain if rows else None,
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
-        assumptions=assumptions(learner, log, asked, counting),
+        assumptions=assumptions(learner, log, asked, counting, proofs[0].chances),
         log=log.digest(),
         notes=(*notes, *_several(rows, policy, settled)),
         cells=cells or {},

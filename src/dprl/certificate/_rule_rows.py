@@ -15,6 +15,7 @@ from dprl.certificate._assumptions import (
 )
 from dprl.certificate._confounding import as_if_by_lot
 from dprl.certificate._gate_steps import Asked, Proven, approximation, strength
+from dprl.evidence._lots import Chances
 from dprl.logs.log import Log
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
@@ -60,7 +61,7 @@ def rule_certificate(
         rows=tuple(rows),
         gain=None,
         bounds={},
-        assumptions=_assumptions(log, gated.parameters.get("cut"), asked, own),
+        assumptions=_assumptions(log, gated.parameters.get("cut"), asked, own, proof.chances),
         log=log.digest(),
         notes=tuple(notes),
         cells={"rules": proposals},
@@ -94,13 +95,15 @@ def _row(
     return row
 
 
-def _assumptions(log: Log, cut: str | None, asked: Asked, own: bool) -> tuple[str, ...]:
+def _assumptions(
+    log: Log, cut: str | None, asked: Asked, own: bool, chances: Chances | None
+) -> tuple[str, ...]:
     """The assumptions of a certificate over rules, one sentence each."""
     with_range = ", the range" if asked.value_range is not None else ""
     return (
         independent(log),
         as_if_by_lot(asked.confounding),
-        *by_lot(log, "region of a rule"),
+        *by_lot(log, "region of a rule", chances, asked),
         "Practice was the same throughout, and goes on as usual after the decision.",
         settling(log, cut),
         *returns_words(asked),

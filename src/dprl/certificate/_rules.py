@@ -28,11 +28,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import form, many
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
 from dprl.certificate._rule_rows import rule_certificate
 from dprl.errors import LogError, ParameterError, PolicyError
+from dprl.evidence._lots import Chances
 from dprl.evidence.tabular import availability, evidence
 from dprl.learners._rule_scores import first_actions, shares
 from dprl.logs._censoring import settle
@@ -120,8 +122,9 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
     proof = certify(
-        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing
-    )
+        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing,
+        Chances.of(labelled),
+    )  # fmt: skip
     enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
     available = availability(labelled)
     enough &= True if available is None else available
@@ -236,8 +239,8 @@ def _certifying(
         proposing = settled.take(np.flatnonzero(inside[settled.group]))
         proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
-            f"One half of the groups proposed {len(proposals):,} rules, the other half certified "
-            "them, all at once"
+            f"One half of the groups proposed {many(proposals, 'rule')}, the other half certified "
+            + form(proposals, "it", "them, all at once")
             + (f"; {divisions} such divisions share the level." if divisions > 1 else ".")
         )
     if not part.n_episodes:

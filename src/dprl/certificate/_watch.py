@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.certificate._drift import log_drift
 from dprl.certificate._eprocess import advantages, against, lower_mean, seen_of
@@ -97,7 +98,7 @@ class Watch:
 
     def __str__(self) -> str:
         tables = [t for t in (self.suggestions, self.more, self.drift) if len(t)]
-        head = f"{self.status[0].upper()}{self.status[1:]} ({self.groups:,} new groups)"
+        head = f"{self.status[0].upper()}{self.status[1:]} ({many(self.groups, 'new group')})"
         return "\n\n".join([head, *map(str, tables), *self.notes])
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_threads, check_whole
+from dprl._core.plural import many
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_models import MOST_ROWS
@@ -52,7 +53,7 @@ def folds_of(log: Log, folds: int, seed: int) -> Ints:
     folds = check_whole("folds", folds, 2)
     if n < 2:
         raise LogError(
-            f"a log of {n} group{'s' * (n != 1)} cannot be cross-fitted, nor resampled.",
+            f"a log of {many(n, 'group')} cannot be cross-fitted, nor resampled.",
             do="Groups (or episodes) are never torn apart; read more of them.",
         )
     fold = np.empty(n, np.int64)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.checks import Cut
+from dprl._core.plural import form, many
 from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
@@ -102,10 +103,10 @@ def wary_of(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut: {WEIGHED} Every "
             "interval is for large samples and takes these chances as known. DM is left out."
         )
-    if cut == "bootstrap" and len(log.cut_episodes):
+    if cut == "bootstrap" and (n_cut := len(log.cut_episodes)):
         cautions.append(
-            f"{len(log.cut_episodes):,} episodes were cut: what comes after is put at usual "
-            "practice, whatever the policy would do there."
+            f"{many(n_cut, 'episode')} {form(n_cut, 'was', 'were')} cut: what comes after is put "
+            "at usual practice, whatever the policy would do there."
         )
     if facts["not_offered"]:
         cautions.append(

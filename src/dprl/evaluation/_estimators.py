@@ -34,10 +34,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.blas import single_thread
 from dprl._core.bootstrap import counts
 from dprl._core.compiled import compiled, in_parts
 from dprl.evaluation._resampling import LANES, Sums, sums_by_group
-from dprl.planning.advantages import single_thread
 
 __all__ = ["ESTIMATORS", "Weighted", "importance_weights"]
 

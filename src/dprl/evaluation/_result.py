@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, to_json_value
 
@@ -110,13 +111,12 @@ class Evaluation:
         columns["behavior"] = [self.behavior["value"]] * len(names)
         columns["outside"] = [self.outside[name] for name in names]
         unit, f = self.unit, self.facts
-        count = f"{f['episodes']:,} episodes" + (
-            f" of {f['groups']:,} groups" if unit == "groups" else ""
-        )
+        count = many(f["episodes"], "episode")
+        count += f" of {many(f['groups'], 'group')}" if unit == "groups" else ""
         b, marked = self.behavior, any(self.outside.values())
         return Table(
             columns,
-            f"{count}, {f['steps']:,} steps; usual practice gets {b['value']:.3f} "
+            f"{count}, {many(f['steps'], 'step')}; usual practice gets {b['value']:.3f} "
             f"({b['low']:.3f} to {b['high']:.3f})",
             note=f"_low, _high: {100 * self.settings['level']:g} % percentile intervals of "
             f"{self.settings['draws']:,} bootstraps over {unit} (DM has none: its error is the "

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.confounding import gamma_words
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.evaluation._yardstick import CHANCE, SHARE
 from dprl.logs._parquet import write_rows
@@ -81,7 +82,8 @@ class Sensitivity:
         kind = f"{'sharp ' * f['sharp']}bounds for {kind}"
         return Table(
             {name: [row[name] for row in self.rows] for name in self.rows[0]},
-            caption=f"{f['episodes']:,} episodes; usual practice gets {f['usual']:.3f}; {kind}",
+            caption=f"{many(f['episodes'], 'episode')}; usual practice gets {f['usual']:.3f}; "
+            f"{kind}",
             note="gamma (Γ): the factor by which an unrecorded cause may move the odds of an "
             "action, the state being equal.\n_min, _max: bounds as estimated. _low, _high: with "
             f"sampling error, {100 * s['level']:g} % percentiles of {s['draws']:,} bootstraps over "

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError
 from dprl.evaluation._estimators import BEHAVIOR, WDR, Weighted
@@ -88,7 +89,8 @@ class Subgroup:
         """The subgroup with its numbers, for a sentence."""
         ends = "" if self.low is None else f", {self.low:+.3g} to {self.high:+.3g}"
         return (
-            f"{self.column} {self.value} ({self.difference:+.3g}{ends}; {self.episodes:,} episodes)"
+            f"{self.column} {self.value} ({self.difference:+.3g}{ends}; "
+            f"{many(self.episodes, 'episode')})"
         )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from dprl._core.checks import check_choice, check_delta, check_range
 from dprl._core.cluster_start import connect
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
@@ -107,7 +108,8 @@ class Sweep:
         blind = any(row["unsupported"] > BLIND for row in self.rows)
         return Table(
             {name: [row[name] for row in self.rows] for name in self.rows[0]},
-            f"{len(self)} settings, judged on {first.facts['episodes']:,} held-out episodes; usual "
+            f"{many(self, 'setting')}, judged on "
+            f"{many(first.facts['episodes'], 'held-out episode')}; usual "
             f"practice gets {b['value']:.3f} ({b['low']:.3f} to {b['high']:.3f})",
             note=f"difference to usual practice by {self.estimator}, {100 * level:g} % interval of "
             "each row alone. The best of several is lucky: judge what you pick on episodes this "

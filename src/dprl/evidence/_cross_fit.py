@@ -9,7 +9,6 @@ and the answer does not depend on how many threads there are.
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dprl._core.blas import single_thread
 
 __all__ = ["Fit", "gathered", "in_threads", "plan_fits"]
 
@@ -80,13 +81,6 @@ def gathered(fits: Sequence[Fit], answers: Sequence[Floats]) -> Floats:
     return out
 
 
-@functools.cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-    return ThreadpoolController()
-
-
 def _nothing(*_: Any, **__: Any) -> None:
     """What is done with a warning while models are fitted."""
 
@@ -99,7 +93,7 @@ def _quiet() -> Iterator[None]:
     from, so now and then one thread empties those of another. Here they may all be lost: the only
     filter is a copy that ignores everything, and without it nothing is shown either.
     """
-    with warnings.catch_warnings(), _controller().limit(limits=1):
+    with warnings.catch_warnings(), single_thread(None):
         warnings.resetwarnings()
         warnings.simplefilter("ignore")
         warnings.showwarning = _nothing
@@ -117,7 +111,7 @@ def in_threads(tasks: Sequence[Callable[[], T]], threads: int | None = None) -> 
 
     def alone(task: Callable[[], T]) -> T:
         # the number of OpenMP's threads belongs to the thread that sets it
-        with _controller().limit(limits=1, user_api="openmp"):
+        with single_thread("openmp"):
             return task()
 
     with _quiet():

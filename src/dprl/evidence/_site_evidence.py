@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from dprl._core.archive import Archive
 from dprl._core.exact import SQUARES, SUMS
+from dprl._core.plural import many
 from dprl._core.version import __version__
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence import _site_bins
@@ -245,7 +246,7 @@ class SiteEvidence:
         n = len(self.sites)
         lost = f"{self.suppressed:,} pairs suppressed" if self.suppressed else "nothing suppressed"
         return (
-            f"<SiteEvidence: {n:,} site{'s' * (n != 1)}, {self.groups:,} groups, "
+            f"<SiteEvidence: {many(n, 'site')}, {self.groups:,} groups, "
             f"{len(self.schema.states):,} states, {len(self.schema.actions):,} actions; {lost}>"
         )
 

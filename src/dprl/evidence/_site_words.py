@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprl._core.exact import COUNT
+from dprl._core.plural import many
 from dprl.evidence._evidence import FIRST, LATER
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def described(of: SiteEvidence) -> str:
     schema, n = of.schema, of.evidence.words[..., COUNT]
     sites = len(of.sites)
     lines = [
-        f"Evidence of {sites:,} site{'s' * (sites != 1)}: {of.groups:,} groups, "
+        f"Evidence of {many(sites, 'site')}: {of.groups:,} groups, "
         f"{sum(site['episodes'] for site in of.sites):,} episodes.",
         "",
         "What was fixed beforehand, by the schema:",
@@ -86,7 +87,7 @@ def notes_of(of: SiteEvidence) -> tuple[str, ...]:
     n = len(of.sites)
     names = ", ".join(repr(site["site"]) for site in of.sites if site["site"])
     notes = [
-        f"Learned from counts of {n:,} site{'s' * (n != 1)}{f' ({names})' if names else ''} that "
+        f"Learned from counts of {many(n, 'site')}{f' ({names})' if names else ''} that "
         "shared no rows. A group that was at two sites counts twice; nobody can see that."
     ]
     k = sorted({site["k"] for site in of.sites})
@@ -98,13 +99,13 @@ def notes_of(of: SiteEvidence) -> tuple[str, ...]:
         sum(site[name] for site in of.sites) for name in ("pairs", "later", "states")
     )
     visits = [site["visits"] for site in of.sites]
-    many = "an unstated number of" if None in visits else f"{sum(visits):,}"
+    first = "an unstated number of" if None in visits else f"{sum(visits):,}"
     notes.append(
         f"Cells of fewer than k groups were suppressed ({words}), counted by site: {pairs:,} pairs "
-        f"at first visits ({many} first visits), {states:,} states as a whole, and {later:,} pairs "
-        "at later visits only. These pairs have fewer episodes here than in a pooled log, and "
-        "values of the other sites alone, so that the policy may differ from that of the pooled "
-        "log, mostly by deferring; which action is usual may differ, too."
+        f"at first visits ({first} first visits), {states:,} states as a whole, and {later:,} "
+        "pairs at later visits only. These pairs have fewer episodes here than in a pooled log, "
+        "and values of the other sites alone, so that the policy may differ from that of the "
+        "pooled log, mostly by deferring; which action is usual may differ, too."
     )
     return (*notes, *_ends(of, k[-1]))
 

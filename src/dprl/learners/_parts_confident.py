@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.blas import single_thread
 from dprl._core.checks import Cut
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import Evidence
@@ -20,7 +21,6 @@ from dprl.logs._parts_cut import check_claim_of_parts, settled_part
 from dprl.logs._parts_overlap import sketch_of_parts
 from dprl.logs.log import Label, Log
 from dprl.logs.parts import LogInParts
-from dprl.planning.advantages import single_thread
 from dprl.planning.sure_iteration import Workshop
 from dprl.planning.transitions import Cells, cells_of
 from dprl.policies._base import provenance_of_parts

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
+from dprl._core.blas import single_thread
 from dprl._core.checks import (
     Cut,
     check_choice,
@@ -47,6 +48,7 @@ from dprl._core.intervals import contrast
 from dprl._core.limits import need_for_pairs
 from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence.excursions import excursions
 from dprl.evidence.tabular import LARGEST_TABLE, availability, count
 from dprl.logs._censoring import check_claim, outside, settle
@@ -54,7 +56,7 @@ from dprl.logs._encoding import labelled
 from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, check_log, deal
 from dprl.logs.parts import LogInParts
-from dprl.planning.advantages import DENSE, Noise, over_usual, single_thread
+from dprl.planning.advantages import DENSE, Noise, over_usual
 from dprl.planning.markov import markov_check
 from dprl.planning.policy_iteration import BETTER
 from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
@@ -218,6 +220,7 @@ class Confident:
         check_log(log)
         log = labelled(log)
         log.codes()
+        warn_of_choosing(log)
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         check_claim(self.cut, log, "the bound of a confident policy")

@@ -67,6 +67,7 @@ from dprl.evidence.neighbors._spread_engine import SpreadEngine
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners._neighbor_luck import neighbor_luck
+from dprl.logs._categories import TRUTH
 from dprl.logs._censoring import settle
 from dprl.logs._encoding import with_indicators
 from dprl.logs._feature_input import plain_features
@@ -355,19 +356,29 @@ def feature_ranges(log: Log) -> list[list[float]]:
     return ranges
 
 
-def feature_quantiles(log: Log) -> list[dict[str, list[float]]]:
+def feature_quantiles(log: Log) -> list[dict[str, Any]]:
     """The parts that deciles cut each feature's values into, and the share of steps in each part.
 
-    A value lies in part i if i edges are smaller than it. Deciles that coincide are one edge. At
-    most 20,000 steps are looked at, evenly spread over the log.
+    A value lies in part i if i edges are smaller than it. Deciles that coincide are one edge. Each
+    label of a category is a part. Where values are missing, "missing" is their share. At most
+    20,000 steps are looked at, evenly spread over the log.
     """
-    x = plain_features(log)
+    x = np.asarray(log.features)
     x = x[:: max(1, -(-len(x) // 20_000))]
+    levels = log.levels or (None,) * x.shape[1]
     result = []
-    for values in x.T:
-        edges = np.unique(np.quantile(values, np.arange(1, 10) / 10, method="inverted_cdf"))
+    for column, labels in zip(x.T, levels, strict=True):
+        values = column[~np.isnan(column)]
+        if labels is not None and labels != TRUTH:
+            edges = np.arange(len(labels) - 1) + 0.5
+        elif len(values):
+            edges = np.unique(np.quantile(values, np.arange(1, 10) / 10, method="inverted_cdf"))
+        else:
+            edges = np.empty(0)
         counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+        gaps = len(column) - len(values)
         result.append({
-            "edges": edges.tolist(), "shares": np.round(counts / len(values), 6).tolist(),
+            "edges": edges.tolist(), "shares": np.round(counts / len(column), 6).tolist(),
+            **({"missing": round(gaps / len(column), 6)} if gaps else {}),
         })  # fmt: skip
     return result

@@ -30,6 +30,7 @@ from dprl._core.checks import (
 )
 from dprl._core.limits import need_for_pairs
 from dprl.evidence._evidence import Evidence
+from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import allowed, best_choice, enough
 from dprl.evidence.tabular import (
@@ -187,6 +188,7 @@ class DPRLDiscrete:
         check_log(log)
         log = labelled(log)
         log.codes()
+        warn_of_choosing(log)
         if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
             need_for_pairs(log.n_states, log.n_actions)
         settled = settle(log, self.gamma, self.cut, reads="returns").gathered()

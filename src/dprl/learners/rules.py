@@ -44,6 +44,7 @@ from dprl._core.checks import (
     check_weights,
     check_whole,
 )
+from dprl._core.plural import form, many
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_input import check_propensity
 from dprl.evidence.nuisances import Nuisances, fit_nuisances
@@ -316,7 +317,7 @@ class Work:
             parameters=learner.settings(),
             provenance=provenance_of(
                 log, self.log, notes=_notes(learner, best, everyone), ranges=_ranges(self.log),
-                rules=facts, probabilities=everyone.source, **_quantiles(self.log),
+                rules=facts, probabilities=everyone.source, quantiles=feature_quantiles(self.log),
             ),
             feature_names=self.log.feature_names,
             rules=tuple(best.claims.issued),
@@ -367,7 +368,7 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
     """What must be known about the rules, in sentences."""
     claims, search = best.claims, best.search
     notes = [
-        f"One half of the groups proposed {len(claims.tested)} rules; the other half certified "
+        f"One half of the groups proposed {many(claims.tested, 'rule')}; the other half certified "
         f"{len(claims.issued)}."
     ]
     if learner.splits > 1:
@@ -398,7 +399,9 @@ def _notes(learner: Rules, best: _Division, nuisances: Nuisances) -> list[str]:
 
 def _followed(met: int, followed: int) -> str:
     """Whether anybody did what all rules together say, and what follows from that."""
-    who = f"Of {met:,} episodes of the certifying half that come to a suggestion, {followed:,} "
+    comes = form(met, "comes", "come")
+    who = f"Of {many(met, 'episode')} of the certifying half that {comes} to a suggestion, "
+    who += f"{followed:,} "
     if followed < FEW:
         return (
             f"{who}took every one they came to: too few to tell what following all rules at every "
@@ -416,12 +419,6 @@ def _ranges(log: Log) -> list[list[float | None]]:
         ends = (measured.min(), measured.max()) if len(measured) else (None, None)
         ranges.append([None if end is None else float(end) for end in ends])
     return ranges
-
-
-def _quantiles(log: Log) -> dict[str, Any]:
-    """The parts of each feature's values; nothing where a log has categories or gaps."""
-    plain = not log.levels and bool(np.isfinite(np.asarray(log.features)).all())
-    return {"quantiles": feature_quantiles(log)} if plain else {}
 
 
 def _rows_in(log: Log, settled: Log) -> NDArray[np.int64]:

@@ -10,15 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import LabelWarning, LogError, MissingWarning
+from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
 from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._ending_rules import check_events, ending, rows_after_end
 from dprl.logs._findings import CheckResult, Finding
 from dprl.logs._follow_up import follow, window_of
-from dprl.logs._gaps import GONE, Missing, missing_words, refuse_medians
+from dprl.logs._gaps import (
+    GONE,
+    Missing,
+    label_taken,
+    missing_words,
+    refuse_medians,
+    whole_numbers,
+)
 from dprl.logs._log_rules import LOG_RULES
+from dprl.logs._lost_outcomes import lost_by, lost_finding
+from dprl.logs._reward_gaps import with_zeros, zeros_before_the_end
 from dprl.logs._row_facts import blocks, is_large
 from dprl.logs._rules import (
     ROW_RULES,
@@ -43,6 +52,8 @@ def build(columns: Columns, **options: Any) -> Log:
             warnings.warn(finding.what, MissingWarning, stacklevel=3)
         if finding.rule == "spellings":  # not merged, but never silently
             warnings.warn(f"{finding.what} First: {finding.where}.", LabelWarning, stacklevel=3)
+        if finding.rule == "lost_outcomes" and finding.level == "warning":
+            warnings.warn(f"{finding.what} {finding.do}", CutWarning, stacklevel=3)
         if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
             warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=3)
     if report.log is None:  # cannot happen; it must not pass unnoticed if it does
@@ -87,7 +98,7 @@ def examine(
     if dropping and c.n and not (c.episode.codes < 0).any():
         c, dropped = _without_missing(c, only=dropping)
         findings += dropped
-    c = _flagged(c, words)
+    c = with_zeros(_flagged(c, words), words)
     findings += [f for rule in ROW_RULES if (f := rule(c)) is not None]
     for part, declared in (("state", states), ("action", actions)):
         if f := unknown_labels(c, part, declared):
@@ -98,7 +109,7 @@ def examine(
     errors = {f.rule for f in findings if f.level == "error"}
     if errors == {"missing"}:
         # check the other rows too, so that one report shows everything
-        c, _ = _without_missing(c, features=False)
+        c, _ = _without_missing(zeros_before_the_end(c), features=False)
         errors = set() if c.n else errors
     if not errors:
         order = _order(c)
@@ -106,7 +117,9 @@ def examine(
             findings.append(f)
         else:
             log = _log(c, order, states, actions)
-            log = log if window is None else follow(log, str(window))
+            if window is not None:
+                whole, log = log, follow(log, str(window))
+                findings.append(lost_finding(lost_by(whole, window), window))
             findings += [f for rule in LOG_RULES if (f := rule(log)) is not None]
     return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
 
@@ -124,21 +137,11 @@ def _flagged(c: Columns, words: Mapping[str, str]) -> Columns:
     if state is None or words.get(name) != "flag" or not (state.codes < 0).any():
         return c
     gone = state.codes < 0
+    place_of_first = c.place(int(np.argmax(gone)))
     if GONE in state.labels:
-        raise LogError(
-            f"{name!r} has a label {GONE!r} and {gone.sum():,} gaps, which would get the same "
-            "label.",
-            c.place(int(np.argmax(gone))),
-            "Rename the label, or leave its cells empty.",
-        )
+        raise label_taken(name, int(gone.sum()), place_of_first)
     if not all(isinstance(label, str) for label in state.labels):
-        raise LogError(
-            f"{name!r} holds whole numbers, and its {gone.sum():,} gaps would get a label that is "
-            "text.",
-            c.place(int(np.argmax(gone))),
-            f"Say that its numbers are labels: state=[{name!r}], categorical=[{name!r}] "
-            f"(--state {name} --categorical {name}).",
-        )
+        raise whole_numbers(name, int(gone.sum()), place_of_first)
     labels = tuple(sorted((*state.labels, GONE)))
     place = [labels.index(label) for label in state.labels]
     table = np.array([*place, labels.index(GONE)], np.int32)
@@ -182,8 +185,11 @@ def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     """The rows to keep; labels that no longer occur are removed."""
 
     def required(column: Coded) -> Coded:
-        used, codes = np.unique(column.codes[keep], return_inverse=True)
-        return Coded(codes.astype(np.int32), tuple(column.labels[u] for u in used))
+        kept = column.codes[keep]
+        used, codes = np.unique(kept, return_inverse=True)
+        gaps = int(len(used) > 0 and used[0] < 0)  # code -1 is a gap, and stays one
+        labels = tuple(column.labels[u] for u in used[gaps:])
+        return Coded((codes - gaps).astype(np.int32), labels)
 
     def coded(column: Coded | None) -> Coded | None:
         return None if column is None else required(column)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dprl._core.plural import form, many
 from dprl.logs._action_rules import doses, many_actions
 from dprl.logs._dates import SINCE
 from dprl.logs._doses import called
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
+from dprl.logs._fixed_actions import fixed_actions
 from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs.log import EVENT, UNKNOWN, Log
 
@@ -34,7 +36,8 @@ def one_row_episodes(log: Log) -> Finding | None:
     return Finding(
         "note" if every else "warning",
         "one_row_episodes",
-        f"{len(single):,} of {log.n_episodes:,} episodes have one row only.",
+        f"{len(single):,} of {many(log.n_episodes, 'episode')} {form(single, 'has', 'have')} one "
+        "row only.",
         f"{_name(log, 'episode')}={log.episodes[single[0]]}",
         "Fine for single decisions; otherwise look whether the episode column is the right one.",
     )
@@ -48,7 +51,7 @@ def endings(log: Log) -> Finding | None:
     return Finding(
         "note",
         "endings",
-        f"{log.n_episodes:,} episodes ended: {ways}.",
+        f"{many(log.n_episodes, 'episode')} ended: {ways}.",
         do="A competing event is an end with what its rewards say, not a cut."
         if (log.ended >= EVENT).any()
         else "",
@@ -64,8 +67,9 @@ def cut_episodes(log: Log) -> Finding | None:
     return Finding(
         "warning",
         "cut_episodes",
-        f"{len(cut):,} of {log.n_episodes:,} episodes ({steps:,} of {log.n_steps:,} steps) "
-        "were cut before they ended.",
+        f"{len(cut):,} of {many(log.n_episodes, 'episode')} ({steps:,} of "
+        f"{many(log.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
+        f"{form(cut, 'it', 'they')} ended.",
         f"{_name(log, 'episode')}={log.episodes[cut[0]]}",
         "Follow all for a fixed time (follow_up=, --follow-up), or say what to do with them when "
         "fitting: cut= (--cut).",
@@ -76,11 +80,12 @@ def ending_unsaid(log: Log) -> Finding | None:
     """Episodes for which the log does not record how they ended."""
     if not (log.ended == UNKNOWN).any():
         return None
+    unsaid = int((log.ended == UNKNOWN).sum())
     return Finding(
         "note",
         "ending_unsaid",
-        f"{int((log.ended == UNKNOWN).sum()):,} of {log.n_episodes:,} episodes do not say how they "
-        "ended.",
+        f"{unsaid:,} of {many(log.n_episodes, 'episode')} {form(unsaid, 'does', 'do')} not say how "
+        f"{form(unsaid, 'it', 'they')} ended.",
         do="They are taken as finished; name an ended column if some were cut short.",
     )
 
@@ -263,6 +268,7 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     endings,
     one_row_episodes,
     one_action,
+    fixed_actions,
     many_actions,
     doses,
     reward_range,

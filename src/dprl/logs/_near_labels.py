@@ -10,7 +10,7 @@ from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._findings import Finding
 
-__all__ = ["near_labels"]
+__all__ = ["near_labels", "near_words"]
 
 MOST = 200
 """Columns with more labels are not looked at: every pair would be compared."""
@@ -29,7 +29,9 @@ def near_labels(c: Columns) -> Finding | None:
             continue
         words = [" ".join(str(label).split()).casefold() for label in column.labels]
         pairs = [
-            (i, j) for (i, a), (j, b) in itertools.combinations(enumerate(words), 2) if _near(a, b)
+            (i, j)
+            for (i, a), (j, b) in itertools.combinations(enumerate(words), 2)
+            if near_words(a, b)
         ]
         if not pairs:
             continue
@@ -49,7 +51,7 @@ def near_labels(c: Columns) -> Finding | None:
     return None
 
 
-def _near(a: str, b: str) -> bool:
+def near_words(a: str, b: str) -> bool:
     """Whether one letter was left out, or two neighbours changed places."""
     if len(a) > len(b):
         a, b = b, a

@@ -19,7 +19,7 @@ from dprl.errors import LabelWarning
 from dprl.logs._columns import Coded, encode_menus
 from dprl.logs._ending_rules import meanings
 from dprl.logs._follow_up import Window
-from dprl.logs._gaps import missing_words
+from dprl.logs._gaps import Missing, missing_words
 from dprl.logs._label_rules import spelled_twice
 from dprl.logs._parts_rules import check_values
 from dprl.logs._parts_store import Layout
@@ -43,7 +43,7 @@ class Asked:
     events: tuple[str, ...]
     window: Window | None
     rows: int
-    drop: bool = False
+    missing: Missing = "error"
 
 
 @dataclass(eq=False)
@@ -105,8 +105,8 @@ class Labels:
             place = {label: i for i, label in enumerate(labels)}
             self._enumerate(role, occur[role], [place[label] for label in occur[role]])
         named: dict[str, Any] = {"events": list(asked.events)} if asked.events else {}
-        if asked.drop:
-            named["missing"] = missing_words("drop-episodes", table.names)
+        if gaps := missing_words(asked.missing, table.names):
+            named["missing"] = gaps
         if asked.window is not None:
             named["follow_up"] = str(asked.window)
         time = table.columns["time"].kind if table.has("time") else ""

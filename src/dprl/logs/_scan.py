@@ -21,7 +21,7 @@ from dprl.errors import ParameterError
 from dprl.logs._ending_rules import check_events
 from dprl.logs._files import Progress
 from dprl.logs._follow_up import window_of
-from dprl.logs._gaps import Word, missing_words
+from dprl.logs._gaps import Missing, missing_words
 from dprl.logs._parts_labels import Asked
 from dprl.logs._parts_making import Making
 from dprl.logs._parts_table import Table
@@ -71,7 +71,7 @@ def scan(
     available: str | None = None,
     ended: str | None = None,
     propensity: str | None = None,
-    missing: Word = "error",
+    missing: Missing = "error",
     states: Sequence[Label] | None = None,
     actions: Sequence[Label] | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -102,8 +102,11 @@ def scan(
         ended: Column that says how the episode ended. Default None: not recorded.
         propensity: Column of the chance with which the action was taken. Default None: not
             recorded.
-        missing: "error" refuses missing values; "drop-episodes" leaves out the episodes that have
-            one. Default "error".
+        missing: What to do about missing values, as in `dprl.read`: "error" refuses them;
+            "drop-episodes" leaves out the episodes that have one; "flag" gives a missing state a
+            label of its own, "missing"; "zero" makes a missing reward 0. Or a mapping from columns
+            or patterns to these words. "median" is for numbers of the state, of which a log in
+            parts has none: its state is one column of labels. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all.
         actions: The action labels that may occur; any other is an error. Default None: all.
         reward_range: Smallest and largest possible reward. Default None: any finite reward.
@@ -133,13 +136,14 @@ def scan(
         Log in parts: 100 episodes · 200 steps · 9 states · 10 actions 4
     """
     roles = by_role(locals())
-    _check_missing(missing)
+    if isinstance(missing, str):
+        missing_words(missing, {})  # refused before a file is opened
     limit = memory_of(memory)
     asked = Asked(
         states, actions, reward_range, check_events(events),
         None if follow_up is None else window_of(follow_up),
         max(1, min(limit // PER_ROW, 8_000_000)) if rows is None else max(int(rows), 1),
-        missing == "drop-episodes",
+        missing,
     )  # fmt: skip
     private = Path(tempfile.mkdtemp(prefix="dprl-parts-", dir=folder))
     remove = weakref.finalize(asked, shutil.rmtree, private, ignore_errors=True)
@@ -160,19 +164,6 @@ def scan(
         remove()
         raise
     return replace(made, close=_Closing(asked, remove))
-
-
-def _check_missing(missing: Any) -> None:
-    """Refuse what a log in parts cannot do about gaps; what nobody can do is refused as ever."""
-    if isinstance(missing, str):
-        missing_words(missing, {})
-        if missing in ("error", "drop-episodes"):
-            return
-    raise ParameterError(
-        "a log in parts refuses missing values, or leaves such episodes out: it fills none.",
-        f"missing={missing!r}",
-        'Say missing="drop-episodes" (--missing drop-episodes), or read the log with dprl.read.',
-    )
 
 
 @dataclass(frozen=True)

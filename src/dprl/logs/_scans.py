@@ -129,6 +129,8 @@ def header(file: str, text: Text | None = None) -> tuple[str, tuple[str, ...]]:
                 raise csv.Error(f"the first line is longer than {LONGEST_LINE:,} characters")
             counts = {sep: line.count(sep) for sep in (",", "\t", ";", "|")}
             separator = max(counts, key=lambda sep: counts[sep])
+            if text is not None and text.delimiter:
+                separator = text.delimiter
             names = named_columns(next(csv.reader([line], delimiter=separator), []))
     except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         raise _no_csv(file, error) from error

@@ -38,6 +38,8 @@ class Text:
             Default "iso".
         labels: What is done to labels: "trim" (no spaces around them), "casefold" (small letters),
             or both, "trim,casefold". Default "": nothing.
+        delimiter: The character between two cells, of files of events. Default "": that of , ; |
+            and tab which the first line has most often.
 
     Raises:
         ParameterError: If it is something else.
@@ -47,6 +49,7 @@ class Text:
     encoding: str = "utf-8"
     dates: str = "iso"
     labels: str = ""
+    delimiter: str = ""
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -64,6 +67,13 @@ class Text:
         object.__setattr__(self, "encoding", ENCODINGS.get(name, name))
         check_dates(self.dates)
         object.__setattr__(self, "labels", check_labels(self.labels))
+        mark = self.delimiter
+        if mark != "" and not (isinstance(mark, str) and len(mark) == 1 and mark not in '"\n\r'):
+            raise ParameterError(
+                "delimiter must be one character.",
+                repr(mark),
+                "Write the character between two cells, such as ';' or a tab.",
+            )
 
     def foreign(self, files: Iterable[str]) -> bool:
         """Whether files must be written again as UTF-8 before they can be read."""

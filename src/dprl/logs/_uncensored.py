@@ -39,12 +39,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dprl._core.blas import single_thread
 from dprl.errors import CutWarning, LogError
 from dprl.logs.log import CUT, TERMINAL, Log
 
 __all__ = ["chance_of_cut", "weighted"]
 
 Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
 
 FOLDS, LARGEST_CHANCE, SMALL = 5, 0.95, 0.05
 """Folds of the model, largest chance to be cut at one step, and chances to be followed so far below
@@ -118,37 +120,51 @@ def chance_of_cut(log: Log) -> Floats:
     was_cut[last[log.ended == CUT]] = True
     at_risk = np.ones(log.n_steps, bool)
     at_risk[last[log.ended != CUT]] = False
-    x = _inputs(log)
+    x, kind = _inputs(log)
     folds = min(FOLDS, len(log.groups))
     dealt = np.random.default_rng(0).permutation(len(log.groups)) % folds
     fold = np.repeat(dealt[log.group], log.lengths)
     chance = np.zeros(log.n_steps)
     for k in range(folds):
         own, others = fold == k, (fold != k) & at_risk
-        chance[own] = _predicted(x[others], was_cut[others], x[own])
+        predicted = _predicted(x, kind[others & was_cut], kind[others & ~was_cut])
+        chance[own] = predicted[kind[own]]
     return np.clip(chance, 0.0, LARGEST_CHANCE)
 
 
-def _predicted(x: Any, was_cut: NDArray[np.bool_], asked: Any) -> Floats:
-    """The chance of a cut at the rows asked for, from a model of other rows."""
-    if not was_cut.any() or was_cut.all():
-        return np.full(asked.shape[0], float(was_cut.any()))
+def _predicted(x: Any, cut: Ints, followed: Ints) -> Floats:
+    """The chance of a cut for every row of `x`, from rows that were cut and rows that were not.
+
+    A row that occurs often is one row with a weight: the same model, of far fewer rows.
+    """
+    if not len(cut) or not len(followed):
+        return np.full(x.shape[0], float(len(cut) > 0))
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=1.0, max_iter=500).fit(x, was_cut)
-    return np.asarray(model.predict_proba(asked)[:, 1], np.float64)
+    often = np.stack([np.bincount(rows, minlength=x.shape[0]) for rows in (followed, cut)])
+    outcome, row = np.nonzero(often)
+    with single_thread():
+        model = LogisticRegression(C=1.0, max_iter=500).fit(x[row], outcome, often[outcome, row])
+    return np.asarray(model.predict_proba(x)[:, 1], np.float64)
 
 
-def _inputs(log: Log) -> sparse.csr_array:
-    """What the model knows of each row: step, state (or features) and action."""
+def _inputs(log: Log) -> tuple[sparse.csr_array, Ints]:
+    """What the model knows of a row (step, state or features, action), and the place of each row.
+
+    Over labels rows of the same step, state and action are one; over features each is its own.
+    """
     step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
-    parts = [_indicators(np.minimum(step, STEPS)), sparse.csr_array((step / STEPS)[:, None])]
     if log.features is None:
         pair = log.codes().astype(np.int64) * log.n_actions + log.action
-        parts += [_indicators(log.codes()), _indicators(pair)]
+        size = int(pair.max()) + 1
+        different, kind = np.unique(step * size + pair, return_inverse=True)
+        step, pair = np.divmod(different, size)
+        of_state = [_indicators(pair // log.n_actions), _indicators(pair)]
     else:
-        parts += [_indicators(log.action), *_of_features(log)]
-    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+        kind = np.arange(log.n_steps)
+        of_state = [_indicators(log.action), *_of_features(log)]
+    of_step = [_indicators(np.minimum(step, STEPS)), sparse.csr_array((step / STEPS)[:, None])]
+    return sparse.csr_array(sparse.hstack([*of_step, *of_state], format="csr")), kind
 
 
 def _of_features(log: Log) -> list[Any]:

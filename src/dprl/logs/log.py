@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import Cut
+from dprl._core.plural import many
 from dprl._core.zones import charted
 from dprl.errors import LogError, ParameterError
 from dprl.logs._deal import deal
@@ -238,20 +239,19 @@ class Log:
         return log_shown(self)
 
     def __repr__(self) -> str:
-        kind = f"{self.n_states:,} states"
+        kind = many(self.n_states, "state")
         if self.state is None:
-            kind = f"{len(self.feature_names)} features"
+            kind = many(self.feature_names, "feature")
         if self.levels:
-            n = len(self.categories)
-            kind += f" ({n} categor{'ies' if n != 1 else 'y'})"
+            kind += f" ({many(self.categories, 'category', 'categories')})"
         if self.missing.any():
-            kind += f" · {int(self.missing.sum()):,} values missing"
-        grouped = f" · {len(self.groups):,} groups" if self.groups != self.episodes else ""
+            kind += f" · {many(int(self.missing.sum()), 'value')} missing"
+        grouped = f" · {many(self.groups, 'group')}" if self.groups != self.episodes else ""
         cut = len(self.cut_episodes)
         return (
-            f"Log: {self.n_episodes:,} episodes{grouped} · {self.n_steps:,} steps · {kind} · "
-            f"{self.n_actions} actions"
-            + (f" · {cut:,} episodes cut" if cut else "")
+            f"Log: {many(self.n_episodes, 'episode')}{grouped} · {many(self.n_steps, 'step')} · "
+            f"{kind} · {many(self.n_actions, 'action')}"
+            + (f" · {many(cut, 'episode')} cut" if cut else "")
             + (f" · followed for {self.follow_up}" if self.follow_up else "")
         )
 
@@ -271,8 +271,8 @@ class Log:
 
         Raises:
             ParameterError: If it is no time.
-            LogError: If it is in units that the log's times do not have, or longer than a time that
-                was set before.
+            LogError: If it is in units that the log's times do not have, longer than a time that
+                was set before, or if no outcome is left.
 
         Example:
             >>> import dprl
@@ -283,9 +283,9 @@ class Log:
             >>> log.followed(2)
             Log: 2 episodes · 3 steps · 1 states · 1 actions · 1 episodes cut · followed for 2 steps
         """
-        from dprl.logs._follow_up import follow
+        from dprl.logs._lost_outcomes import followed
 
-        return follow(self, follow_up)
+        return followed(self, follow_up)
 
     def joined(self) -> Log:
         """The log whose states are labels: its categories joined, as in "sex=f · ward=a".

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import many
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
 
 __all__ = ["Executor", "LogInParts", "Source", "in_turn", "parts_of"]
@@ -171,10 +172,11 @@ class LogInParts:
 
     def __repr__(self) -> str:
         return (
-            f"Log in parts: {self.n_episodes:,} episodes"
-            + (f" · {self.n_groups:,} groups" if self.grouped else "")
-            + f" · {self.n_steps:,} steps · {self.n_states:,} states · {self.n_actions} actions"
-            + (f" · {self.n_cut:,} episodes cut" if self.n_cut else "")
+            f"Log in parts: {many(self.n_episodes, 'episode')}"
+            + (f" · {many(self.n_groups, 'group')}" if self.grouped else "")
+            + f" · {many(self.n_steps, 'step')} · {many(self.n_states, 'state')}"
+            + f" · {many(self.n_actions, 'action')}"
+            + (f" · {many(self.n_cut, 'episode')} cut" if self.n_cut else "")
             + (f" · followed for {self.follow_up}" if self.follow_up else "")
         )
 

@@ -46,10 +46,7 @@ until d is about `COARSE` of √v(s) on average, where it no longer matters.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -71,7 +68,7 @@ from dprl.planning._advantage_loops import (
 )
 from dprl.planning.transitions import Transitions
 
-__all__ = ["DENSE", "Advantages", "Noise", "moves", "over_usual", "policy_matrix", "single_thread"]
+__all__ = ["DENSE", "Advantages", "Noise", "moves", "over_usual", "policy_matrix"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -90,20 +87,6 @@ FEW = 8
 """An inverse is updated, not computed anew, where at most 1 / FEW of its rows differ."""
 OWN, POOLED = 2.0, 20.0
 """How many visits the variance of a state, and of the whole log, count for."""
-
-
-@functools.cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-    return ThreadpoolController()
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """BLAS on one thread: its sums must not depend on how many there are."""
-    with _controller().limit(limits=1, user_api="blas"):
-        yield
 
 
 @dataclass(frozen=True, eq=False)

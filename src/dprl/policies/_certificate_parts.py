@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dprl._core.confounding import gamma_words
+from dprl._core.plural import form, many
 from dprl.policies._decisions import Kind
 
 __all__ = [
@@ -196,7 +197,8 @@ def whole_lines(whole: Mapping[str, Any]) -> list[str]:
     """The sentences of `Certificate.whole_lines`."""
     return [
         f"Held-out difference to usual practice by {whole['estimator']} (probabilities of actions "
-        f"{whole['probabilities']}): {whole['difference']:.4g}, from {whole['groups']:,} groups; "
+        f"{whole['probabilities']}): {whole['difference']:.4g}, from "
+        f"{many(whole['groups'], 'group')}; "
         f"{whole['reached']:,} reached a suggestion and {whole['followers']:,} of them followed "
         "every one they met."
     ]
@@ -228,11 +230,13 @@ def cell_lines(cells: Mapping[str, Any], grade: str) -> list[str]:
     prove = "prove" if grade == "proved" else "show (large-sample)"
     if "rules" in cells:
         return [
-            f"{cells['rules']:,} proposed rules were tested. Nothing is claimed about parts of the "
+            f"{many(cells['rules'], 'proposed rule')} {form(cells['rules'], 'was', 'were')} "
+            "tested. Nothing is claimed about parts of the "
             "region of a rule, about later decisions there, or about all rules followed together."
         ]
     lines = [
-        f"States are cells of radius {cells['radius']:g} around {cells['centres']:,} centres; "
+        f"States are cells of radius {cells['radius']:g} around "
+        f"{many(cells['centres'], 'centre')}; "
         "farther from all of them it defers.",
     ]
     if cells.get("eps_star") is not None:
@@ -250,7 +254,8 @@ def cell_lines(cells: Mapping[str, Any], grade: str) -> list[str]:
     for row in cells.get("sensitivity", ()):
         gain = "–" if row["gain"] is None else f"{down(row['gain']):.4g}"
         lines.append(
-            f"  with radius {row['radius']:g}: {row['suggestions']:,} suggestions, gain >= {gain}"
+            f"  with radius {row['radius']:g}: "
+            f"{many(row['suggestions'], 'suggestion')}, gain >= {gain}"
         )
     if cells.get("sensitivity"):
         lines.append("  (each at its own δ: not to choose the radius by)")

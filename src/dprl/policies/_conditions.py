@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dprl._core.plural import form, many
 from dprl.logs._cut_words import UNRELATED, WEIGHED
 
 __all__ = ["conditions_of", "window_words"]
@@ -26,10 +27,12 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
     """
     words = [window_words(provenance.get("columns", {}).get("follow_up"))]
     n = provenance.get("cut_episodes") or 0
+    were = form(n, "was", "were")
     cut = {
-        "drop-unrelated": f"{n:,} cut episodes were left out: {UNRELATED} (declared by the user).",
-        "drop": f"{n:,} cut episodes were left out: nothing is claimed about what is left.",
-        "ipcw": f"{n:,} episodes were cut: {WEIGHED}",
+        "drop-unrelated": f"{many(n, 'cut episode')} {were} left out: {UNRELATED} (declared by the "
+        "user).",
+        "drop": f"{many(n, 'cut episode')} {were} left out: nothing is claimed about what is left.",
+        "ipcw": f"{many(n, 'episode')} {were} cut: {WEIGHED}",
     }
     words.append(cut.get(str(parameters.get("cut")), "") if n else "")
     if "n_sites" in provenance:

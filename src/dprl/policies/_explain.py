@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
-from dprl.errors import PolicyError
-from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._credit_words import credit_note
 from dprl.policies._decisions import Decisions, Kind
@@ -23,8 +22,10 @@ from dprl.policies._practice_words import (
     compared_with,
     divided_words,
     shares_at,
+    two_sides,
     usual_words,
 )
+from dprl.policies._silence import not_worse, rounding, silences, why_silent
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
 from dprl.policies._table_notes import BELOW, BEYOND, LOOK, NOTE, plan_beyond
 
@@ -36,13 +37,9 @@ __all__ = [
     "change_rows",
     "change_words",
     "explain_at",
-    "explain_without_evidence",
-    "no_record",
     "reason",
-    "silences",
     "surest_first",
     "usual_words",
-    "why_silent",
 ]
 
 
@@ -119,7 +116,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
             "gamma_point": hidden_point(here, rows, chosen).tolist(),
             "planned": here.planned[rows, chosen].tolist(),
         },
-        caption=f"{len(rows):,} {what}",
+        caption=many(rows, what),
         note=_note(here, rows, chosen) if len(rows) else "",
         identifiers=frozenset({"state", "usual", "suggested"}),
     )
@@ -128,7 +125,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
 def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
     """What must be known to read the table of these rows."""
     short = here.V[rows] - here.planned[rows, chosen]
-    below = bool((short > _rounding(here, rows)[:, 0]).any())
+    below = bool((short > rounding(here, rows)[:, 0]).any())
     mixture = [MIXTURE] if here.divided[rows].any() else []
     if here.estimates is not None:
         return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
@@ -152,7 +149,8 @@ class Explanation:
         reason: One sentence.
         episodes: n(s), training trajectories that visited the state.
         value: V̂(s), or None where it was never visited.
-        actions: One row an action seen there: counts, values, whether allowed, and why not.
+        actions: One row an action seen there: counts, values, whether allowed, and why not; what
+            the evidence allows and people did not approve is called so.
         similar: The most similar episodes, where states are features and cases were asked for;
             empty otherwise.
     """
@@ -189,8 +187,10 @@ class Explanation:
 
 
 def _verdict(here: Decisions, s: int, a: int) -> str:
-    """Suggested, allowed, or the first condition of the rule that (s, a) fails."""
+    """Suggested, allowed, not approved, or the first condition of the rule that (s, a) fails."""
     if here.allowed[s, a]:
+        if here.terms.approved and here.choice[s] < 0:
+            return "allowed by the evidence, not approved"
         return "suggested" if a == here.choice[s] else "allowed"
     n_min = here.terms.n_min
     others = int(here.m[s].sum() - here.m[s, a])
@@ -201,30 +201,13 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
         words = "not surely better, or it may not be suggested"
         return words if better else "not better than usual practice here"
     if here.terms.contrast and others < n_min:
-        return f"only {others:,} did otherwise, fewer than n_min = {n_min:,.0f}"
-    if not _not_worse(here, np.array([s]))[0, a]:
+        first = "" if here.terms.counted == "visits" else " at their first visit"
+        return f"only {others:,} did otherwise{first}, fewer than n_min = {n_min:,.0f}"
+    if not not_worse(here, np.array([s]))[0, a]:
         return "worse than usual practice here"
     if here.terms.delta is not None:
         return "not certified to be better, left out by the certificate, or not always available"
     return "not always available here"
-
-
-def _rounding(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """float64 (k, 1): differences in the states `rows` up to which values count as equal."""
-    m, mean, sd = here.m[rows], here.took_mean[rows], here.took_sd[rows]
-    with np.errstate(invalid="ignore"):
-        share = m / m.sum(axis=1, keepdims=True)
-        size = np.hypot(np.nan_to_num(mean), np.nan_to_num(sd))
-        scale = size.max(axis=1, keepdims=True, initial=0.0)
-        within = np.where(scale > 0, size / scale, 0.0)
-        size = scale * np.sqrt((share * within**2).sum(axis=1, keepdims=True))
-    return np.asarray(TOLERANCE * np.nan_to_num(size))
-
-
-def _not_worse(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool (k, A): Q̂ >= V̂ in the states `rows`, but for rounding (see `Evidence.not_worse`)."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(here.V[rows, None] - here.Q[rows] <= _rounding(here, rows))
 
 
 def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
@@ -250,7 +233,7 @@ def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
             "planned": here.planned[s, seen].tolist(),
             "verdict": [_verdict(here, s, a) for a in seen],
         },
-        caption=f"{total:,} {here.terms.counted} came here; "
+        caption=f"{many(total, here.terms.counted)} came here; "
         + (
             f"{DIVIDED}, and all actions together bring"
             if here.divided[s]
@@ -277,7 +260,7 @@ def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
     if here.estimates is not None:
         return sure_note(here)
     lines = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any():
+    if (here.V[s] - here.planned[s, seen] > rounding(here, np.array([s]))[0]).any():
         lines.append(BELOW)
     if plan_beyond(here, np.full(len(seen), s), seen).any():
         lines.append(BEYOND.replace("from there", "from here"))
@@ -291,14 +274,13 @@ def reason(here: Decisions, s: int) -> str:
         return str(here.reasons[s])
     if chosen < 0:
         return silences(here)[int(why_silent(here, np.array([s]))[0])]
-    unit, others = here.terms.counted, here.m[s].sum() - here.m[s]
     in_credit = "" if here.terms.credit is None else f" in credit (λ = {here.terms.credit:g})"
     did = (
         sure_words(here, s, chosen)
         if here.estimates is not None
-        else f"{here.actions[chosen]} was taken in {here.n[s, chosen]:,} {unit} that came here and "
-        f"ended {here.Q[s, chosen] - here.V[s]:+.3f} against {compared_with(here, s)}{in_credit} "
-        f"({others[chosen]:,} did otherwise)"
+        else f"{here.actions[chosen]} was taken in {many(here.n[s, chosen], here.terms.counted)} "
+        f"that came here and ended {here.Q[s, chosen] - here.V[s]:+.3f} against "
+        f"{compared_with(here, s)}{in_credit} ({two_sides(here, s, chosen)})"
     )
     if kind == "confirmation":
         return f"{did}; it is what is usually done."
@@ -306,72 +288,3 @@ def reason(here: Decisions, s: int) -> str:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
-
-
-def silences(here: Decisions) -> tuple[str, ...]:
-    """Why a policy may be silent, in the order of the codes of `why_silent`."""
-    n_min, unit = f"{here.terms.n_min:,.0f}", here.terms.counted
-    delta = here.terms.delta
-    return (
-        here.terms.elsewhere,
-        "What the evidence would allow here is not among the changes that were approved.",
-        f"No action was taken here in at least n_min = {n_min} {unit}.",
-        f"Fewer than n_min = {n_min} {unit} did anything but the usual here: there is nothing to "
-        "compare with.",
-        "What did better here was not always available."
-        if delta is None
-        else f"What did better here is not certified to be better at δ = {delta:g}, or the "
-        "certificate leaves it out.",
-        "No action with enough evidence did better here than usual practice."
-        if here.estimates is None
-        else "No action that may be suggested is surely better here than usual practice, in "
-        f"{here.terms.sure}.",
-    )
-
-
-def why_silent(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int8]:
-    """int8: which of `silences` holds in each of the states `rows`, were the policy silent there.
-
-    The first of them that does: not seen, not approved, too few took any action, too few did
-    otherwise, what did better may not be suggested; else nothing did better.
-    """
-    m, n = here.m[rows], here.n[rows]
-    enough = n >= here.terms.n_min
-    compared = enough
-    if here.terms.contrast:
-        compared = enough & (m.sum(axis=1, keepdims=True) - m >= here.terms.n_min)
-    better = compared & _not_worse(here, rows)
-    if here.estimates is not None:
-        better = np.zeros_like(better)  # silent because nothing was sure, whatever first visits did
-    barred = here.terms.approved & here.allowed[rows].any(axis=1)
-    holds = [
-        ~m.any(axis=1), barred, ~enough.any(axis=1), ~compared.any(axis=1), better.any(axis=1),
-    ]  # fmt: skip
-    return np.select(holds, range(len(holds)), len(holds)).astype(np.int8)
-
-
-def explain_without_evidence(here: Decisions, s: int, state: Label, learner: str) -> Explanation:
-    """Explain decision number `s` of a policy that keeps no evidence."""
-    chosen = int(here.choice[s])
-    kind = Kind(here.kind[s]).word
-    if chosen < 0:
-        return Explanation(state, kind, None, f"{learner} names no action here.", 0, None, NONE)
-    action, chance = here.actions[chosen], here.pi[s, chosen]
-    why = (
-        f"{learner} takes {action} here with probability {chance:.3f}. It keeps no record of what "
-        "was usually done, or of what came of it."
-    )
-    rows = Table(
-        {"action": list(here.actions), "probability": here.pi[s].tolist()},
-        caption=f"What {learner} does here",
-        identifiers=frozenset({"action"}),
-    )
-    return Explanation(state, kind, action, why, 0, None, rows)
-
-
-def no_record(learner: str) -> PolicyError:
-    """Why a policy that keeps no evidence lists no changes."""
-    return PolicyError(
-        f"a policy of {learner} keeps no record of usual practice: it cannot say what it changes.",
-        do="Only DPRL's policies list changes; judge this one with dprl.evaluate.",
-    )

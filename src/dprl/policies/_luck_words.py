@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dprl._core.plural import many
+
 __all__ = ["Luck", "luck_words", "wrong_luck"]
 
 MORE = ("points",)
@@ -57,7 +59,7 @@ def luck_words(facts: Mapping[str, Any] | None, *, part: bool = False) -> Luck |
             f"{'the policy it was taken from' if part else 'it'} makes "
         )
     sentence = (
-        f"{whose}{changes:,} change{'s' * (changes != 1)}; if no action mattered, luck alone would "
+        f"{whose}{many(changes, 'change')}; if no action mattered, luck alone would "
         f"make about {about}; {survive:,} survive{'s' * (survive == 1)} a false-discovery rate of "
         f"{100 * facts['rate']:g} %."
     )

@@ -11,7 +11,7 @@ from dprl._core.practice import DIVIDED
 from dprl.logs.log import Label
 from dprl.policies._decisions import Decisions
 
-__all__ = ["MIXTURE", "compared_with", "divided_words", "shares_at", "usual_words"]
+__all__ = ["MIXTURE", "compared_with", "divided_words", "shares_at", "two_sides", "usual_words"]
 
 MIXTURE = (
     f"{DIVIDED}: no action has half of the share there, so there is no usual one. value_usual is "
@@ -52,3 +52,14 @@ def divided_words(shares: Sequence[tuple[Any, float]]) -> str:
     if more > 0:
         named.append(f"{more:,} more {100 * sum(s for _, s in shares[SHOWN:]):.0f} %")
     return f"{DIVIDED}: {', '.join(named)}"
+
+
+def two_sides(here: Decisions, s: int, a: int) -> str:
+    """How many took action `a` in state `s` and how many did otherwise, both of the same visits.
+
+    Those who ever took it are more than those who took it at their first visit: only the latter
+    can be put beside those who did otherwise then.
+    """
+    took, others = int(here.m[s, a]), int(here.m[s].sum() - here.m[s, a])
+    which = "of all visits" if here.terms.counted == "visits" else "at their first visit"
+    return f"{which} {took:,} took it and {others:,} did otherwise"

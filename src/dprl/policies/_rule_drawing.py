@@ -44,10 +44,9 @@ def _draw_tree(tree: Picture, axis: Any) -> Any:
         if axis is None:
             axis = plot.grid(1, 1, width=max(width, 3.0), height=height + 0.6)[1][0, 0]
         wide, high = BOX
-        for column, row, to_column, to_row, word in tree.edges:
+        for column, row, to_column, to_row, up, word in tree.edges:
             ends = [ACROSS * column + wide, ACROSS * to_column], [DOWN * row, DOWN * to_row]
             axis.plot(*ends, color="#333333", linewidth=1, zorder=1)
-            up = word == "yes"
             axis.annotate(
                 word, (ends[0][1], ends[1][1]), xytext=(-3, 3 if up else -3), ha="right",
                 va="bottom" if up else "top", textcoords="offset points", fontsize=8,

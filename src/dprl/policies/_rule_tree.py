@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dprl._core.html.catalogue import Words, speak
 from dprl.policies._rule import Condition
 
 if TYPE_CHECKING:
@@ -93,25 +94,32 @@ class Picture:
         boxes: For each node its "column" and "row" (rows may be halves), "lines" of text, "words"
             (all of the text), and "colour": the place of the action among the suggested ones; -1
             for DEFER, None for a question.
-        edges: (column and row of the question, column and row of its side, "yes" or "no").
+        edges: (column and row of the question, column and row of its side, whether that is the side
+            of yes, the word for it).
         words: The tree in words, for those who do not see it.
     """
 
     columns: int
     rows: int
     boxes: tuple[dict[str, Any], ...]
-    edges: tuple[tuple[float, float, float, float, str], ...]
+    edges: tuple[tuple[float, float, float, float, bool, str], ...]
     words: str
 
 
-def picture_of(policy: RulePolicy) -> Picture | None:
-    """The tree of a policy, ready to be drawn; None where its rules are no tree."""
+def picture_of(policy: RulePolicy, t: Words | None = None) -> Picture | None:
+    """The tree of a policy, ready to be drawn; None where its rules are no tree.
+
+    Args:
+        policy: The policy.
+        t: The words of a language. Default None: English.
+    """
+    t = t or speak("en")
     root = tree_of(policy)
     if root is None:
         return None
     suggested = list(dict.fromkeys(r.suggested for r in policy.rules if not r.silent))
     boxes: list[dict[str, Any]] = []
-    edges: list[tuple[float, float, float, float, str]] = []
+    edges: list[tuple[float, float, float, float, bool, str]] = []
     rows, deepest = 0, 0
 
     def place(node: TreeNode, column: int) -> float:
@@ -120,37 +128,46 @@ def picture_of(policy: RulePolicy) -> Picture | None:
         if node.question is None or node.yes is None or node.no is None:
             row = float(rows)
             rows += 1
-            boxes.append({"column": column, "row": row, **_leaf(policy, node.rule, suggested)})
+            boxes.append({"column": column, "row": row, **_leaf(policy, node.rule, suggested, t)})
             return row
         ends = [place(side, column + 1) for side in (node.yes, node.no)]
         row = sum(ends) / 2
         edges.extend(
-            (column, row, column + 1, end, word)
-            for end, word in zip(ends, ("yes", "no"), strict=True)
+            (column, row, column + 1, end, is_yes, str(t("tree.yes" if is_yes else "tree.no")))
+            for end, is_yes in zip(ends, (True, False), strict=True)
         )
-        words = f"{node.question.words}?"
+        words = _asked(policy, node.question, t)
         boxes.append(
             {"column": column, "row": row, "lines": _wrapped(words), "words": words, "colour": None}
         )
         return row
 
     place(root, 0)
-    return Picture(deepest + 1, rows, tuple(boxes), tuple(edges), _spoken(policy, root))
+    return Picture(deepest + 1, rows, tuple(boxes), tuple(edges), _spoken(policy, root, t))
 
 
-def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any]) -> dict[str, Any]:
+def _asked(policy: RulePolicy, question: Condition, t: Words) -> str:
+    return f"{t.condition(question.words, policy.feature_names)}?"
+
+
+def _leaf(policy: RulePolicy, r: int, suggested: Sequence[Any], t: Words) -> dict[str, Any]:
     """What the box of a leaf says."""
     rule = None if r < 0 else policy.rules[r]
     if rule is None or rule.silent:
-        words = "DEFER" if rule is None else f"{r + 1}. DEFER (not approved)"
+        words = (
+            t.plain("tree.defer") if rule is None else t.plain("tree.not-approved", n=str(r + 1))
+        )
         return {"lines": _wrapped(words), "words": words, "colour": -1}
-    facts, words = rule.facts, f"{r + 1}. {rule.suggested}"
+    words = t.plain("tree.leaf", n=str(r + 1), suggested=str(rule.suggested))
     lines = _wrapped(words, LINES - 1)
-    advantage, low, high = (facts.get(name) for name in ("advantage", "low", "high"))
+    advantage, low, high = (rule.facts.get(name) for name in ("advantage", "low", "high"))
     if advantage is not None:
-        ends = "" if low is None or high is None else f" ({low:+.2g} to {high:+.2g})"
-        lines = (*lines, f"{advantage:+.2g}{ends}")
-        words += f": {advantage:+.3g} over doing otherwise"
+        ends = ""
+        if low is not None and high is not None:
+            between = t.plain("page.range", low=f"{low:+.2g}", high=f"{high:+.2g}")
+            ends = f" ({t.digits(between)})"
+        lines = (*lines, f"{t.digits(f'{advantage:+.2g}')}{ends}")
+        words = t.plain("tree.brought", leaf=words, advantage=t.digits(f"{advantage:+.3g}"))
     return {"lines": lines, "words": words, "colour": suggested.index(rule.suggested)}
 
 
@@ -159,9 +176,9 @@ def _wrapped(text: str, most: int = LINES) -> tuple[str, ...]:
     return tuple(lines) or ("…",)
 
 
-def _spoken(policy: RulePolicy, node: TreeNode) -> str:
+def _spoken(policy: RulePolicy, node: TreeNode, t: Words) -> str:
     """The tree below a node in words."""
     if node.question is None or node.yes is None or node.no is None:
-        return str(_leaf(policy, node.rule, [r.suggested for r in policy.rules])["words"])
-    yes, no = (_spoken(policy, side) for side in (node.yes, node.no))
-    return f"{node.question.words}? Yes: {yes}; no: {no}"
+        return str(_leaf(policy, node.rule, [r.suggested for r in policy.rules], t)["words"])
+    yes, no = (_spoken(policy, side, t) for side in (node.yes, node.no))
+    return t.plain("tree.spoken", question=_asked(policy, node.question, t), yes=yes, no=no)

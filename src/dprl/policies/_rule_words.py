@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprl._core.confounding import gamma_words
+from dprl._core.plural import many
 from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table
 from dprl.logs.log import Label
@@ -221,7 +222,7 @@ def rule_table(policy: RulePolicy, kind: Kind, what: str) -> Table:
             "imbalance_of": [feature for feature, _ in balance],
             **({"narrowed": narrowed} if any(narrowed) else {}),
         },
-        caption=f"{len(rows):,} {what}",
+        caption=many(rows, what),
         note=NOTE + more[1] if rows else "",
         identifiers=frozenset({"rule", "where", "usual", "suggested", "imbalance_of"}),
     )

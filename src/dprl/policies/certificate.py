@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
@@ -342,10 +343,9 @@ class Certificate:
         rows = sorted(self.rows, key=lambda r: -(r["difference" if whole else "low"] or 0.0))
         columns, note = shown(rows, self.mode, self.grade)
         what = "suggestion" if whole else "certified suggestion"
-        what += "s" * (len(rows) != 1)
         return Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
-            caption=f"{len(rows):,} {what}" + (", certified only together" if whole else ""),
+            caption=many(rows, what) + (", certified only together" if whole else ""),
             note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
@@ -484,4 +484,6 @@ class Certificate:
     def __repr__(self) -> str:
         grade = "" if self.grade == "proved" else ", large-sample"
         together = " together" if self.mode == "policy" else ""
-        return f"<Certificate: {len(self.rows):,} suggestions{together}, δ = {self.delta:g}{grade}>"
+        return (
+            f"<Certificate: {many(self.rows, 'suggestion')}{together}, δ = {self.delta:g}{grade}>"
+        )

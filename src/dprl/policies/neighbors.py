@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import form, many
 from dprl._core.table import Table
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import allowed, best_choice
@@ -537,6 +538,8 @@ class NeighborPolicy(Stored):
     def _listed(self, table: Table, cases: bool) -> Table:
         """A table by training point, with features (and the episode) in place of a number."""
         rows = np.array(table["state"], np.int64)
+        confirmed = form(rows, "is confirmed", "are confirmed")
+        happens = confirmed if "confirmation" in table.caption else "would change"
         x, unit = self.space.features(self.z[rows]), unit_of(self.provenance)
         columns: dict[str, Any] = {}
         if cases:
@@ -548,9 +551,7 @@ class NeighborPolicy(Stored):
         return replace(
             table,
             columns=columns,
-            caption=table.caption.replace("changes", "training points would change").replace(
-                "confirmations", "training points are confirmed"
-            ),
+            caption=f"{many(rows, 'training point')} {happens}",
             identifiers=table.identifiers | {unit},
         )
 

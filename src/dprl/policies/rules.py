@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs._categories import Levels
@@ -873,6 +874,5 @@ class RulePolicy(Stored):
         spoken = sum(not rule.silent for rule in self.rules)
         silent = f", {len(self.rules) - spoken} silent" if spoken < len(self.rules) else ""
         return (
-            f"<RulePolicy: {len(self.rules)} rule{'s' * (len(self.rules) != 1)}{silent}, "
-            f"{len(self.feature_names)} features>"
+            f"<RulePolicy: {many(self.rules, 'rule')}{silent}, {len(self.feature_names)} features>"
         )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import many
 from dprl._core.table import Table
 from dprl.logs.log import Label, Log
 from dprl.policies._decisions import DEFER, Answer, Decisions, Defer, Kind
@@ -275,7 +276,7 @@ def changes_of(here: Decisions) -> Table:
     confirmed = int((here.kind == Kind.CONFIRM).sum())
     if len(table) or not confirmed:
         return table
-    where = f"at {confirmed:,} decision point{'s' * (confirmed != 1)}"
+    where = f"at {many(confirmed, 'decision point')}"
     note = f"It is not silent: {where} it asks for the usual action always (confirmations)."
     return replace(table, note=note)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import difflib
 import functools
-import itertools
 import math
 import re
 import tomllib
@@ -22,6 +21,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dprl._core.html.situations import NUMBER, QUOTED, conditions, situation
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table
 from dprl.errors import ParameterError
@@ -34,14 +34,10 @@ LANGUAGES = ("en", "de")
 LONGEST = 160
 """Largest number of characters of a label or a situation; a longer text is cut and marked."""
 SWAPPED = str.maketrans(",.", ".,")
-NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-ZΓ(])")
 """Where one sentence ends and the next begins."""
-LABELLED = ("where.is", "where.is-not")
-"""Messages whose places hold labels, which stay as they are."""
-LABEL = r"[^\W_][\w.+/-]*"
-"""A label that sentences write without quotation marks."""
-CELL = re.compile(r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", re.DOTALL)
+MORE = re.compile(r"\b([\d,]+) more (\d+ %)$")
+"""The last of the shares of actions where practice is divided, where some are not named."""
 LISTS = {"List": r"; (?![^()]*\))", "Names": r", (?![^()]*\))"}
 """Places that hold a list of words of ours, and what stands between two of them."""
 
@@ -147,11 +143,23 @@ class Words:
             return self._local(text)
         if name == "kind":
             return self.messages.get(f"cell.{text}", text)
-        return self.situation(text, features) if name == "where" else text
+        return self.situation(text, features) if name in ("where", "state") else text
 
-    def usual(self, label: Any) -> str:
-        """The usual action; where there is none, that practice is divided."""
-        return self.messages["changes.divided"] if label == DIVIDED else str(label)
+    def usual(self, label: Any, actions: Sequence[Any] = ()) -> str:
+        """The usual action, or two with half of the share each; or that practice is divided.
+
+        Args:
+            label: The action; "a or b" where two have half of the share each.
+            actions: All actions, by which two are told from one.
+        """
+        if label == DIVIDED:
+            return self.messages["changes.divided"]
+        text, names = str(label), {str(action) for action in actions}
+        for hit in re.finditer(" or ", text):
+            both = text[: hit.start()], text[hit.end() :]
+            if text not in names and names.issuperset(both):
+                return self.messages["where.or"].join(both)
+        return text
 
     def ahead(self, words: str) -> str:
         """What came next in a case, with its last words in this language."""
@@ -171,10 +179,6 @@ class Words:
         if isinstance(sentence, Markup) and sentence.startswith("<span"):
             return sentence  # a quotation
         return sentence[:1].upper() + sentence[1:]
-
-    def english(self) -> Markup:
-        """The attribute that marks English words on a page of another language."""
-        return Markup("" if self.lang == "en" else ' lang="en"')
 
     def quote(self, text: Any) -> Any:
         """What the library wrote, in this language; or all of it as it is, marked as English.
@@ -200,79 +204,21 @@ class Words:
         """
         if self.lang == "en" or not features:
             return cut(words)
-        own = self._where(words, features)
+        own = situation(words, features, self.messages, self._local)
         if own is None:
             return Markup('<span lang="en">{}</span>').format(visible(cut(words)))
         return cut(own)
-
-    def _where(self, words: str, features: Sequence[str]) -> str | None:
-        """A cell, ranges of features, or the conditions of a rule; None where it is none."""
-        if cell := re.fullmatch(
-            r"cell (\d+): all states nearest to (.+?)(; in this log .+)?", words
-        ):
-            near = self._centre(cell[2], features)
-            here = self._ranges(cell[3].removeprefix("; in this log "), features) if cell[3] else ""
-            if near is None or here is None:
-                return None
-            key = "where.cell-log" if here else "where.cell"
-            return self.plain(key, n=cell[1], near=near, here=here)
-        head, later, _ = words.partition(", where no earlier rule holds")
-        own = self._ranges(head, features) or self._conditions(head, features)
-        return own if own is None or not later else self.plain("where.otherwise", where=own)
 
     def plain(self, key: str, **values: str) -> str:
         """A message as text, without escaping: for words that are escaped later."""
         return self.messages[key].format(**values)
 
-    def _pieces(
-        self, words: str, between: str, features: Sequence[str] | None, kinds: Mapping[str, str]
-    ) -> str | None:
-        """Words about one feature after the other: name and a kind of words, each of `kinds`.
-
-        Without `features` any words may be the name of one. None where something is else.
-        """
-        names = ".+?"
-        if features is not None:
-            names = "|".join(map(re.escape, sorted(features, key=len, reverse=True)))
-        pieces: list[str] = []
-        for piece in words.split(between):
-            again = [] if not pieces else [("", piece)]  # "age above 60 and at most 70"
-            named = re.fullmatch(rf"(?P<name>{names}) (?P<rest>(?:{'|'.join(kinds)}))", piece)
-            whole = [(f"{named['name']} ", named["rest"])] if named else []
-            for (name, rest), (pattern, key) in itertools.product(again + whole, kinds.items()):
-                if own := re.fullmatch(pattern, rest):
-                    parts = [x if key in LABELLED else self._local(x) for x in own.groups()]
-                    places = {f"x{i}": x for i, x in enumerate(parts)}
-                    pieces.append(name + self.plain(key, **places))
-                    break
-            else:
-                return None
-        return self.messages[f"where.{'and' if between == ' and ' else 'also'}"].join(pieces)
-
-    def _ranges(self, words: str, features: Sequence[str]) -> str | None:
-        if words == "anywhere":
-            return self.messages["where.anywhere"]
-        n = f"({NUMBER.pattern})"
-        kinds = {f"{n} to under {n}": "where.range", f"= {n}": "where.equal"}
-        return self._pieces(words, " · ", features, kinds)
-
-    def _centre(self, words: str, features: Sequence[str]) -> str | None:
-        kinds = {f"= ({NUMBER.pattern})": "where.equal"}
-        return self._pieces(words, ", ", features, kinds)
-
-    def _conditions(self, words: str, features: Sequence[str] | None) -> str | None:
-        if words == "everywhere":
-            return self.messages["where.anywhere"]
-        n = f"({NUMBER.pattern})"
-        kinds = {
-            f"(?:is )?at most {n}": "where.at-most",
-            f"(?:is )?above {n}": "where.above",
-            "(?:is )?missing": "where.missing",
-            "(?:is )?known": "where.known",
-            f"is not ({LABEL})": "where.is-not",
-            f"is ({LABEL})": "where.is",
-        }
-        return self._pieces(words, " and ", features, kinds)
+    def condition(self, words: str, features: Sequence[str]) -> str:
+        """A condition of a rule as plain text in this language; as it is where it is none."""
+        own = None
+        if self.lang != "en":
+            own = conditions(words, features, self.messages, self._local)
+        return words if own is None else own
 
     def part(self, part: str) -> Any:
         """What stands in a place of a sentence: a number, words of ours, or a label."""
@@ -304,7 +250,10 @@ class Words:
         if not name[0].isupper():
             return visible(text)
         if name == "Rule":
-            return self._conditions(text, None)
+            return conditions(text, None, self.messages, self._local)
+        if name == "Shares":  # labels, each with its share
+            return visible(MORE.sub(lambda hit: self.messages["fig.more-shares"].format(
+                n=self._local(hit[1]), share=hit[2]), text))  # fmt: skip
         parts = [self._one(part) for part in re.split(LISTS[name], text)] if name in LISTS else []
         if parts:
             joined = "; " if name == "List" else ", "
@@ -331,6 +280,8 @@ def _pattern(sentence: str) -> re.Pattern[str]:
             text += re.escape(part)
         elif part.endswith("#"):
             text += f"(?P<{part[:-1]}_>{NUMBER.pattern})"
+        elif part == "Rule":
+            text += rf'(?P<Rule>(?:{QUOTED}|[^"])+?)'
         elif part[0].isupper():
             text += f"(?P<{part}>.+?)"
         else:  # a label; one that looks like the end of a sentence or of a list has no translation

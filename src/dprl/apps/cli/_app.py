@@ -13,7 +13,7 @@ __all__ = ["ORDER", "app", "command"]
 ORDER = (
     "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
     "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify",
-    "serve", "export", "icu", "reproduce", "demo", "doctor", "completion",
+    "serve", "audit", "export", "icu", "reproduce", "demo", "doctor", "completion",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
+from dprl._core.plural import many
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import complain, show
 from dprl.apps.cli.log_columns import columns_for
@@ -77,5 +78,5 @@ def act(
             "deferred."
         )
     if out is not None:
-        complain(f"{counts['rows']:,} rows, {counts['deferred']:,} deferred. Saved as {out}.")
+        complain(f"{many(counts['rows'], 'row')}, {counts['deferred']:,} deferred. Saved as {out}.")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -10,6 +11,7 @@ from dprl._core.checks import Cut
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.options import SETTINGS, FilesOfLog, Json, LogOptions, MaybeWhole
+from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 
 __all__ = ["check"]
@@ -77,6 +79,7 @@ def check(
             tell("looking at the past (the first run compiles for some seconds)", 0.0)
             with warned() as cautions:
                 past = dprl.markov_check(report.log, **given)
+    report = replace(report, findings=tuple(map(_in_options, report.findings)))
     if json:
         facts = report.to_dict()
         if markov:
@@ -90,3 +93,8 @@ def check(
         words = past or "The state was not checked: the log has errors. Mend them first."
         show(f"\n{words}", as_json=False)
     return 0 if report.ok else 1
+
+
+def _in_options(finding: Any) -> Any:
+    """A finding, worded for the command line."""
+    return replace(finding, what=in_options(finding.what), do=in_options(finding.do))

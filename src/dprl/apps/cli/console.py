@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.table import CONTROLS, Table, harmless, to_json_value
+from dprl.apps.cli.wording import error_in_options, in_options
+from dprl.errors import DprlError
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress
@@ -51,12 +53,12 @@ def head(table: Table, rows: int = 20) -> str:
 
 @contextlib.contextmanager
 def warned() -> Iterator[list[str]]:
-    """Collect warnings as plain lines instead of printing them."""
+    """Collect warnings as plain lines, in the words of commands, instead of printing them."""
     lines: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lines
-        lines += [str(w.message) for w in caught]
+        lines += [in_options(str(w.message)) for w in caught]
 
 
 @contextlib.contextmanager
@@ -90,6 +92,8 @@ def progress() -> Iterator[Progress]:
 
 def refuse(error: Exception, kind: str, as_json: bool, code: int, shown: bool = False) -> int:
     """Say what went wrong: as text on the error stream, or as JSON on standard output."""
+    if isinstance(error, DprlError):
+        error = error_in_options(error)
     if as_json:
         parts = {k: str(getattr(error, k, "")) for k in ("what", "where", "do")}
         what = parts["what"] or str(error)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from dprl._core.plural import form, many
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import progress, show
 from dprl.apps.cli.options import Json
@@ -119,11 +120,13 @@ def _run(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         )
     say("   In every other situation: DEFER. Keep doing what you do.\n")
 
+    made = policy.changes()
+    changed = f"{form(made, 'this', 'these')} {many(made, 'change')}"
     now, new = pathway.value(), pathway.value(TablePolicy.load(saved))
     best = float(pathway.start @ pathway.optimal[0])
     say(
         "4. The truth (this world is invented, so it is known exactly). Of 100 patients go home:\n"
-        f"   today {100 * now:.1f} · with these {len(policy.changes())} changes {100 * new:.1f} · "
+        f"   today {100 * now:.1f} · with {changed} {100 * new:.1f} · "
         f"at the very best {100 * best:.1f}\n"
     )
     say(

@@ -45,6 +45,13 @@ def print_query(schema: Path | None, log: MaybeLogOptions, given: dict[str, Any]
             "ended.",
             do="Leave it out, or count with dprl evidence where the rows are.",
         )
+    changed = [name for name in ("labels", "action_bins") if options.get(name)]
+    if changed:
+        raise ParameterError(
+            f"--{changed[0].replace('_', '-')} is not for the query, which takes labels as they "
+            "are in the table.",
+            do="Leave it out, and change the labels in the table itself.",
+        )
     if not isinstance(options["state"], str):
         raise ParameterError(
             f"the query counts labelled states, and {len(options['state'])} columns are named.",

@@ -15,6 +15,7 @@ from cyclopts import CycloptsError
 from dprl._core.limits import shortage
 from dprl.apps.cli import (  # noqa: F401  (a command registers when its module is imported)
     act,
+    audit,
     build,
     changes,
     check,

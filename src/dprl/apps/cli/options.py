@@ -188,10 +188,9 @@ _OwnColumns = _column_options("_OwnColumns", of_policy=True)
 _MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
 
 
-@Parameter(name="*")
 @dataclass(kw_only=True)
-class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
-    """Which column is what."""
+class _Written:
+    """How the values of a table are written, and what is done about those that are missing."""
 
     missing: MissingWords = None
     partitions: Partitions = False
@@ -200,6 +199,13 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
     dates: Dates = None
     labels: Labels = None
     categorical: Categorical = None
+
+
+@Parameter(name="*")
+@dataclass(kw_only=True)
+class LogOptions(_Written, _NamedColumns):  # type: ignore[misc, valid-type]
+    """Which column is what."""
+
     action_bins: ActionBins = None
     also: AlsoColumns = None
     events: Events = None
@@ -226,11 +232,10 @@ class LogOptions(_NamedColumns):  # type: ignore[misc, valid-type]
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
+class MaybeLogOptions(_Written, _MaybeColumns):  # type: ignore[misc, valid-type]
     """Which column is what, for a command that can also work without a log."""
 
-    missing: MissingWords = None
-    partitions: Partitions = False
+    action_bins: ActionBins = None
     events: Events = None
     follow_up: FollowUp = None
 
@@ -242,28 +247,23 @@ class MaybeLogOptions(_MaybeColumns):  # type: ignore[misc, valid-type]
                     f"--{role.name} is missing: {role.help[0].lower()}{role.help[1:]}",
                     do=f"Name the columns of the log (or keep them in {SETTINGS}).",
                 )
-        one = len(self.state) == 1
+        one = len(self.state) == 1 and self.state[0] not in (self.categorical or ())
+        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
         return {
-            **vars(self),
+            **given,
             "missing": words_of(self.missing) or "error",
             "state": self.state[0] if one else list(self.state),
             "action": self.action[0] if len(self.action) == 1 else list(self.action),
+            "action_bins": bins_of(self.action_bins),
             "also": (),
         }
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class OtherColumns(_OwnColumns):  # type: ignore[misc, valid-type]
+class OtherColumns(_Written, _OwnColumns):  # type: ignore[misc, valid-type]
     """Which column is what, where that is not as it was for the policy."""
 
-    missing: MissingWords = None
-    partitions: Partitions = False
-    decimal: Decimal = None
-    encoding: Letters = None
-    dates: Dates = None
-    labels: Labels = None
-    categorical: Categorical = None
     also: AlsoColumns = None
     events: Events = None
     follow_up: FollowUp = None

@@ -68,6 +68,7 @@ def review(
         opened = open_review(
             fitted, policy, log, verdicts=verdicts, out=out, needs=needs,
             columns=named, progress=tell, training=training, narrowing=not export, by=by,
+            exporting=export,
         )  # fmt: skip
     caution(cautions)
     if export:

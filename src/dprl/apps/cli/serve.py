@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from cyclopts import Parameter
 from dprl._core.checks import check_whole
 from dprl._core.disk import expand_paths
 from dprl.apps.cli._app import command
-from dprl.apps.cli.console import progress
+from dprl.apps.cli.console import complain, progress
 from dprl.apps.cli.listening import (
     Host,
     Names,
@@ -28,7 +29,6 @@ from dprl.errors import ParameterError
 __all__ = ["serve"]
 
 TOKEN, KEY = "DPRL_TOKEN", "DPRL_HASH_KEY"
-SHORTEST = 16
 
 
 @command
@@ -39,6 +39,10 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     require_signed: RequireSigned = None,
+    require_approved: Annotated[
+        str,
+        Parameter(help="Audit trail of a review: answer only from the policy that it approved."),
+    ] = "",
     allow_host: Names = None,
     token: Annotated[
         bool,
@@ -46,6 +50,10 @@ def serve(
             negative="--no-token", help="Ask for a token; --no-token works on loopback only."
         ),
     ] = True,
+    tokens: Annotated[
+        str,
+        Parameter(help="Private TOML file of tokens by name: log and audit say who asked."),
+    ] = "",
     body_limit: Annotated[Whole, Parameter(help="Largest size of a request, in bytes.")] = 1 << 20,
     cases: Annotated[
         bool,
@@ -79,10 +87,11 @@ def serve(
 ) -> int:
     """Answer over HTTP: /act, /explain, /policy, /livez, /readyz, /metrics, /openapi.json.
 
-    Requests carry `Authorization: Bearer TOKEN`; the token is the one in the environment variable
-    DPRL_TOKEN, or else a new one that is printed. A new policy in the file takes over on SIGHUP,
-    once it has been read and checked; until then the old one answers. DPRL_HASH_KEY may hold a
-    key for the hashes of states in the log and the audit.
+    Requests carry `Authorization: Bearer TOKEN`; the token is one of the file --tokens, or the one
+    in the environment variable DPRL_TOKEN, or else a new one: it is printed on a terminal, and
+    written to a private file elsewhere. A new policy in the file takes over on SIGHUP, once it has
+    been read and checked; until then the old one answers. DPRL_HASH_KEY may hold a key for the
+    hashes of states in the log and the audit.
 
     Example: `dprl serve policy.dprl`
 
@@ -96,9 +105,18 @@ def serve(
 
     check_packages()
     from dprl.apps._web import is_loopback, new_token, open_socket, url_of
+    from dprl.apps.serve.approval import require_approved as check_approved
+    from dprl.apps.serve.approval import review_of
     from dprl.apps.serve.records import check_audit
     from dprl.apps.serve.running import Settings, run_service
+    from dprl.apps.serve.tokens import check_token, remove_token_file, token_file
 
+    if tokens and (not token or os.environ.get(TOKEN, "").strip()):
+        other = f"the environment variable {TOKEN}" if token else "--no-token"
+        raise ParameterError(
+            f"--tokens and {other} are both given.",
+            do="Leave one of them out; a single token can have a line in the file, too.",
+        )
     if not token and not is_loopback(host):
         raise ParameterError(
             f"--no-token is for loopback; {host} can be reached by others.",
@@ -112,10 +130,12 @@ def serve(
         raise ParameterError(
             "--cds needs --audit: feedback on cards must be stored.", do="Name a file with --audit."
         )
-    for written in (log, audit):
-        if written not in ("", "-") and Path(written).resolve() in expand_paths(policy, cds or "."):
+    for target in (log, audit):
+        if target not in ("", "-") and Path(target).resolve() in expand_paths(
+            policy, cds or ".", tokens or ".", require_approved or "."
+        ):
             raise ParameterError(
-                f"{written!r} would be overwritten, and it is read.", do="Name another file."
+                f"{target!r} would be overwritten, and it is read.", do="Name another file."
             )
     if workers > 1 and not hasattr(signal, "SIGHUP"):
         raise ParameterError("--workers needs a system with Unix signals.", do="Leave it out.")
@@ -124,30 +144,42 @@ def serve(
     with progress() as tell:
         tell("reading the policy", 0.0)
         fitted = deferring(policy)
+        if require_approved:
+            check_approved(fitted, require_approved)
         if audit and Path(audit).exists():
             tell("checking the audit", 0.5)
             check_audit(audit)
     given = os.environ.get(TOKEN, "").strip()
-    secret = (given or new_token()) if token else None
-    if secret is not None and (len(secret) < SHORTEST or not secret.isascii() or " " in secret):
-        raise ParameterError(
-            f"{TOKEN} must have at least {SHORTEST} characters, plain ones without blanks."
-        )
+    secret = (given or new_token()) if token and not tokens else None
+    if secret is not None:
+        check_token(secret, TOKEN)
     settings = Settings(
         policy, secret, host, tuple(allow_host or ()), body_limit, cases, reload, log, log_states,
-        os.environ.get(KEY, "").encode(), audit, cds,
+        os.environ.get(KEY, "").encode(), audit, cds, tokens=tokens,
+        approved=require_approved,
     )  # fmt: skip
-    sock = open_socket(host, port)
-    try:
-        app = settings.app(fitted)
-    except BaseException:
-        sock.close()
-        raise
-    url = url_of(sock, host)
-    shown = None if given else secret
-    lines = [f"Serving {policy} at {url}"]
-    lines += [f"Token: {shown}"] if shown else []
-    facts = {"url": url, "token": shown, "policy": fitted.digest()}
-    warn_of_others(host, "answers and similar training episodes" if cases else "answers")
-    announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
-    return run_service(app, settings, sock, workers)
+    made = None if given else secret
+    at_terminal = sys.stdout.isatty()  # a pipe may end in a log, where a token must not be
+    with token_file(None if at_terminal else made) as written:
+        sock = open_socket(host, port)
+        try:
+            app = settings.app(fitted)
+        except BaseException:
+            sock.close()
+            raise
+        if written is not None:
+            app.state.life.at_end = lambda: remove_token_file(written)
+        url = url_of(sock, host)
+        shown = made if at_terminal else None
+        lines = [f"Serving {policy} at {url}"]
+        lines += [f"Token: {shown}"] if shown else []
+        lines += [f"Token in {written}"] if written else []
+        facts = {
+            "url": url, "token": shown, "token_file": str(written) if written else None,
+            "policy": fitted.digest(), "reviewed": review_of(fitted) is not None,
+        }  # fmt: skip
+        if not facts["reviewed"]:
+            complain("warning: nobody has reviewed this policy; `dprl review` is for that.")
+        warn_of_others(host, "answers and similar training episodes" if cases else "answers")
+        announce(facts, "\n".join([*lines, "Stop with Ctrl-C."]), json)
+        return run_service(app, settings, sock, workers)

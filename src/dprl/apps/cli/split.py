@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from dprl._core.plural import many
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.options import FilesOfLog, Json, Partitions, Seed
@@ -54,7 +55,7 @@ def split(
             progress=tell,
         )
     lines = [
-        f"{side:<5}  {sides[side]['kept']:,} of {by!r}, {sides[side]['rows']:,} rows: "
+        f"{side:<5}  {sides[side]['kept']:,} of {by!r}, {many(sides[side]['rows'], 'row')}: "
         f"{sides[side]['file']}"
         for side in ("train", "test")
     ]

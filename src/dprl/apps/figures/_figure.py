@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dprl._core import plot
+from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import PackageError, ParameterError
 from dprl.logs._parquet import write_rows
@@ -137,4 +138,4 @@ class Figure:
 
     def __repr__(self) -> str:
         n = len(self.table)
-        return f"<Figure: {self.kind}, {n:,} row{'s' * (n != 1)}>"
+        return f"<Figure: {self.kind}, {many(n, 'row')}>"

@@ -29,7 +29,7 @@ from dprl.apps._web import Guard, same, token_in_path
 from dprl.apps.review.export import Exported, write_approved
 from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words_of
 from dprl.apps.review.verdicts import NotStoredError, Verdict, Verdicts, statuses, tidy_name, who
-from dprl.errors import DprlError, ParameterError
+from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.learners.held_out import HeldOut
 
 __all__ = ["review_app"]
@@ -280,9 +280,12 @@ class _Site:
 
     async def export(self, request: Request) -> Response:
         await self._form(request)
-        self.exported = await run_in_threadpool(
-            write_approved, self.described, self.verdicts, self.out, self.needs
-        )
+        try:
+            self.exported = await run_in_threadpool(
+                write_approved, self.described, self.verdicts, self.out, self.needs
+            )
+        except PolicyError as error:
+            return HTMLResponse(pages.render("message.html", what=error.what, do=error.do), 422)
         return RedirectResponse(f"/{self.token}/#exported", 303)
 
     def approved(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dprl._core.checks import check_whole
 from dprl._core.disk import check_target, expand_paths
 from dprl.apps._changes import Described, describe_changes
-from dprl.apps.review.export import Exported, write_approved
+from dprl.apps.review.export import Exported, nothing_judged, write_approved
 from dprl.apps.review.verdicts import Verdicts
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._evaluate import evaluate
@@ -77,12 +77,14 @@ def open_review(
     training: list[str] | None = None,
     narrowing: bool = True,
     by: list[str] | None = None,
+    exporting: bool = False,
 ) -> Review:
     """Open a review; everything is checked before anything is written.
 
     Rules can be narrowed where `training` names the log that the policy was fitted on, or `log` is
     that log; the scores are computed here, unless `narrowing` is False. `by` names columns that
-    make subgroups, which need a log that the policy has not seen.
+    make subgroups, which need a log that the policy has not seen. With `exporting` there must be
+    verdicts already.
     """
     check_whole("--needs", needs, 1)
     if not out.parent.is_dir() or out.is_dir() or out.resolve() == Path(path).resolve():
@@ -119,6 +121,8 @@ def open_review(
     progress("describing the changes", 0.0)
     described = replace(describe_changes(policy, data), subgroups=subgroups)
     keys = [c.key for c in described.changes]
+    if exporting and not file.exists():
+        raise nothing_judged(file)
     given = Verdicts(file, policy.digest(), keys, data.digest())
     return Review(described, given, out, needs, half, unread)
 

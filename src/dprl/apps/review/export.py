@@ -17,15 +17,17 @@ from typing import Any
 
 from dprl._core.checks import check_whole
 from dprl._core.disk import replacing, together
+from dprl._core.plural import many
 from dprl._core.table import no_formula
 from dprl.apps._change import Change
 from dprl.apps._changes import Described
 from dprl.apps.review.narrowing import read_kept
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
+from dprl.errors import PolicyError
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._rule_record import rules_of
 
-__all__ = ["Exported", "approved_policy", "audit", "write_approved"]
+__all__ = ["Exported", "approved_policy", "audit", "nothing_judged", "write_approved"]
 
 COLUMNS = (
     "id", "time_utc", "reviewer", "change", "situation", "usual", "suggested", "verdict",
@@ -66,8 +68,8 @@ class Exported:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.approved):,} of {self.changes:,} changes approved → {self.policy}\n"
-            f"{self.verdicts:,} verdicts → {self.audit}"
+            f"{len(self.approved):,} of {many(self.changes, 'change')} approved → {self.policy}\n"
+            f"{many(self.verdicts, 'verdict')} → {self.audit}"
         )
 
 
@@ -119,10 +121,24 @@ def write_approved(described: Described, verdicts: Verdicts, out: Path, needs: i
 
     No verdict can be added meanwhile, and exports wait for each other, so the last one written
     holds the most verdicts.
+
+    Raises:
+        PolicyError: There is no verdict.
     """
     check_whole("needs", needs, 1)
     with verdicts.held() as recorded:
+        if not recorded:
+            raise nothing_judged(verdicts.path)
         return _write(recorded, described, out, needs)
+
+
+def nothing_judged(path: Path) -> PolicyError:
+    """The refusal to write the outcome of a review that did not take place."""
+    return PolicyError(
+        "nobody has judged a change of this policy, so there is nothing to write.",
+        f"no verdict in {str(path)!r}",
+        "Open the page with `dprl review` (without --export), and judge the changes there.",
+    )
 
 
 def _write(verdicts: Sequence[Verdict], described: Described, out: Path, needs: int) -> Exported:

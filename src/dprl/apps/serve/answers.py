@@ -1,16 +1,18 @@
 """States as JSON come in, answers as plain values go out; errors name the state and the feature.
 
-A served policy speaks only inside what it was trained on. It defers, and the answer says why, for a
-label it never saw, for a feature below the smallest or above the largest value of the training log,
-and for a state with no training state within the radius. (`policy.act` itself looks at the
-neighbours only.)
+A state is a row as the log had it (`dprl.apps.serve.rows`). A served policy speaks only inside what
+it was trained on. It defers, and the answer says why, for a label it never saw, for a feature below
+the smallest or above the largest value of the training log, and for a state with no training state
+within the radius. (`policy.act` itself looks at the neighbours only.)
+
+A rule that does not ask for a category speaks whatever its label is, as `policy.act` has it. Where
+training did not have the label, the answer says so and is not in range.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
-from dprl.errors import LogError, PolicyError
+from dprl.apps.serve.rows import Column, Rows, StateError, short_of
+from dprl.errors import PolicyError
+from dprl.logs._categories import TRUTH
 from dprl.logs._dates import on_day
 from dprl.logs._encoding import FAR
+from dprl.logs._gaps import is_gone
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import reason
 from dprl.policies._protocol import DeferringPolicy
@@ -29,23 +34,7 @@ from dprl.policies._public import public_origin
 __all__ = ["Answers", "StateError"]
 
 UNSEEN = "This state was never seen in training."
-
-
-class StateError(PolicyError):
-    """A state that cannot be asked about.
-
-    Attributes:
-        index: Place of the state in the request, from 0.
-        feature: Name of the feature that is wrong, or None.
-    """
-
-    def __init__(self, what: str, index: int, feature: str | None = None, do: str = "") -> None:
-        at = f"states[{index}]" + ("" if feature is None else f".{feature}")
-        super().__init__(what, at, do)
-        self.index, self.feature = index, feature
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.what, self.index, self.feature, self.do)
+ENDS = ("min", "max")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +50,12 @@ class Answers:
     cases: bool = False
 
     def __post_init__(self) -> None:
-        if getattr(self.policy.space, "levels", None):
-            raise PolicyError(
-                "this policy asks for labels of categories, which the service does not take.",
-                do="Use policy.to_sql(), policy.to_python() or dprl act.",
-            )
         if self.features:
             ranges: Any = self.policy.provenance.get("ranges")
             good = isinstance(ranges, list) and len(ranges) == len(self.features)
+            ends = (int, float) if self.rows.plain else (int, float, type(None))
             good = good and all(
-                isinstance(r, list) and len(r) == 2 and all(type(v) in (int, float) for v in r)
+                isinstance(r, list) and len(r) == 2 and all(type(v) in ends for v in r)
                 for r in ranges
             )
             if not good:
@@ -79,16 +64,31 @@ class Answers:
                     do="Fit it again with this version of dprl, then serve it.",
                 )
 
+    @functools.cached_property
+    def rows(self) -> Rows:
+        """How states become what the policy takes."""
+        return Rows(self.policy)
+
     @property
     def features(self) -> tuple[str, ...]:
         """The features of a state; empty where states are labels."""
         return self.policy.space.feature_names
 
     @property
-    def columns(self) -> Mapping[str, tuple[str, ...] | None]:
-        """Columns that a state is made of before it is encoded → labels; {} where it is not."""
-        encoding = getattr(self.policy.space, "encoding", None)
-        return {} if encoding is None else encoding.columns
+    def columns(self) -> Mapping[str, Column]:
+        """The columns that a state is made of, as they come; {} where it is one label."""
+        return self.rows.columns
+
+    @functools.cached_property
+    def _by_rules(self) -> bool:
+        """Whether the policy asks for no distance: rules, which take what is missing."""
+        return getattr(self.policy.space, "levels", None) is not None
+
+    @functools.cached_property
+    def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
+        """Feature → its smallest and its largest value in training; None where it had none."""
+        ranges = self.policy.provenance["ranges"] if self.features else ()
+        return {n: (low, high) for n, (low, high) in zip(self.features, ranges, strict=True)}
 
     @functools.cached_property
     def digest(self) -> str:
@@ -98,7 +98,7 @@ class Answers:
     def warm(self) -> None:
         """Do once, at the start, what takes longer the first time."""
         if self.features:
-            state = self._middle()
+            state = {name: self._middle(column) for name, column in self.columns.items()}
             self.act([state])
             self.act([state] * 200)
             self.explain(state)
@@ -106,15 +106,14 @@ class Answers:
             self.act(list(self.policy.space.states[:1]))
         _ = self.digest
 
-    def _middle(self) -> dict[str, Any]:
-        """A state in the middle of what was trained on, as it may be asked about."""
-        ends = zip(self.features, self.policy.provenance["ranges"], strict=True)
-        state: dict[str, Any] = {name: (low + high) / 2 for name, (low, high) in ends}
-        if set(self.features) == set(self.columns):  # columns as they come: no number is ready
-            days = self.policy.space.encoding.days  # type: ignore[union-attr]
-            state |= {name: True for name, labels in self.columns.items() if labels is not None}
-            state |= {name: on_day(state[name]) for name in days}
-        return state
+    def _middle(self, column: Column) -> Any:
+        """A value in the middle of what was trained on, as it may be asked about."""
+        if column.labels:
+            return True if column.kind == "truth" else column.labels[0]
+        low, high = self._ranges[column.name]
+        if low is None or high is None:
+            return None
+        return on_day((low + high) / 2) if column.kind == "date" else (low + high) / 2
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -124,22 +123,33 @@ class Answers:
 
     def ask(self, states: list[Any]) -> tuple[list[dict[str, Any]], NDArray[np.float64] | None]:
         """One answer per state, and the features, float64 (k, d), where states have features."""
-        if self.columns:
-            states = self._ready(states)
-        if not self.features:
-            for i, state in enumerate(states):
-                self._check_label(state, i)
-            here = self.policy.at(states)
-            return [self._answer(here, i, "") for i in range(len(states))], None
-        x = self._features(states)
-        outside = [self._outside(row) for row in x]
-        low, high = np.array(self.policy.provenance["ranges"], np.float64).T
-        here = self.policy.at(np.clip(x, low, high))  # those outside are not asked about
-        return [self._answer(here, i, why) for i, why in enumerate(outside)], x
+        answers, x, _ = self._asked(states)
+        return answers, x
 
-    def _answer(self, here: Decisions, s: int, outside: str) -> dict[str, Any]:
-        """The answer at state number s of `here`; `outside` says why it is out of range."""
-        if not outside and not here.seen[s]:
+    def _asked(
+        self, states: list[Any]
+    ) -> tuple[list[dict[str, Any]], NDArray[np.float64] | None, list[_Place]]:
+        """As `ask`, and where each state lies; [] where states are labels."""
+        if not self.features:
+            labels = self.rows.labels(states)
+            for i, label in enumerate(labels):
+                self._check_label(label, i)
+            here = self.policy.at(labels)
+            inside = _Place()
+            return [self._answer(here, i, inside) for i in range(len(states))], None, []
+        x = self.rows.read(states)
+        places = [self._place(state, row) for state, row in zip(states, x.tolist(), strict=True)]
+        asked = x
+        if not self._by_rules:  # those outside are not asked about: a distance may be too large
+            low, high = np.array(self.policy.provenance["ranges"], np.float64).T
+            asked = np.clip(x, low, high)
+        here = self.policy.at(asked)
+        return [self._answer(here, i, place) for i, place in enumerate(places)], x, places
+
+    def _answer(self, here: Decisions, s: int, place: _Place) -> dict[str, Any]:
+        """The answer at state number s of `here`, which lies at `place`."""
+        outside = place.outside
+        if not outside and not here.seen[s] and not self._by_rules:
             outside = here.terms.unseen if self.features else UNSEEN
         if outside:
             return {
@@ -154,8 +164,8 @@ class Answers:
             "action": here.actions[chosen] if chosen >= 0 else None,
             "defer": chosen < 0,
             "kind": Kind(here.kind[s]).word,
-            "in_range": True,
-            "reason": reason(here, s),
+            "in_range": not place.strange,
+            "reason": f"{place.strange} {reason(here, s)}".strip(),
         }
 
     def explain(self, state: Any) -> dict[str, Any]:
@@ -164,12 +174,13 @@ class Answers:
 
     def ask_why(self, state: Any) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
         """The answer at one state with the evidence for it, and the features where it has any."""
-        (answer,), x = self.ask([state])
-        if not answer["in_range"]:
+        (answer,), x, places = self._asked([state])
+        outside = places[0].outside if places else ""
+        if outside or (not answer["in_range"] and not self._by_rules):
             return {"state": state, "episodes": 0, "value": None, "actions": [], "similar": [],
                     **answer}, x  # fmt: skip
         facts = self.policy.explain(state, cases=self.cases).to_dict()
-        facts["state"] = state if self.columns else facts["state"]
+        facts["state"] = facts["state"] if self.rows.plain else state
         facts.pop("suggested")
         return {**facts, **answer}, x
 
@@ -195,75 +206,29 @@ class Answers:
         }
         if policy.stated:
             facts |= {"gain": policy.gain, "stated": policy.stated}
-        if self.columns:
+        if self.columns and not self.rows.plain:
             facts["columns"] = {
-                name: None if labels is None else list(labels)
-                for name, labels in self.columns.items()
+                name: list(column.labels) or None for name, column in self.columns.items()
             }
         if self.features:
-            ranges = policy.provenance["ranges"]
             facts["features"] = [
-                {"name": name, "min": low, "max": high}
-                for name, (low, high) in zip(self.features, ranges, strict=True)
+                {"name": name, **self._extent(column, name)}
+                for column in self.columns.values()
+                for name in column.features
             ]
         else:
             facts["summary"] = policy.summary()
         described: dict[str, Any] = to_json_value(facts)
         return described
 
-    def _ready(self, states: list[Any]) -> list[Any]:
-        """States made of columns as the policy takes them; those that are ready stay as they are.
-
-        A StateError names the first state that is wrong.
-        """
-        made = []
-        for i, state in enumerate(states):
-            if not isinstance(state, Mapping):
-                if self.features:
-                    raise StateError(
-                        f"a state is an object of its columns; got {_short(state)}.", i,
-                        do=f"Columns: {', '.join(self.columns)}.",
-                    )  # fmt: skip
-                made.append(state)
-                continue
-            if set(state) != set(self.features) or set(self.features) == set(self.columns):
-                self._check_columns(state, i)
-            made.append(self.policy.space.encoding.states(state))  # type: ignore[union-attr]
-        return made
-
-    def _check_columns(self, state: Mapping[str, Any], index: int) -> None:
-        """Refuse a state that is not made of the columns of the log, each with a value."""
-        hint = f"Columns: {', '.join(self.columns)}."
-        for name in state:
-            if name not in self.columns:
-                raise StateError(f"{name!r:.80} is no column of a state.", index, name, hint)
-        for name, labels in self.columns.items():
-            if name not in state:
-                raise StateError(f"a state needs the column {name!r}.", index, name, hint)
-            if state[name] is None or state[name] == "":
-                if name in self.policy.space.encoding.fills:  # type: ignore[union-attr]
-                    continue
-                raise StateError(f"{name!r} is missing.", index, name, hint)
-            if name in self.policy.space.encoding.days:  # type: ignore[union-attr]
-                self._check_day(state[name], index, name)
-            elif labels is None:
-                _number(state[name], index, name)
-            elif not isinstance(state[name], str | int | bool):
-                raise StateError(
-                    f"{name!r} must be a label; got {_short(state[name])}.", index, name
-                )
-
-    def _check_day(self, value: Any, index: int, name: str) -> None:
-        """Refuse what is no date; dates are text, as in the log or ISO."""
-        if not isinstance(value, str):
-            raise StateError(
-                f"{name!r} must be a date, as text; got {_short(value)}.", index, name,
-                "Write it as 2024-02-01.",
-            )  # fmt: skip
-        try:
-            self.policy.space.encoding.day(value, name)  # type: ignore[union-attr]
-        except LogError as error:
-            raise StateError(error.what, index, name, "Write it as 2024-02-01.") from None
+    def _extent(self, column: Column, feature: str) -> dict[str, Any]:
+        """What training had of a feature: its labels, or the smallest and the largest value."""
+        if column.labels and column.kind == "label" and feature == column.name:
+            return {"labels": list(column.labels)}
+        ends = self._ranges[feature]
+        if column.kind == "date" and feature == column.name:
+            return {k: v if v is None else on_day(v) for k, v in zip(ENDS, ends, strict=True)}
+        return dict(zip(ENDS, ends, strict=True))
 
     # -- checking --------------------------------------------------------------------------------
 
@@ -276,64 +241,68 @@ class Answers:
         if type(state) is not kind:
             what = {str: "text", int: "whole numbers", bool: "true or false"}[kind]
             raise StateError(
-                f"this policy's states are {what}; got {_short(state)}.",
+                f"this policy's states are {what}; got {short_of(state)}.",
                 index,
                 do=f"Its states look like {', '.join(map(repr, labels[:3]))}.",
             )
 
-    def _features(self, states: list[Any]) -> NDArray[np.float64]:
-        """The features, float64 (k, d); a StateError names the first state that is wrong."""
-        names = self.features
-        hint = f"Features: {', '.join(names)}."
-        x = np.empty((len(states), len(names)))
-        for i, state in enumerate(states):
-            if not isinstance(state, Mapping):
-                raise StateError(
-                    f"a state is an object of features; got {_short(state)}.", i, do=hint
-                )
-            for name in state:
-                if name not in names:
-                    raise StateError(f"{name!r:.80} is no feature of this policy.", i, name, hint)
-            for j, name in enumerate(names):
-                if name not in state:
-                    raise StateError(f"a state needs the feature {name!r}.", i, name, hint)
-                x[i, j] = _number(state[name], i, name)
-        return x
+    def _place(self, state: Mapping[str, Any], x: Sequence[float]) -> _Place:
+        """Where a state lies: inside what was trained on, outside of it, or strange in a label."""
+        strange = ""
+        ready = dict(zip(self.features, x, strict=True))
+        for column in self.columns.values():
+            gone = column.name in state and is_gone(state[column.name])
+            for feature in column.features:
+                words = self._unlike(column, feature, ready[feature], gone)
+                numeric = column.kind in ("number", "date") and not gone
+                if words and (numeric or not self._by_rules):
+                    return _Place(words)
+                strange = strange or words
+        return _Place("", strange)
 
-    def _outside(self, x: NDArray[np.float64]) -> str:
-        """Why a state lies outside the training log; '' where it does not."""
-        ranges = self.policy.provenance["ranges"]
-        for name, value, (low, high) in zip(self.features, x.tolist(), ranges, strict=True):
-            if value == FAR and self.columns.get(name, ()) is None:
-                return f"{name} is missing, and never was in training."
-            if value == FAR and self.columns:
-                return f"{name.partition('=')[0]} has a label that training did not have."
-            if not low <= value <= high:
-                side, end = ("below", low) if value < low else ("above", high)
-                least = "smallest" if value < low else "largest"
-                here, edge = f"{value:g}", f"{end:g}"
-                if self.columns and name in self.policy.space.encoding.days:  # type: ignore[union-attr]
-                    here, edge = on_day(value), on_day(end)
-                return f"{name} = {here} is {side} the {least} value in training, {edge}."
-        return ""
+    def _unlike(self, column: Column, feature: str, value: float, gone: bool) -> str:
+        """What training did not have of one feature of a state; '' where it had it."""
+        apart = value in (FAR, np.inf)
+        if gone and (self._never_missing(column.name) if value != value else apart):
+            return f"{column.name} is missing, and never was in training."
+        if value != value:  # which rules take as it is
+            return ""
+        if column.kind in ("label", "truth") and apart:
+            return f"{column.name} has a label that training did not have."
+        if column.kind == "label" and feature == column.name:
+            return ""  # its code is the place of a label, and no number
+        return self._beyond(column, feature, value)
+
+    def _never_missing(self, name: str) -> bool:
+        """Whether it is on record that training had no gap in this column."""
+        encoding = getattr(self.policy.space, "encoding", None)
+        fill = None if encoding is None else encoding.fills.get(name)
+        return fill is not None and fill.share == 0
+
+    def _beyond(self, column: Column, feature: str, value: float) -> str:
+        """Why a value lies beyond those of training; '' where it does not."""
+        low, high = self._ranges[feature]
+        if low is None or high is None:
+            return f"{feature} was missing everywhere in training."
+        if low <= value <= high:
+            return ""
+        if column.kind == "truth" and feature == column.name and value in (0, 1):
+            return f"{feature} never was {TRUTH[int(value)]} in training."
+        side, end = ("below", low) if value < low else ("above", high)
+        least = "smallest" if value < low else "largest"
+        words = on_day if column.kind == "date" and feature == column.name else "{:g}".format
+        value = FAR if value == np.inf else value  # as it was, before rules put it apart
+        return f"{feature} = {words(value)} is {side} the {least} value in training, {words(end)}."
 
 
-def _number(value: Any, index: int, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise StateError(f"{name!r} must be a number; got {_short(value)}.", index, name)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise StateError(f"{name!r} must be a finite number; got {_short(value)}.", index, name)
-    return number
+@dataclass(frozen=True)
+class _Place:
+    """Where a state lies.
 
+    Attributes:
+        outside: Why it lies outside of training, so that nothing is asked; '' where it does not.
+        strange: What training did not have there, although the policy may answer; '' if nothing.
+    """
 
-def _short(value: Any) -> str:
-    """A value as text for an error message, cut where it is long."""
-    if isinstance(value, Mapping | list):
-        return "an object" if isinstance(value, Mapping) else "an array"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
-        return "a number of very many digits"
-    return repr(value)[:60]
+    outside: str = ""
+    strange: str = ""

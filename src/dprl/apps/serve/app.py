@@ -7,6 +7,7 @@ larger ones on a thread, so that other requests need not wait.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
@@ -20,8 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dprl.apps._web import Guard, same
+from dprl.apps._web import CALLER, Guard
 from dprl.apps.serve.answers import StateError
+from dprl.apps.serve.audit import line_of
+from dprl.apps.serve.given import cards_given, marked, read_feedback
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.kept import Kept
 from dprl.apps.serve.life import Life
@@ -31,6 +34,7 @@ from dprl.apps.serve.openapi import MOST
 from dprl.apps.serve.records import Records
 from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
 from dprl.apps.serve.served import Served
+from dprl.apps.serve.tokens import Tokens
 from dprl.errors import DprlError
 from dprl.policies._protocol import DeferringPolicy
 
@@ -40,6 +44,10 @@ AT_ONCE = 16
 """Largest number of states that are answered without a thread."""
 OPEN = frozenset({"/healthz", "/livez", "/readyz"})
 """Paths that need no token."""
+LINE = 1024
+"""Bytes of a line of the audit, without the action's label and without the state."""
+WRITTEN_OUT = 6
+"""Most characters of a line for one byte of a request's body: \\uXXXX."""
 PROBED_EVERY = 1.0
 """Seconds between two attempts to write to an audit that could not be written."""
 
@@ -47,7 +55,7 @@ PROBED_EVERY = 1.0
 def serve_app(
     policy: DeferringPolicy,
     *,
-    token: str | None,
+    token: str | Tokens | None,
     host: str = "127.0.0.1",
     names: tuple[str, ...] = (),
     limit: int = 1 << 20,
@@ -58,19 +66,22 @@ def serve_app(
     hooks: Hooks | None = None,
     shared: str | None = None,
     kept: Kept | None = None,
+    approved: str = "",
 ) -> Starlette:
     """The service as an ASGI application.
 
-    With `token=None` it asks for no token. With `cases`, /explain names training episodes; no other
-    answer names any. `path` is the file that a new policy is taken from on SIGHUP, and, with
-    `reload`, whenever the file has changed (looked at every so many seconds). `records` says what
-    is written down, `hooks` describes the service of CDS Hooks, `shared` is the folder in which
-    several processes add up their counts, and `kept` is where they find the policy that was taken
-    over last.
+    With `token=None` it asks for no token; `Tokens` are several, with names. With `cases`, /explain
+    names training episodes; no other answer names any. `path` is the file that a new policy is
+    taken from on SIGHUP, and, with `reload`, whenever the file has changed (looked at every so many
+    seconds). `records` says what is written down, `hooks` describes the service of CDS Hooks,
+    `shared` is the folder in which several processes add up their counts, and `kept` is where they
+    find the policy that was taken over last. `approved` is the audit trail of a review that a new
+    policy must come from.
     """
     records = Records() if records is None else records
-    served = Served.of(policy, cases, token is not None, hooks is not None)
-    service = _Service(token, records, hooks)
+    served = Served.of(policy, cases, token is not None, "" if hooks is None else hooks.id)
+    tokens = Tokens({"": token}) if isinstance(token, str) else token
+    service = _Service(tokens, records, hooks, limit)
     routes = [
         Route("/act", service.act, methods=["POST"]),
         Route("/explain", service.explain, methods=["POST"]),
@@ -90,11 +101,13 @@ def serve_app(
         ]
     service.metrics = Metrics([r.path for r in routes], served.digest, shared)
     service.life = Life(
-        served, service.metrics, records, path=path, every=reload, token=token is not None,
-        kept=kept, check=None if hooks is None else hooks.check,
+        served, service.metrics, records, path=path, every=reload,
+        kept=kept, check=None if hooks is None else hooks.check, tokens=tokens, approved=approved,
     )  # fmt: skip
     if records.journal is not None:
         service.metrics.lost = lambda: records.journal.lost
+    if records.audit is not None:
+        service.metrics.room = records.audit.room
 
     def refuse(status: int, what: str, do: str) -> Response:
         return error_reply(status, "refused", DprlError(what, do=do))
@@ -130,8 +143,10 @@ class _Service:
     metrics: Metrics
     life: Life
 
-    def __init__(self, token: str | None, records: Records, hooks: Hooks | None) -> None:
-        self.token, self.records, self.hooks = token, records, hooks
+    def __init__(
+        self, tokens: Tokens | None, records: Records, hooks: Hooks | None, limit: int
+    ) -> None:
+        self.tokens, self.records, self.hooks, self.limit = tokens, records, hooks, limit
         self._probed = 0.0
 
     # -- questions -------------------------------------------------------------------------------
@@ -172,16 +187,15 @@ class _Service:
         except StateError as error:
             raise RefusedError(422, "state", error) from error
         facts = {
-            "request": request.scope[REQUEST], "path": request.scope["path"],
-            "policy": served.digest, **(about or {}),
+            **_asked(request), "path": request.scope["path"], "policy": served.digest,
+            **(about or {}),
         }  # fmt: skip
         seconds = time.perf_counter() - begin
         await self._store(self.records.of_answers(facts, states, answers, seconds))
         self.metrics.answered(answers)
         for feature, part, count in served.parts(x, answers):
-            self.metrics.add(
-                "dprl_feature_states", feature, str(part), served.digest[:12], by=count
-            )
+            self.metrics.add("dprl_feature_states", feature, part, served.digest[:12], by=count)
+        self.metrics.share()  # before the answer is given: whoever has it finds it counted
         return answers
 
     async def _store(self, entries: list[dict[str, Any]]) -> None:
@@ -208,8 +222,8 @@ class _Service:
         served, hooks = self._begun(), self.hooks
         call = hooks.call(await read_body(request))
         about = {"hook_instance": call.instance, "card": call.card}
-        if call.state is None:
-            facts = {"request": request.scope[REQUEST], "policy": served.digest, "why": call.lacks}
+        if call.lacks:
+            facts = {**_asked(request), "policy": served.digest, "why": call.lacks}
             await self._store([{"event": "no answer", **facts, **about}])
             return Json({"cards": hooks.lacking(call)})
         about["suggestion"] = call.suggestion
@@ -218,18 +232,25 @@ class _Service:
 
     async def feedback(self, request: Request) -> Response:
         assert self.hooks is not None
-        entries = self.hooks.feedback(await read_body(request))
-        await self._store(
-            [{"event": "feedback", "request": request.scope[REQUEST], **e} for e in entries]
-        )
+        entries = read_feedback(await read_body(request), self.hooks.id)
+        if self.records.audit is not None:
+            asked = {entry["card"] for entry in entries}
+            with contextlib.suppress(OSError):  # what cannot be read is not compared
+                given = await run_in_threadpool(cards_given, self.records.audit.path, asked)
+                entries = marked(entries, *given)
+        await self._store([{"event": "feedback", **_asked(request), **e} for e in entries])
+        strange = [entry["card"] for entry in entries if entry.get("given") is False]
         for entry in entries:
-            self.metrics.add("dprl_feedback", entry["outcome"])
-        return Json({"stored": len(entries)})
+            unknown = entry.get("given") is False
+            self.metrics.add("dprl_feedback", "unknown_card" if unknown else entry["outcome"])
+        self.metrics.share()
+        return Json({"stored": len(entries), **({"unknown_cards": strange} if strange else {})})
 
     # -- about it --------------------------------------------------------------------------------
 
     async def policy(self, request: Request) -> Response:
-        return Json(self.life.served.answers.about())
+        served = self.life.served
+        return Json({**served.answers.about(), "review": served.review})
 
     async def livez(self, request: Request) -> Response:
         return Json({"status": "ok"})
@@ -245,7 +266,22 @@ class _Service:
                 error = DprlError("the audit cannot be written.", do="Make room for it.")
                 raise RefusedError(503, "audit", error)
         self._check_ready()
+        if audit is not None:
+            room, needed = await asyncio.to_thread(audit.room), self._largest()
+            if room < needed:
+                error = DprlError(
+                    f"the audit has room for {room:,.0f} bytes, and the largest answer may need "
+                    f"{needed:,}.", do="Make room for it.",
+                )  # fmt: skip
+                raise RefusedError(503, "audit", error)
         return Json({"status": "ok"})
+
+    def _largest(self) -> int:
+        """Bytes that the lines of one request may take in the audit."""
+        actions = self.life.served.answers.policy.actions
+        longest = max((len(line_of({"": action})) for action in actions), default=0)
+        of_body = self.records.states or self.hooks is not None  # then parts of it are written
+        return MOST * (LINE + longest) + (WRITTEN_OUT * self.limit if of_body else 0)
 
     async def text(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")[:1000]
@@ -257,13 +293,16 @@ class _Service:
 
     # -- around them -----------------------------------------------------------------------------
 
-    def enter(self, path: str, headers: Mapping[str, str]) -> Response | bool:
-        """Whether a request has the token; the refusal where it needs one and has none."""
+    def enter(self, path: str, headers: Mapping[str, str]) -> Response | bool | str:
+        """Whether a request has a token, or whose; the refusal where it needs one and has none."""
         if path in OPEN:
             return False
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if self.token is None or (scheme.lower() == "bearer" and same(given.strip(), self.token)):
+        if self.tokens is None:
             return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        caller = self.tokens.caller(given.strip()) if scheme.lower() == "bearer" else None
+        if caller is not None:
+            return caller or True
         error = DprlError(
             "this request has no token, or not this server's.",
             do="Send the header 'Authorization: Bearer TOKEN'.",
@@ -280,3 +319,9 @@ class _Service:
         """The policy that answers this request from its beginning to its end."""
         self._check_ready()
         return self.life.served
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """The id of a request, and who asks, where tokens have names."""
+    caller = request.scope.get(CALLER)
+    return {"request": request.scope[REQUEST], **({"caller": caller} if caller else {})}

@@ -19,7 +19,7 @@ from dprl.errors import ParameterError
 __all__ = ["LackingError", "Source"]
 
 FINAL = ("final", "amended", "corrected")
-PLAIN = ("valueString", "valueInteger", "valueBoolean")
+PLAIN = ("valueString", "valueInteger", "valueBoolean", "valueDateTime")
 UCUM = "http://unitsofmeasure.org"
 ONE, ANY = "1", "any"
 """How a file says that values have no unit, and that they never are too old."""
@@ -33,6 +33,10 @@ class LackingError(Exception):
     """There is no value that may be used; the text says why, and holds no value."""
 
 
+class AbsentError(LackingError):
+    """Nothing was measured, or too long ago: in a log this is a gap."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Where one value of a state comes from.
@@ -43,6 +47,8 @@ class Source:
         unit: Unit that the value must have, as UCUM writes it; '1' for values without a unit.
         context: Name of the member of the call's context; '' where it is an observation.
         max_age: Hours after which a value is too old; None where it never is.
+        gaps: Whether a value that is absent, or too old, is a gap, as in the log; else there is no
+            suggestion.
     """
 
     name: str
@@ -50,6 +56,7 @@ class Source:
     unit: str = ONE
     context: str = ""
     max_age: float | None = None
+    gaps: bool = False
 
     @classmethod
     def of(cls, name: str, given: Any) -> Source:
@@ -58,11 +65,13 @@ class Source:
         if not isinstance(given, Mapping):
             raise ParameterError(f"{where} must be a table.", do=_HOW)
         texts = {k: given.get(k, "") for k in ("code", "unit", "context")}
-        odd = [k for k in given if k not in (*texts, "max_age")]
+        odd = [k for k in given if k not in (*texts, "max_age", "gaps")]
         odd += [k for k, v in texts.items() if not isinstance(v, str)]
         age = given.get("max_age")
         if age not in (None, ANY) and (type(age) not in (int, float) or not 0 < age < 1e6):
             odd.append("max_age")
+        if not isinstance(given.get("gaps", False), bool):
+            odd.append("gaps")
         if odd:
             raise ParameterError(f"{where} has an odd {odd[0]!r}.", do=_HOW)
         if bool(texts["code"]) == bool(texts["context"]):
@@ -82,7 +91,8 @@ class Source:
                     do=f'Write {key} = "{way_out}" if that is meant.',
                 )
         limit = None if age in (None, ANY) else float(age)
-        return cls(name, texts["code"], texts["unit"] or ONE, texts["context"], limit)
+        gaps = given.get("gaps", False)
+        return cls(name, texts["code"], texts["unit"] or ONE, texts["context"], limit, gaps)
 
     @property
     def key(self) -> str:
@@ -99,20 +109,28 @@ class Source:
         )
 
     def value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
-        """The value; a LackingError where there is none that may be used."""
+        """The value, None for a gap; a LackingError where there is none that may be used."""
+        try:
+            return self._value(context, data, now)
+        except AbsentError:
+            if self.gaps:
+                return None
+            raise
+
+    def _value(self, context: Mapping[str, Any], data: Any, now: datetime) -> Any:
         if self.context:
             if context.get(self.context) is None:
-                raise LackingError(f"the context has no {self.context}")
+                raise AbsentError(f"the context has no {self.context}")
             return context[self.context]
         patient = context.get("patientId")
         usable = [(self._time(o), o) for o in _observations(data) if self._usable(o, patient)]
         if not usable:
-            raise LackingError(f"there is no final value of {self.key}")
+            raise AbsentError(f"there is no final value of {self.key}")
         time = max(time for time, _ in usable)
         if time - now > AHEAD:
             raise LackingError(f"the value of {self.key} lies in the future")
         if self.max_age is not None and now - time > timedelta(hours=self.max_age):
-            raise LackingError(f"the value of {self.key} is older than {self.max_age:g} hours")
+            raise AbsentError(f"the value of {self.key} is older than {self.max_age:g} hours")
         value, *others = [self._read(o) for observed, o in usable if observed == time]
         if any(other != value for other in others):
             raise LackingError(f"the latest values of {self.key} are of the same time and differ")

@@ -1,4 +1,4 @@
-"""The service as CDS Hooks 2.0 has it: discovery, cards, and feedback on cards.
+"""The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.given`).
 
 One service is offered. Its state is made from the observations that the caller fetched beforehand,
 or from the context of the call (`dprl.apps.serve.fhir`). Where the policy defers there is no card:
@@ -20,15 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.answers import Answers
-from dprl.apps.serve.fhir import LackingError, Source
+from dprl.apps.serve.fhir import ONE, LackingError, Source
+from dprl.apps.serve.given import identifier
 from dprl.apps.serve.replies import RefusedError, odd
 from dprl.errors import DprlError, ParameterError
+from dprl.logs._categories import TRUTH
+from dprl.logs._gaps import GONE
 
 __all__ = ["Call", "Hooks"]
 
 SUMMARY = 139
 """Largest number of characters of a card's summary: fewer than 140."""
-MOST_FEEDBACK, COMMENT = 100, 4000
+VALUES = 2000
+"""Largest number of characters of the values that a card names."""
 SYSTEM = "urn:dprl:override-reasons"
 REASONS = (
     ("contraindicated", "Not suitable for this patient"),
@@ -48,10 +52,11 @@ class Call:
 
     Attributes:
         instance: Id of this call of the hook.
-        state: The state; None where a value is lacking.
-        lacks: Why there is no state.
+        state: The state.
+        lacks: Why there is no state; '' where there is one.
         card: Id of the card, should there be one.
         suggestion: Id of its suggestion.
+        values: The values of the state in words, with their units.
     """
 
     instance: str
@@ -59,6 +64,7 @@ class Call:
     lacks: str
     card: str
     suggestion: str
+    values: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,19 @@ class Hooks:
                 f"{lacking[0] or 'a label, [state]'!r}",
                 f"The policy's states are made of: {', '.join(needed) or 'one label'}.",
             )
+        for value in self.values:
+            takes = (
+                answers.columns[value.name].nullable
+                if value.name
+                else getattr(answers.policy.space, "gone", None) is not None
+            )
+            if value.gaps and not takes:
+                raise ParameterError(
+                    f"{value.key!r} may be missing, says the description, and the policy says "
+                    "nothing about a missing one.",
+                    do="Leave 'gaps' out, or fit a policy that takes gaps "
+                    '(missing="flag" or "median", or rules).',
+                )
 
     # -- discovery and calls -----------------------------------------------------------------------
 
@@ -170,20 +189,35 @@ class Hooks:
         data = {} if data is None else data
         if not isinstance(data, Mapping):
             raise odd("'prefetch' must be an object.", "prefetch")
-        absent = [v.key for v in self.values if v.code and data.get(v.key) is None]
+        absent = [
+            v.key for v in self.values
+            if v.code and data.get(v.key) is None and not (v.gaps and v.key in data)
+        ]  # fmt: skip
         if absent:
             raise RefusedError(412, "prefetch", DprlError(
                 f"the prefetched data lack {absent[0]!r:.60}.", "prefetch",
                 "Fetch beforehand what GET /cds-services names; this service fetches nothing.",
             ))  # fmt: skip
-        state, lacks = None, ""
+        values, lacks = {}, ""
         try:
             now = datetime.now(UTC)
             values = {v.name: v.value(context, data.get(v.key), now) for v in self.values}
-            state = values.get("", values)
         except LackingError as error:
             lacks = str(error)
-        return Call(instance, state, lacks, str(uuid.uuid4()), str(uuid.uuid4()))
+        return Call(
+            instance, values.get("", values), lacks, str(uuid.uuid4()), str(uuid.uuid4()),
+            "" if lacks else self._values(values),
+        )  # fmt: skip
+
+    def _values(self, values: Mapping[str, Any]) -> str:
+        """The values of a state in words, with their units."""
+        parts = []
+        for source in self.values:
+            value = values[source.name]
+            word = TRUTH[value] if isinstance(value, bool) else value
+            unit = "" if source.unit == ONE or value is None else f" {source.unit}"
+            parts.append(f"{source.key} {GONE if value is None else word}{unit}")
+        return ", ".join(parts)
 
     # -- cards -------------------------------------------------------------------------------------
 
@@ -199,9 +233,12 @@ class Hooks:
         if answer["defer"]:
             return []
         action = str(answer["action"])
-        change = answer["kind"] == "change"
-        words = f"Consider: {action}" if change else f"Usual practice is supported here: {action}"
-        detail = f"{_plain(answer['reason'])}\n\nPolicy `{digest[:12]}`."
+        usual = answer["kind"] == "confirmation"
+        words = f"Usual practice is supported here: {action}" if usual else f"Consider: {action}"
+        detail = (
+            f"{_plain(answer['reason'])}\n\nValues used: {_plain(_cut(call.values, VALUES))}\n\n"
+            f"Policy `{digest[:12]}`."
+        )
         return [{
             "uuid": call.card,
             "summary": _cut(words),
@@ -213,75 +250,12 @@ class Hooks:
             "overrideReasons": [dict(reason) for reason in self.reasons],
         }]  # fmt: skip
 
-    # -- feedback ----------------------------------------------------------------------------------
-
-    def feedback(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What is to be stored of feedback; RefusedError where it is none."""
-        given = body.get("feedback")
-        if not isinstance(given, list) or not 1 <= len(given) <= MOST_FEEDBACK:
-            raise odd(f"'feedback' must be an array of 1 to {MOST_FEEDBACK} entries.", "feedback")
-        return [
-            {"service": self.id, **_feedback(one, f"feedback[{i}]")} for i, one in enumerate(given)
-        ]
-
-
-def _feedback(given: Any, where: str) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise odd("feedback must be an object.", where)
-    entry: dict[str, Any] = {"card": _identifier(given.get("card"), f"{where}.card")}
-    entry["outcome"] = given.get("outcome")
-    if entry["outcome"] not in ("accepted", "overridden"):
-        raise odd("the outcome must be 'accepted' or 'overridden'.", f"{where}.outcome")
-    entry["outcome_time"] = _moment(given.get("outcomeTimestamp"), f"{where}.outcomeTimestamp")
-    if entry["outcome"] == "accepted":
-        accepted, place = given.get("acceptedSuggestions"), f"{where}.acceptedSuggestions"
-        if not isinstance(accepted, list) or not 1 <= len(accepted) <= MOST_FEEDBACK:
-            raise odd("an accepted card needs the suggestions that were accepted.", place)
-        entry["suggestions"] = [
-            _identifier(one.get("id") if isinstance(one, Mapping) else None, place)
-            for one in accepted
-        ]
-    elif given.get("overrideReason") is not None:
-        entry["override"] = _override(given["overrideReason"], f"{where}.overrideReason")
-    return entry
-
-
-def _override(given: Any, where: str) -> dict[str, str]:
-    reason = given.get("reason", {}) if isinstance(given, Mapping) else None
-    if not isinstance(given, Mapping) or not isinstance(reason, Mapping):
-        raise odd("an override reason must be an object with 'reason' or 'userComment'.", where)
-    texts = {
-        **{k: reason[k] for k in ("code", "system", "display") if k in reason},
-        **({"comment": given["userComment"]} if "userComment" in given else {}),
-    }
-    for name, text in texts.items():
-        if not isinstance(text, str) or len(text) > COMMENT:
-            raise odd(f"{name!r} must be text of at most {COMMENT:,} characters.", where)
-    if "code" not in texts and not texts.get("comment"):
-        raise odd("an override reason needs the code of a reason, or a comment.", where)
-    return texts
-
 
 def _identifier(given: Any, where: str) -> str:
-    """An id as UUIDs are written; nothing else, so that ids can be found again."""
     try:
-        if not isinstance(given, str) or len(given) > 45:
-            raise ValueError
-        return str(uuid.UUID(given))
+        return identifier(given)
     except ValueError:
         raise odd("an id must be a UUID.", where) from None
-
-
-def _moment(given: Any, where: str) -> str:
-    try:
-        if not isinstance(given, str) or "T" not in given or len(given) > 40:
-            raise ValueError
-        time = datetime.fromisoformat(given)
-        if time.tzinfo is None:
-            raise ValueError
-        return time.astimezone(UTC).isoformat()
-    except (ValueError, OverflowError):
-        raise odd("a time must be written as 2021-12-11T10:05:31Z.", where) from None
 
 
 def _check_texts(given: Any, name: str, needed: tuple[str, ...], possible: tuple[str, ...]) -> None:
@@ -292,10 +266,10 @@ def _check_texts(given: Any, name: str, needed: tuple[str, ...], possible: tuple
         raise ParameterError(f"{name!r} needs {' and '.join(needed)}, as text.")
 
 
-def _cut(text: str) -> str:
-    """At most SUMMARY characters, in one line."""
+def _cut(text: str, most: int = SUMMARY) -> str:
+    """At most so many characters, in one line."""
     line = " ".join(text.split())
-    return line if len(line) <= SUMMARY else line[: SUMMARY - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _plain(text: str) -> str:

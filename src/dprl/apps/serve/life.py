@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.approval import require_approved
 from dprl.apps.serve.kept import SIGNATURE, Kept
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.records import Records
 from dprl.apps.serve.served import Served, successor
+from dprl.apps.serve.tokens import Tokens
 from dprl.errors import DprlError
 
 __all__ = ["Life"]
+
+SHARED_EVERY = 0.5
+"""Seconds between two looks for counts that no request has shown to the other processes."""
 
 
 class Life:
@@ -32,10 +37,14 @@ class Life:
         records: What is written down.
         path: The file that a new policy is taken from; None where there is none.
         every: Seconds between two looks at the file; None where only SIGHUP counts.
-        token: Whether the service asks for a token.
+        tokens: The tokens that the service accepts; None where it asks for none.
         kept: Where the policy that was taken over last is kept for processes that start later; None
             where there is one process.
         check: Refuses a new policy that the service of CDS Hooks cannot use; None without one.
+        approved: The audit trail of a review that a new policy must come from; "" for none.
+
+    Attributes:
+        at_end: What is done when the service ends.
     """
 
     def __init__(
@@ -46,14 +55,16 @@ class Life:
         *,
         path: str | None = None,
         every: float | None = None,
-        token: bool = True,
+        tokens: Tokens | None = None,
         kept: Kept | None = None,
         check: Callable[[Answers], None] | None = None,
+        approved: str = "",
     ) -> None:
         self.served, self.metrics, self.records = served, metrics, records
-        self.path, self.every, self.token, self.check = path, every, token, check
-        self.kept = kept
-        self.metrics.training = served.shares
+        self.path, self.every, self.tokens, self.check = path, every, tokens, check
+        self.kept, self.approved = kept, approved
+        self._show(served)
+        self.at_end: Callable[[], None] = lambda: None
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -64,16 +75,19 @@ class Life:
         if self.path is not None:
             with contextlib.suppress(ValueError, RuntimeError, AttributeError, NotImplementedError):
                 asyncio.get_running_loop().add_signal_handler(
-                    signal.SIGHUP, lambda: self._start(self.reload())
+                    signal.SIGHUP, lambda: self._start(self._hang_up())
                 )
             if self.every is not None:
                 self._start(self._watch())
+        if self.metrics.shared is not None:
+            self._start(self._share())
         yield
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.metrics.share(at_once=True)
+        self.metrics.share()
         self.records.close()
+        self.at_end()
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -83,7 +97,8 @@ class Life:
     async def _warm(self) -> None:
         try:
             await asyncio.to_thread(self.served.answers.warm)
-            await self.records.put([{"event": "policy", "policy": self.served.digest}])
+            await self.records.put([_about(self.served)])
+            await self._record_callers()
         except Exception:
             traceback.print_exc()
             os.kill(os.getpid(), signal.SIGTERM)  # better to stop than never to be ready
@@ -91,7 +106,38 @@ class Life:
         gc.freeze()  # these objects stay for good: garbage collection can skip them
         self.metrics.ready = True
         if self.kept is not None:  # a process that starts later may have missed a signal
-            await self.reload()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """What SIGHUP asks for: the tokens and the policy that the files hold now."""
+        await self.reload_tokens()
+        await self.reload()
+
+    async def reload_tokens(self) -> str:
+        """Take over the tokens that the file holds now; '' or why that is refused."""
+        if self.tokens is None or self.tokens.path is None:
+            return ""
+        before = dict(self.tokens.by_name)
+        try:
+            await asyncio.to_thread(self.tokens.reload)
+        except DprlError as error:
+            self._say("the tokens in the file are not taken over", "tokens refused", str(error))
+            return str(error)
+        if before != self.tokens.by_name:
+            with contextlib.suppress(OSError):  # a token that was withdrawn must not go on
+                await self._record_callers()
+        return ""
+
+    async def _record_callers(self) -> None:
+        if self.tokens is not None and self.tokens.names:
+            await self.records.put([{"event": "callers", "callers": self.tokens.names}])
+
+    def _say(self, what: str, event: str, why: str) -> None:
+        """Write a refusal to the log and to standard error."""
+        if self.records.journal is not None:
+            self.records.journal.put({"event": event, "policy": self.served.digest, "why": why})
+        sys.stderr.write(f"{what}: {why}\n")
+        sys.stderr.flush()
 
     async def reload(self) -> str:
         """Take over the policy that the file holds now; '' or why that is refused."""
@@ -101,36 +147,37 @@ class Life:
                 if self.kept is not None:
                     copy = await asyncio.to_thread(self._copied)
                 new = await asyncio.to_thread(
-                    successor, copy or self.path or "", self.served, token=self.token,
-                    cds=self.check is not None,
+                    successor, copy or self.path or "", self.served,
+                    token=self.tokens is not None,
                 )  # fmt: skip
                 if new is None:
                     self._drop(copy)
                     return ""
                 if self.check is not None:
                     self.check(new.answers)
-                await self.records.put(
-                    [{"event": "policy", "policy": new.digest, "before": self.served.digest}]
-                )
+                if self.approved:
+                    require_approved(new.answers.policy, self.approved)
+                await self.records.put([{**_about(new), "before": self.served.digest}])
             except Exception as error:
                 self._drop(copy)
                 why = str(error) if copy is None else str(error).replace(str(copy), str(self.path))
                 if not isinstance(error, DprlError | OSError):
                     traceback.print_exc()
                 self.metrics.add("dprl_reloads", "refused")
-                refusal = {"event": "policy refused", "policy": self.served.digest, "why": why}
-                if self.records.journal is not None:
-                    self.records.journal.put(refusal)
-                sys.stderr.write(f"the policy in the file is not taken over: {why}\n")
-                sys.stderr.flush()
+                self._say("the policy in the file is not taken over", "policy refused", why)
                 return why
             self.served = new
-            self.metrics.policy, self.metrics.training = new.digest, new.shares
+            self._show(new)
             self.metrics.add("dprl_reloads", "done")
             if self.kept is not None and copy is not None:
                 with contextlib.suppress(OSError):  # who starts later looks at the file, too
                     await asyncio.to_thread(self.kept.take, copy)
             return ""
+
+    def _show(self, served: Served) -> None:
+        """Let the metrics say which policy is served."""
+        self.metrics.policy, self.metrics.training = served.digest, served.shares
+        self.metrics.reviewed = served.review is not None
 
     def _copied(self) -> Path | None:
         """A copy of the file; None where there is nothing to copy, which reading it will say."""
@@ -143,6 +190,12 @@ class Life:
         if self.kept is not None and copy is not None:
             self.kept.drop(copy)
 
+    async def _share(self) -> None:
+        """Let the other processes see what no request has shown them, such as cut connections."""
+        while True:
+            await asyncio.sleep(SHARED_EVERY)
+            self.metrics.share()
+
     async def _watch(self) -> None:
         seen = None  # look once in any case: the file may have changed since it was read
         while True:
@@ -151,6 +204,13 @@ class Life:
             if stamp not in (seen, None):  # a file that is away for a moment is being replaced
                 seen = stamp
                 await self.reload()
+
+
+def _about(served: Served) -> dict[str, Any]:
+    """The entry about a policy that begins to answer."""
+    return {
+        "event": "policy", "policy": served.digest, "reviewed": served.review is not None,
+    }  # fmt: skip
 
 
 def _stamp(path: str | None) -> tuple[tuple[int, ...] | None, ...] | None:

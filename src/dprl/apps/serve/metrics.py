@@ -1,49 +1,51 @@
 """Counts for Prometheus.
 
-All counts are sums, so those of several processes add up: each process writes its own to a file in
-a folder that they share, and whichever is asked adds all of them.
+All counts are sums, so those of several processes add up: each process keeps its own in a file in
+a folder that they share, and whichever is asked adds all of them. What a process counted is in its
+file before the request is over, and stays there when the process is killed.
 """
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import importlib
-import json
 import math
-import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from dprl.apps.serve.shared_counts import SharedCounts, Sums
 
 __all__ = ["Metrics"]
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-WRITTEN_EVERY = 1.0
-"""Seconds between two writings of the counts for the other processes."""
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "dprl_requests": ("Requests by path and status.", ("path", "code")),
     "dprl_answers": (
-        "States answered: change, confirmation, defer, out_of_range.", ("kind",),
+        "States answered: change, confirmation, unknown (an action where usual practice is not on "
+        "record), defer, out_of_range.", ("kind",),
     ),
     "dprl_feature_states": (
         "States answered within the ranges of training, by the part of the training values that "
-        "a feature's value falls in.",
+        "a feature's value falls in, or \"missing\"; \"unseen\" for a label that training did not "
+        "have.",
         ("feature", "part", "policy"),
     ),
     "dprl_reloads": ("Policies taken over from the file while serving, or refused.", ("result",)),
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
-    "dprl_feedback": ("Feedback on cards by outcome.", ("outcome",)),
+    "dprl_feedback": (
+        "Feedback on cards by outcome; unknown_card: on a card or a suggestion that was not given.",
+        ("outcome",),
+    ),
+    "dprl_worker_restarts": ("Processes that ended by themselves and were started anew.", ()),
 }  # fmt: skip
 BEGIN = {
-    "dprl_answers": ("change", "confirmation", "defer", "out_of_range"),
+    "dprl_answers": ("change", "confirmation", "unknown", "defer", "out_of_range"),
     "dprl_reloads": ("done", "refused"),
-    "dprl_feedback": ("accepted", "overridden"),
+    "dprl_feedback": ("accepted", "overridden", "unknown_card"),
 }
 """Counts that are given as 0 from the start: else the first one would show as no increase."""
 STRANGERS = {
@@ -73,84 +75,76 @@ class Metrics:
     Attributes:
         ready: Whether answers are given.
         policy: Digest of the policy that is served.
-        training: Feature → the share of each part of its values in training.
+        reviewed: Whether people reviewed that policy.
+        training: Feature → part → the share of its values in training.
         strangers: Counts of connections without a token, where they are counted.
         lost: Gives the number of lines of the log that were lost.
+        room: Gives the bytes that the audit can still grow by; None where there is no audit.
+        started: When the service started, in seconds since 1970.
     """
 
     def __init__(self, paths: Sequence[str], policy: str, shared: str | None = None) -> None:
         self.paths, self.policy, self.ready = frozenset(paths), policy, False
-        self.training: Mapping[str, Sequence[float]] = {}
+        self.reviewed = False
+        self.training: Mapping[str, Mapping[str, float]] = {}
         self.strangers: Any = None
         self.lost: Any = lambda: 0
-        self.counts: Counter[tuple[str, ...]] = Counter()
-        self.below: Counter[tuple[str, int]] = Counter()
-        self.seconds: dict[str, float] = {}
-        self.shared = None if shared is None else Path(shared)
-        self._own = f"{os.getpid()}-{time.monotonic_ns()}.json"
-        self._due = 0.0
+        self.room: Any = None
+        self.started = time.time()
+        self.mine = Sums()
+        self.shared = None if shared is None else SharedCounts(shared)
+        self._unwritten = Sums()
 
     def add(self, name: str, *labels: str, by: int = 1) -> None:
-        """Count something."""
-        self.counts[(name, *labels)] += by
+        """Count something; the other processes see it after `share`."""
+        self.mine.counts[(name, *labels)] += by
+        if self.shared is not None:
+            self._unwritten.counts[(name, *labels)] += by
 
     def asked(self, path: str, code: int, seconds: float) -> None:
         """Count a request."""
         path = path if path in self.paths else "other"
         self.add("dprl_requests", path, str(code))
-        self.seconds[path] = self.seconds.get(path, 0.0) + seconds
-        self.below[path, bisect.bisect_left(BUCKETS, seconds)] += 1
+        place = bisect.bisect_left(BUCKETS, seconds)
+        for sums in (self.mine, self._unwritten):
+            sums.seconds[path] += seconds  # type: ignore[assignment]
+            sums.below[path, place] += 1
         self.share()
 
     def answered(self, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Count answers by their kind."""
+        """Count answers by their kind; those that defer outside of training are "out_of_range"."""
         for answer in answers:
-            self.add("dprl_answers", answer["kind"] if answer["in_range"] else "out_of_range")
+            outside = not answer["in_range"] and answer["kind"] == "defer"
+            self.add("dprl_answers", "out_of_range" if outside else answer["kind"])
 
     # -- several processes -------------------------------------------------------------------------
 
-    def share(self, at_once: bool = False) -> None:
-        """Write the counts for the other processes, once a second at most unless `at_once`."""
-        if self.shared is None or (time.monotonic() < self._due and not at_once):
+    def share(self) -> None:
+        """Let the other processes see what was counted since the last time."""
+        if self.shared is None:
+            self._unwritten = Sums()
             return
-        self._due = time.monotonic() + WRITTEN_EVERY
-        facts = {
-            "counts": [[*key, n] for key, n in self.counts.items()],
-            "below": [[*key, n] for key, n in self.below.items()],
-            "seconds": self.seconds,
-            "strangers": self._of_strangers(),
-            "lost": self.lost(),
-        }
-        with contextlib.suppress(OSError):
-            handle, part = tempfile.mkstemp(dir=self.shared, suffix=".part")
-            with os.fdopen(handle, "w") as file:
-                json.dump(facts, file)
-            Path(part).replace(self.shared / self._own)
+        elsewhere = self._counted_elsewhere()
+        self._unwritten.others = elsewhere - self.mine.others
+        self.mine.others = elsewhere
+        if self._unwritten:
+            self.shared.write(self._unwritten, self.mine)
+            self._unwritten = Sums()
 
-    def _of_strangers(self) -> dict[str, int]:
-        return {name: getattr(self.strangers, name, 0) for name in STRANGERS}
-
-    def _of_others(self) -> Iterator[dict[str, Any]]:
-        for path in [] if self.shared is None else sorted(self.shared.glob("*.json")):
-            if path.name != self._own:
-                with contextlib.suppress(OSError, ValueError):
-                    yield json.loads(path.read_text())
+    def _counted_elsewhere(self) -> Counter[str]:
+        """Connections that were closed, and lines of the log that were lost."""
+        met = {name: getattr(self.strangers, name, 0) for name in STRANGERS}
+        return Counter({**met, "lost": self.lost()})
 
     # -- in words ----------------------------------------------------------------------------------
 
     def families(self) -> list[Family]:
         """Every metric, with the counts of all processes added up."""
-        counts, below, seconds = self.counts.copy(), self.below.copy(), dict(self.seconds)
-        met, lost = Counter(self._of_strangers()), self.lost()
-        for other in self._of_others():
-            for *key, n in other["counts"]:
-                counts[tuple(key)] += n
-            for path, place, n in other["below"]:
-                below[path, place] += n
-            for path, total in other["seconds"].items():
-                seconds[path] = seconds.get(path, 0.0) + total
-            met.update(other["strangers"])
-            lost += other["lost"]
+        sums = self.mine.copy()
+        sums.others = self._counted_elsewhere()
+        for line in () if self.shared is None else self.shared.of_others():
+            sums.add(line)
+        counts = sums.counts
         for name, words_of_label in BEGIN.items():
             for word in words_of_label:
                 counts.setdefault((name, word), 0)
@@ -158,8 +152,12 @@ class Metrics:
         result = [
             Family("dprl_ready", "gauge", "Whether answers are given.",
                    [("dprl_ready", {}, float(self.ready))]),
+            Family("dprl_start_time_seconds", "gauge", "When the service started, since 1970.",
+                   [("dprl_start_time_seconds", {}, self.started)]),
             Family("dprl_policy_info", "gauge", "The policy that is served.",
                    [("dprl_policy_info", info, 1.0)]),
+            Family("dprl_policy_reviewed", "gauge", "Whether people reviewed the policy.",
+                   [("dprl_policy_reviewed", {}, float(self.reviewed))]),
         ]  # fmt: skip
         for name, (words, labels) in COUNTERS.items():
             rows = sorted((key[1:], n) for key, n in counts.items() if key[0] == name)
@@ -168,20 +166,26 @@ class Metrics:
                 (f"{name}_total", dict(zip(labels, key, strict=True)), float(n)) for key, n in rows
             ]
             result.append(Family(name, "counter", words, samples))
+        if self.room is not None:
+            words = "Bytes that the audit can still grow by."
+            name = "dprl_audit_room_bytes"
+            result.append(Family(name, "gauge", words, [(name, {}, float(self.room()))]))
         share = "dprl_feature_training_share"
         result.append(
             Family(share, "gauge", "Share of each part of a feature's values in training.",
-                   [(share, {"feature": name, "part": str(i), "policy": self.policy[:12]}, value)
+                   [(share, {"feature": name, "part": part, "policy": self.policy[:12]}, value)
                     for name, shares in self.training.items()
-                    for i, value in enumerate(shares, 1)])
+                    for part, value in shares.items()])
         )  # fmt: skip
-        result.append(_histogram(below, seconds))
+        result.append(_histogram(sums.below, sums.seconds))
         for name, words in STRANGERS.items():
             full = f"dprl_connections_{name}"
-            result.append(Family(full, "counter", words, [(f"{full}_total", {}, float(met[name]))]))
+            result.append(
+                Family(full, "counter", words, [(f"{full}_total", {}, float(sums.others[name]))])
+            )
         result.append(
             Family("dprl_log_lost", "counter", "Lines of the log that could not be written.",
-                   [("dprl_log_lost_total", {}, float(lost))])
+                   [("dprl_log_lost_total", {}, float(sums.others["lost"]))])
         )  # fmt: skip
         return result
 

@@ -7,6 +7,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+from dprl.apps._web import CALLER
 from dprl.apps.serve.metrics import Metrics
 from dprl.apps.serve.records import Journal
 
@@ -61,9 +62,10 @@ class Noting:
             seconds = time.perf_counter() - begin
             self.metrics.asked(scope["path"], code, seconds)
             if self.journal is not None:
-                client = scope.get("client") or ("", 0)
+                client, caller = scope.get("client") or ("", 0), scope.get(CALLER)
                 self.journal.put({
-                    "event": "request", "request": name.decode(), "address": client[0],
+                    "event": "request", "request": name.decode(),
+                    **({"caller": caller} if caller else {}), "address": client[0],
                     "method": scope["method"][:20], "path": scope["path"][:200], "code": code,
                     "seconds": round(seconds, 6),
                 })  # fmt: skip

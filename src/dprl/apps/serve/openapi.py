@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from dprl._core.version import __version__
+from dprl.apps.serve.cds_shapes import CALL, CARDS, FEEDBACK, UUID
+from dprl.apps.serve.rows import Column, columns_of
+from dprl.logs._dates import on_day
 from dprl.policies._protocol import DeferringPolicy
 
 __all__ = ["MOST", "description"]
 
 MOST = 1000
 """Largest number of states in one request."""
+OTHER = "a label that training did not have: the answer says so, and that it is not in range"
 
 
 def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -22,7 +26,10 @@ def _answer(policy: DeferringPolicy) -> dict[str, Any]:
         {
             "action": {"enum": [None, *policy.actions], "description": "null where it defers"},
             "defer": {"type": "boolean", "description": "do what you would have done"},
-            "kind": {"enum": ["change", "confirmation", "defer"]},
+            "kind": {
+                "enum": ["change", "confirmation", "defer", "unknown"],
+                "description": "unknown: an action is named where usual practice is not on record",
+            },
             "in_range": {"type": "boolean", "description": "false: outside the training log"},
             "reason": {"type": "string"},
         }
@@ -50,11 +57,18 @@ def _row(policy: DeferringPolicy) -> dict[str, Any]:
 
 def _about(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about the policy."""
+    review = {
+        "type": ["object", "null"],
+        "description": "the review that the policy comes from: digest of the policy that was "
+        "reviewed, changes approved, of how many, reviewers needed, and SHA-256 of the "
+        "verdicts; null where nobody reviewed it",
+    }
     if not policy.stated:
-        return {"type": "object"}
+        return {"type": "object", "properties": {"review": review}}
     return {
         "type": "object",
         "properties": {
+            "review": review,
             "gain": {
                 "type": ["object", "null"],
                 "description": "what the whole policy brings over usual practice: estimate, se, "
@@ -71,36 +85,44 @@ def _about(policy: DeferringPolicy) -> dict[str, Any]:
 
 
 def _state(policy: DeferringPolicy) -> dict[str, Any]:
+    """A state as it may be asked about: an object of its columns, or a label."""
     space = policy.space
-    encoding = getattr(space, "encoding", None)
-    if encoding is not None:
-        columns: dict[str, Any] = {
-            name: {"type": ["number"] if name in encoding.fills else "number"}
-            if labels is None
-            else {"type": ["string", "integer", "boolean"], "examples": list(labels)[:20]}
-            for name, labels in encoding.columns.items()
-        }
-        for name in encoding.days:
-            columns[name] = {"type": ["string"] if name in encoding.fills else "string",
-                             "examples": ["2024-02-01"]}  # fmt: skip
-        for name in encoding.fills:
-            columns[name]["type"].append("null")
-            columns[name]["description"] = "null where it is missing: filled as in training"
-        return _object(columns, additionalProperties=False)
-    if space.feature_names:
-        ranges = policy.provenance["ranges"]
-        features = {
-            name: {"type": "number", "description": f"in training {low:g} to {high:g}"}
-            for name, (low, high) in zip(space.feature_names, ranges, strict=True)
-        }
-        return _object(features, additionalProperties=False)
+    columns = columns_of(policy)
+    if columns:
+        ranges = dict(zip(space.feature_names, policy.provenance.get("ranges") or (), strict=False))
+        shown = {column.name: _column(column, ranges.get(column.name)) for column in columns}
+        return _object(shown, additionalProperties=False)
     kind = type(space.states[0]) if space.states else str
     word = {str: "string", int: "integer", bool: "boolean"}[kind]
     return {"type": word if getattr(space, "gone", None) is None else [word, "null"]}
 
 
-def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict[str, Any]:
-    """The OpenAPI document."""
+def _column(column: Column, ends: Any) -> dict[str, Any]:
+    """One column of a state: its type, the labels that training had, and whether it may be null."""
+    null, nothing = (["null"], [None]) if column.nullable else ([], [])
+    words = []
+    if column.kind == "truth":
+        shape: dict[str, Any] = {
+            "enum": [True, False, "true", "false", 0, 1, *([None] * len(null))]
+        }
+    elif column.kind == "label":
+        other = {"type": ["string", "integer", "boolean"], "description": OTHER}
+        shape = {"anyOf": [{"enum": [*column.labels, *nothing]}, other]}
+    else:
+        word = "string" if column.kind == "date" else "number"
+        shape = {"type": [word, *null] if null else word}
+        if ends and None not in ends:
+            low, high = (on_day(e) if column.kind == "date" else f"{e:g}" for e in ends)
+            words.append(f"in training {low} to {high}")
+        if column.kind == "date":
+            shape["examples"] = ["2024-02-01"]
+    if null:
+        words.append("null where it is missing: treated as in training")
+    return {**shape, **({"description": "; ".join(words)} if words else {})}
+
+
+def description(policy: DeferringPolicy, token: bool, cds: str = "") -> dict[str, Any]:
+    """The OpenAPI document; `cds` is the id of the service of CDS Hooks, '' without one."""
     error = {"$ref": "#/components/schemas/Error"}
 
     def says(what: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +145,7 @@ def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict
     def post(summary: str, asked: dict[str, Any], good: dict[str, Any]) -> dict[str, Any]:
         wrong = {
             "400": says("the body is not JSON", error),
-            "415": says("the body is not called application/json", error),
+            "415": says("the body is not called application/json, or is compressed", error),
             "422": says("a state cannot be asked about; says which, and which feature", error),
         }
         body = {"required": True, "content": {"application/json": {"schema": asked}}}
@@ -209,6 +231,19 @@ def description(policy: DeferringPolicy, token: bool, cds: bool = False) -> dict
             "The service of CDS Hooks 2.0 that is offered here; it says how it is called",
             says("described", _object({"services": {"type": "array", "items": anything}})),
         )
+        call = post("The cards for one call of the hook", CALL, _object({"cards": CARDS}))
+        call["post"]["responses"]["412"] = says("prefetched data are missing", error)
+        stored = _object({"stored": {"type": "integer"}})
+        stored["properties"]["unknown_cards"] = {
+            "type": "array", "items": UUID,
+            "description": "cards that were not given here, or not with these suggestions; the "
+            "feedback on them is stored, and marked",
+        }  # fmt: skip
+        feedback = post("What became of cards", FEEDBACK, stored)
+        feedback["post"]["responses"]["400"] = says("this is no JSON, or no feedback", error)
+        del feedback["post"]["responses"]["422"]
+        document["paths"][f"/cds-services/{cds}"] = call
+        document["paths"][f"/cds-services/{cds}/feedback"] = feedback
     if token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]

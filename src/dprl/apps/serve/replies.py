@@ -55,7 +55,18 @@ def odd(what: str, where: str) -> RefusedError:
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """The object that a request's body holds."""
+    """The object that a request's body holds.
+
+    A compressed body is refused: a small one can unpack to more than any limit.
+    """
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        error = DprlError(
+            "the body is compressed, and is not unpacked here.",
+            f"content-encoding {coding[:60]!r}",
+            "Send the body as it is, without the header Content-Encoding.",
+        )
+        raise RefusedError(415, "body", error, {"Accept-Encoding": "identity"})
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         error = DprlError("the body must be application/json.", f"content-type {kind[:60]!r}")

@@ -14,11 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.kept import Kept
+from dprl.apps.serve.metrics import Metrics
 from dprl.errors import DprlError, PolicyError
 from dprl.policies._load import deferring
 from dprl.policies._protocol import DeferringPolicy
@@ -49,6 +50,9 @@ class Settings:
         audit: File of the audit; "" for none.
         cds: File that describes the service of CDS Hooks; "" for none.
         shared: Folder in which several processes add up their counts; None for one process.
+        started: When the service started, in seconds since 1970.
+        tokens: File of tokens with names; "" for none. Then `token` is None.
+        approved: Audit trail of a review that the policy must come from; "" for none.
     """
 
     policy: str
@@ -64,6 +68,9 @@ class Settings:
     audit: str = ""
     cds: str = ""
     shared: str | None = None
+    started: float = field(default_factory=time.time)
+    tokens: str = ""
+    approved: str = ""
 
     @property
     def kept(self) -> Kept | None:
@@ -75,13 +82,16 @@ class Settings:
         from dprl.apps.serve.app import serve_app
         from dprl.apps.serve.hooks import Hooks
         from dprl.apps.serve.records import Audit, Journal, Records
+        from dprl.apps.serve.tokens import Tokens
 
+        tokens = Tokens.read(self.tokens, self.shared) if self.tokens else self.token
         new = [f for f in (self.audit, self.log) if f not in ("", "-") and not os.path.exists(f)]
         try:
-            return serve_app(
-                fitted, token=self.token, host=self.host, names=self.names, limit=self.limit,
+            app = serve_app(
+                fitted, token=tokens, host=self.host, names=self.names, limit=self.limit,
                 cases=self.cases, path=self.policy, reload=self.reload, shared=self.shared,
                 kept=self.kept, hooks=Hooks.read(self.cds) if self.cds else None,
+                approved=self.approved,
                 records=Records(
                     Journal(self.log) if self.log else None,
                     Audit(self.audit) if self.audit else None,
@@ -93,6 +103,8 @@ class Settings:
                 if os.path.exists(file) and os.path.getsize(file) == 0:
                     os.unlink(file)
             raise
+        app.state.metrics.started = self.started
+        return app
 
 
 def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int) -> int:
@@ -108,6 +120,8 @@ def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int)
                 "the policy file has changed since it was read.", settings.policy, "Start again."
             )
         kept.take(copy)
+        if settings.tokens:
+            app.state.life.tokens.keep(shared)
         return _Workers(replace(settings, shared=shared), sock, workers).run()
 
 
@@ -141,6 +155,7 @@ class _Workers:
         self.spawn = multiprocessing.get_context("spawn")
         self.processes: dict[Any, float] = {}
         self.ending = False
+        self.metrics = Metrics((), "", settings.shared)
 
     def run(self) -> int:
         """Keep so many processes running until told to end; 0, or 1 where they do not stay."""
@@ -157,6 +172,8 @@ class _Workers:
                 life = time.monotonic() - self.processes.pop(process)
                 short = short + 1 if life < SHORT_LIFE else 0
                 if not self.ending:
+                    self.metrics.add("dprl_worker_restarts")
+                    self.metrics.share()
                     sys.stderr.write(
                         f"worker {process.pid} ended with {process.exitcode}; starting another\n"
                     )

@@ -20,8 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.approval import review_of
 from dprl.apps.serve.openapi import description
 from dprl.errors import PolicyError
+from dprl.logs._encoding import FAR
+from dprl.logs._gaps import GONE
 from dprl.policies._load import deferring
 from dprl.policies._protocol import DeferringPolicy
 
@@ -29,6 +32,8 @@ __all__ = ["Served", "successor"]
 
 FEW = 16
 """Up to so many states are counted one by one, which is faster than by arrays."""
+UNSEEN = "unseen"
+"""The part of labels that training did not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,44 +44,74 @@ class Served:
         answers: Its answers.
         document: Its OpenAPI description.
         edges: Edges of the parts of each feature's training values; () where not on record.
-        shares: Feature → share of each part in training.
+        shares: Feature → part → its share in training.
+        cds: Id of the service of CDS Hooks; '' where there is none.
     """
 
     answers: Answers
     document: dict[str, Any]
     edges: tuple[list[float], ...]
-    shares: Mapping[str, list[float]]
+    shares: Mapping[str, Mapping[str, float]]
+    cds: str = ""
 
     @classmethod
-    def of(cls, policy: DeferringPolicy, cases: bool, token: bool, cds: bool = False) -> Served:
+    def of(cls, policy: DeferringPolicy, cases: bool, token: bool, cds: str = "") -> Served:
         """A policy made ready; `warm` is still to come."""
         answers = Answers(policy, cases)
         edges, shares = _training_parts(answers)
-        return cls(answers, description(policy, token, cds), edges, shares)
+        return cls(answers, description(policy, token, cds), edges, shares, cds)
 
     @property
     def digest(self) -> str:
         """Digest of the policy."""
         return self.answers.digest
 
+    @property
+    def review(self) -> dict[str, Any] | None:
+        """The review that the policy comes from; None where nobody reviewed it."""
+        return review_of(self.answers.policy)
+
     def parts(
         self, x: NDArray[np.float64] | None, answers: list[dict[str, Any]]
-    ) -> list[tuple[str, int, int]]:
-        """(feature, part, count) of the states that were answered within the training ranges."""
-        if x is None or not self.edges:
+    ) -> list[tuple[str, str, int]]:
+        """(feature, part, count) of the states that were answered within the training ranges.
+
+        A part is a number, from 1, or "missing"; a label that training did not have is "unseen",
+        whatever else the state holds.
+        """
+        if x is None:
             return []
-        inside = x[[bool(a["in_range"]) for a in answers]]
-        counted: list[tuple[str, int, int]] = []
-        for name, edges, values in zip(self.answers.features, self.edges, inside.T, strict=True):
+        counted = self._unseen(x)
+        if not self.edges:
+            return counted
+        inside = np.asarray(x)[[bool(answer["in_range"]) for answer in answers]]
+        for name, edges, column in zip(self.answers.features, self.edges, inside.T, strict=True):
+            values = column[~np.isnan(column)]
+            if len(values) < len(column):
+                counted.append((name, GONE, len(column) - len(values)))
             if len(values) <= FEW:
-                counted += [(name, bisect.bisect_left(edges, v) + 1, 1) for v in values.tolist()]
+                parts = [str(bisect.bisect_left(edges, v) + 1) for v in values.tolist()]
+                counted += [(name, part, 1) for part in parts]
             else:
                 counts = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
-                counted += [(name, part, n) for part, n in enumerate(counts.tolist(), 1) if n]
+                counted += [(name, str(part), n) for part, n in enumerate(counts.tolist(), 1) if n]
+        return counted
+
+    def _unseen(self, x: NDArray[np.float64]) -> list[tuple[str, str, int]]:
+        """(column, UNSEEN, count) of the states with a label that training did not have."""
+        counted = []
+        place = {name: j for j, name in enumerate(self.answers.features)}
+        for column in self.answers.columns.values():
+            if column.labels:
+                own = np.asarray(x)[:, [place[name] for name in column.features]]
+                number = int(((own == FAR) | np.isinf(own)).any(axis=1).sum())
+                counted += [(column.name, UNSEEN, number)] if number else []
         return counted
 
 
-def _training_parts(answers: Answers) -> tuple[tuple[list[float], ...], dict[str, list[float]]]:
+def _training_parts(
+    answers: Answers,
+) -> tuple[tuple[list[float], ...], dict[str, dict[str, float]]]:
     """The parts of each feature's training values, if the policy has them on record."""
     given = answers.policy.provenance.get("quantiles")
     names = answers.features
@@ -85,19 +120,25 @@ def _training_parts(answers: Answers) -> tuple[tuple[list[float], ...], dict[str
     try:
         edges = tuple([float(v) for v in part["edges"]] for part in given)
         shares = [[float(v) for v in part["shares"]] for part in given]
-    except (KeyError, TypeError, ValueError):
+        gone = [float(part.get("missing", 0.0)) for part in given]
+    except (AttributeError, KeyError, TypeError, ValueError):
         return (), {}
     if any(
         len(own) != len(ends) + 1 or any(b <= a for a, b in itertools.pairwise(ends))
         for own, ends in zip(shares, edges, strict=True)
     ):
         return (), {}
-    return edges, dict(zip(names, shares, strict=True))
+    named = {}
+    takes_gaps = getattr(answers.policy.space, "levels", None) is not None
+    for name, own, missing in zip(names, shares, gone, strict=True):
+        named[name] = {str(i): share for i, share in enumerate(own, 1)}
+        if takes_gaps:  # parts that may be counted, though training had none
+            named[name] |= {GONE: missing}
+            named[name] |= {UNSEEN: 0.0} if answers.columns[name].labels else {}
+    return edges, named
 
 
-def successor(
-    path: str | os.PathLike[str], now: Served, *, token: bool, cds: bool = False
-) -> Served | None:
+def successor(path: str | os.PathLike[str], now: Served, *, token: bool) -> Served | None:
     """The policy that the file holds now, ready to take over; None where it is the same policy.
 
     Raises:
@@ -106,22 +147,41 @@ def successor(
     policy = deferring(Path(path))
     if policy.digest() == now.digest:
         return None
-    new = Served.of(policy, now.answers.cases, token, cds)
-    asked, offered = _states(now.answers), _states(new.answers)
-    if asked != offered:
-        raise PolicyError(
-            "the new policy takes other states than the one that is served.",
-            f"{_short(asked)} now, {_short(offered)} in the file",
-            "Those who ask would be refused: start another server for it.",
-        )
+    new = Served.of(policy, now.answers.cases, token, now.cds)
+    _refuse_other_states(now.answers, new.answers)
     new.answers.warm()
     return new
 
 
+def _refuse_other_states(now: Answers, new: Answers) -> None:
+    """Refuse a policy that would refuse states which are answered now."""
+    do = "Those who ask would be refused: start another server for it."
+    asked, offered = _states(now), _states(new)
+    if asked != offered:
+        raise PolicyError(
+            "the new policy takes other states than the one that is served.",
+            f"{_short(asked)} now, {_short(offered)} in the file",
+            do,
+        )
+    for name, column in now.columns.items():
+        if column.nullable and not new.columns[name].nullable:
+            raise PolicyError(
+                f"the new policy refuses states in which {name!r} is missing.",
+                "the one that is served answers them",
+                do,
+            )
+    gone = [getattr(answers.policy.space, "gone", None) is not None for answers in (now, new)]
+    if gone == [True, False]:
+        raise PolicyError(
+            "the new policy refuses a missing state.", "the one that is served answers it", do
+        )
+
+
 def _states(answers: Answers) -> tuple[str, ...]:
     """What a state is made of, as far as whoever asks must know it."""
-    if answers.columns or answers.features:
-        return tuple(answers.columns or answers.features)
+    if answers.columns:
+        kinds = {"label": " (labels)", "truth": " (true or false)", "date": " (dates)"}
+        return tuple(f"{c.name}{kinds.get(c.kind, '')}" for c in answers.columns.values())
     labels = answers.policy.space.states
     return (f"labels of type {type(labels[0]).__name__ if labels else 'str'}",)
 

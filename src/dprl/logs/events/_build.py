@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.disk import check_target, refuse_overwrite, replacing, together
 from dprl._core.table import Table
-from dprl.errors import LogError, ParameterError
+from dprl.errors import CutWarning, LabelWarning, LogError, ParameterError
+from dprl.logs._findings import Finding
 from dprl.logs._sources import quoted
+from dprl.logs.events._build_findings import open_findings, open_stays
 from dprl.logs.events._database import database, text
 from dprl.logs.events._outcome import labels
 from dprl.logs.events._run import begin, finish_rewards, make_part, row_columns, speaking
@@ -44,6 +47,8 @@ class Built:
         missing: How often each feature is missing.
         dictionary: The meaning of each column.
         counts: Number of rows, subjects, episodes and decisions.
+        findings: What to look at: codes of the data that look like one of the spec and are not
+            used, codes of the spec that never occur, episodes without an end event.
 
     Example:
         >>> import dprl
@@ -58,6 +63,7 @@ class Built:
     missing: Table
     dictionary: Table
     counts: dict[str, int]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -75,7 +81,8 @@ class Built:
         """All of it as values that JSON can carry.
 
         Returns:
-            The keys log (the file), columns, counts, flow, missing, dictionary and actions.
+            The keys log (the file), columns, counts, flow, missing, dictionary, actions and
+            findings.
 
         Example:
             >>> "flow" in Built.to_dict.__doc__
@@ -85,10 +92,12 @@ class Built:
             "log": str(self.path), "columns": self.columns, "counts": self.counts,
             "actions": labels(self.spec), "flow": self.flow.to_dicts(),
             "missing": self.missing.to_dicts(), "dictionary": self.dictionary.to_dicts(),
+            "findings": [vars(finding) for finding in self.findings],
         }  # fmt: skip
 
     def __str__(self) -> str:
-        return f"{self.flow}\n\n{self.missing}"
+        flow_alone = replace(self.flow, note="An episode without a decision ended when it began.")
+        return "\n\n".join(map(str, (flow_alone, self.missing, *self.findings)))
 
 
 def build(
@@ -180,6 +189,7 @@ def _run_parts(con: Any, spec: Spec, loaded: Any, target: Path, report: Any) -> 
     """Work through the parts; the rows of all are in the table `log` afterwards."""
     counts = {**loaded.counts, "with_episode": 0, "spans": 0, "with_decision": 0, "episodes": 0}
     ended: dict[str, int] = {}
+    open_counts: dict[str, dict[str, Any]] = {}
     n_parts = len(loaded.parts)
     for i in range(n_parts):
         report("making decisions", i / n_parts)
@@ -194,6 +204,7 @@ def _run_parts(con: Any, spec: Spec, loaded: Any, target: Path, report: Any) -> 
                 counts[name] += int(n)
         for word, n in con.execute("SELECT ended, count(*) FROM episodes GROUP BY 1").fetchall():
             ended[word] = ended.get(word, 0) + int(n)
+        open_stays(con, open_counts)
     n = int(con.execute("SELECT count(*) FROM log").fetchone()[0])
     counts["decisions"] = n
     if not n:
@@ -208,13 +219,15 @@ def _run_parts(con: Any, spec: Spec, loaded: Any, target: Path, report: Any) -> 
     gone = con.execute(
         f"SELECT {', '.join(f'count(*) - count({quoted(name)})' for name in features)} FROM log"
     ).fetchone()
+    findings = (*loaded.findings, *open_findings(spec, open_counts, counts["episodes"], n))
     return Built(
         target,
         spec,
-        flow(counts, ended),
+        flow(counts, ended, open_counts, findings),
         missing(features, [int(x) for x in gone], n),
-        dictionary(spec),
+        dictionary(spec, loaded.findings),
         counts,
+        findings,
     )
 
 
@@ -298,4 +311,8 @@ def from_events(
             temp=temp,
             progress=progress,
         )
+        for finding in built.findings:
+            if finding.level == "warning":
+                kind = LabelWarning if finding.rule == "near_codes" else CutWarning
+                warnings.warn(f"{finding.what} {finding.do}", kind, stacklevel=2)
         return read(built.path, **built.columns, also=())

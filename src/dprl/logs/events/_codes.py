@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import LogError
+from dprl.logs._text import fold
 from dprl.logs.events._fields import Path, place
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Spec
 
-__all__ = ["Use", "matches", "may_overlap", "resolve", "uses"]
+__all__ = ["Use", "fold_codes", "matches", "may_overlap", "resolve", "uses"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,41 @@ def uses(spec: Spec) -> Iterator[Use]:
         yield Use(f"i{i}stop", ("interval", i, "stop"), interval.stop, interval.may_be_absent)
 
 
+def fold_codes(spec: Spec) -> None:
+    """Trim the codes of a spec, or write them small, as its source asks for."""
+    how = spec.source.labels
+    if not how:
+        return
+
+    def folded(table: Any, *keys: str) -> Any:
+        words = {key: getattr(table, key) for key in keys}
+        return replace(
+            table,
+            **{
+                key: fold(word, how)
+                if isinstance(word, str)
+                else tuple(fold(each, how) for each in word)
+                for key, word in words.items()
+            },
+        )
+
+    def set_to(key: str, value: Any) -> None:
+        object.__setattr__(spec, key, value)
+
+    set_to("episodes", folded(spec.episodes, "start", "codes"))
+    set_to("clock", folded(spec.clock, "on"))
+    for key in ("features", "rewards", "ends"):
+        set_to(key, tuple(folded(table, "codes") for table in getattr(spec, key)))
+    set_to("intervals", tuple(folded(x, "name", "start", "stop") for x in spec.intervals))
+    parts = tuple(
+        replace(
+            folded(part, "codes"), choices=tuple(folded(choice, "codes") for choice in part.choices)
+        )
+        for part in spec.action.parts
+    )
+    set_to("action", replace(spec.action, parts=parts))
+
+
 def _regular(pattern: str) -> str:
     return ".*".join(map(re.escape, pattern.split("*")))
 
@@ -96,6 +132,15 @@ def _meet(a: str, b: str) -> bool:
     return row[-1]
 
 
+def _closest(pattern: str, codes: Sequence[str]) -> list[str]:
+    """The code that is most like another: one that differs in case and blanks alone comes first."""
+    plain = " ".join(pattern.split()).casefold()
+    for code in codes:
+        if " ".join(code.split()).casefold() == plain:
+            return [code]
+    return difflib.get_close_matches(pattern, codes[:20_000], n=1, cutoff=0.5)
+
+
 def resolve(spec: Spec, codes: Sequence[str]) -> list[tuple[str, str, int]]:
     """Rows (role, code, rank): the codes of the data that each place means.
 
@@ -124,7 +169,7 @@ def resolve(spec: Spec, codes: Sequence[str]) -> list[tuple[str, str, int]]:
             else:
                 hits = [pattern] if pattern in in_data else []
             if not hits and not use.may_be_absent:
-                near = difflib.get_close_matches(pattern, every[:20_000], n=1, cutoff=0.5)
+                near = _closest(pattern, every)
                 needed = use.path[0] in ("episodes", "clock")  # without it there is no decision
                 raise LogError(
                     f"no event has the code {pattern!r}.",

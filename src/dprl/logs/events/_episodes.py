@@ -1,8 +1,9 @@
 """SQL of episodes and decisions of one part of the events.
 
 `spans`: episode, subject, grp, start, finish, closed (whether a row at `finish` itself belongs
-to it), ended. `episodes`: those with a decision, and n (decisions), span and span_closed (the end
-of the last window). `decisions`: episode, k (0, 1, …), t, w (the end of its window).
+to it), ended, open (where it runs to without an end event: "next", "last"; "" where it has one).
+`episodes`: those with a decision, and n (decisions), span and span_closed (the end of the last
+window). `decisions`: episode, k (0, 1, …), t, w (the end of its window).
 
 An episode ends at the first event of `ends` after its beginning (one at its beginning does not
 count; of several at one time the end named first). Without one: by code it is cut where the next
@@ -17,7 +18,8 @@ from dprl.errors import LogError
 from dprl.logs._sources import no_column, quoted
 from dprl.logs.events._database import text
 from dprl.logs.events._fields import microseconds, place
-from dprl.logs.events._source import moment, scan
+from dprl.logs.events._moments import moment, written_of
+from dprl.logs.events._source import scan
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Clock, Spec
@@ -46,16 +48,16 @@ def load_table(con: Any, spec: Spec) -> None:
     Raises:
         LogError: It cannot be read, lacks a column, or has a row that makes no sense.
     """
-    import duckdb
+    where = place(spec.lines, ("episodes", "table"))
+    written = written_of(spec.source)
+    with scan([spec.episodes.table], con.execute, written.text) as (rows, _, kinds):
+        _make_given(con, spec, rows, kinds, where)
+    _check_given(con, where)
 
-    table, lines = spec.episodes, spec.lines
-    where = place(lines, ("episodes", "table"))
-    try:
-        rows, _ = scan([table.table], con.execute)
-        kinds = {row[0]: str(row[1]) for row in con.execute(f"DESCRIBE {rows}").fetchall()}
-    except duckdb.Error as error:
-        raise LogError("the table of episodes could not be read.", str(error).splitlines()[0][:200],
-                       where) from error  # fmt: skip
+
+def _make_given(con: Any, spec: Spec, rows: str, kinds: dict[str, str], where: str) -> None:
+    """Make the table `given` from the columns that the spec names."""
+    table = spec.episodes
     named = {"id": table.id, "subject": table.subject, "begins": table.begins,
              "finishes": table.finishes}  # fmt: skip
     if table.group not in ("subject", "episode"):
@@ -67,8 +69,9 @@ def load_table(con: Any, spec: Spec) -> None:
                 wrong.what, wrong.where, f'Name the right one: {part} = "..." in [episodes].'
             )
     unit = spec.source.time_unit
+    written = written_of(spec.source)
     begin, finish = (
-        moment(quoted(named[part]), kinds[named[part]], unit, where)
+        moment(quoted(named[part]), kinds[named[part]], unit, where, written)
         for part in ("begins", "finishes")
     )
     kind = con.execute("SELECT any_value(typeof(subject)) FROM subjects").fetchone()[0]
@@ -86,12 +89,17 @@ def load_table(con: Any, spec: Spec) -> None:
         f"{f'CAST({quoted(table.group)} AS VARCHAR)' if 'group' in named else 'NULL'} AS grp "
         f"FROM ({rows}))"
     )
+
+
+def _check_given(con: Any, where: str) -> None:
+    """Refuse rows of the table of episodes that make no sense."""
     _refuse_other_zone(con, where)
     for condition, what, do in (
         ("episode IS NULL", "no name", "Every row needs one."),
         ("subject IS NULL", "no subject, or one that the events cannot have",
          "Every row needs a subject of the events."),
-        ("odd", "a time that cannot be read", "Write times like 2024-03-01 07:30:00."),
+        ("odd", "a time that cannot be read",
+         'Write times like 2024-03-01 07:30:00, or say dates = "day-first" in [source].'),
         ("start IS NULL", "no beginning", "Every row needs one; an end may be missing."),
         ("finish < start", "an end before its beginning", "Mend these rows."),
         ("grp IS NULL", "no group", "Every row needs one."),
@@ -156,14 +164,16 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         base = (
             "SELECT CAST(subject AS VARCHAR) || '#' || i AS episode, subject, start, "
             "coalesce(next, greatest(start, last)) AS finish, next IS NULL AS closed, "
-            f"'cut' AS word, NULL AS grp FROM ({begun}) JOIN subjects USING (subject)"
+            "'cut' AS word, NULL AS grp, CASE WHEN next IS NULL THEN 'last' ELSE 'next' END AS why "
+            f"FROM ({begun}) JOIN subjects USING (subject)"
         )
     elif episodes.by == "table":
         word = text(episodes.ended or "terminal")
         base = (
             "SELECT episode, subject, start, coalesce(finish, greatest(start, last), start) AS "
             "finish, "
-            f"true AS closed, CASE WHEN finish IS NULL THEN 'cut' ELSE {word} END AS word, grp "
+            f"true AS closed, CASE WHEN finish IS NULL THEN 'cut' ELSE {word} END AS word, grp, "
+            "CASE WHEN finish IS NULL THEN 'last' ELSE '' END AS why "
             f"FROM given LEFT JOIN subjects USING (subject) WHERE {mine}"
         )
     else:
@@ -180,7 +190,7 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
             "SELECT CAST(subject AS VARCHAR) || '#' || CAST(i AS BIGINT) AS episode, subject, "
             "min(t) "
             f"AS start, max(t) AS finish, true AS closed, {text(episodes.ended)} AS word, NULL "
-            "AS grp "
+            "AS grp, '' AS why "
             f"FROM ({runs}) GROUP BY subject, i"
         )
     horizon = microseconds(spec.clock.horizon) if spec.clock.horizon else None
@@ -190,14 +200,16 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         group = "grp"
     con.execute(
         "CREATE OR REPLACE TEMP TABLE spans AS WITH base AS ("
-        f"{base}), ended AS (SELECT b.* EXCLUDE (finish, closed, word), "
+        f"{base}), ended AS (SELECT b.* EXCLUDE (finish, closed, word, why), "
         "CASE WHEN e.t <= b.finish THEN e.t ELSE b.finish END AS finish, "
         "CASE WHEN e.t <= b.finish THEN true ELSE b.closed END AS closed, "
-        "CASE WHEN e.t <= b.finish THEN e.word ELSE b.word END AS word "
+        "CASE WHEN e.t <= b.finish THEN e.word ELSE b.word END AS word, "
+        "CASE WHEN e.t <= b.finish THEN '' ELSE b.why END AS why "
         f"FROM base AS b ASOF LEFT JOIN ({ends}) AS e ON b.subject = e.subject AND b.start < e.t) "
         f"SELECT episode, subject, CAST({group} AS VARCHAR) AS grp, start, "
         f"CASE WHEN {late} THEN start + {horizon or 0} ELSE finish END AS finish, "
-        f"closed AND NOT ({late}) AS closed, CASE WHEN {late} THEN 'cut' ELSE word END AS ended "
+        f"closed AND NOT ({late}) AS closed, CASE WHEN {late} THEN 'cut' ELSE word END AS ended, "
+        f"CASE WHEN {late} THEN '' ELSE why END AS open "
         "FROM ended"
     )
 

@@ -11,8 +11,8 @@ from dprl._core.table import Table
 from dprl.errors import LogError
 from dprl.logs.events._build import MEMORY, Files, event_files
 from dprl.logs.events._database import database
+from dprl.logs.events._moments import moment, written_of
 from dprl.logs.events._run import begin, make_part, row_columns, speaking, time_of
-from dprl.logs.events._source import moment
 from dprl.logs.events._toml import read_spec
 from dprl.logs.events.spec import Spec
 
@@ -98,7 +98,7 @@ def _keep_subject(con: Any, subject: str) -> None:
 def _decision(con: Any, spec: Spec, subject: str, time: str) -> dict[str, Any]:
     """The row of the log of the last decision up to a moment."""
     unit = spec.source.time_unit
-    asked = moment("$1", "VARCHAR", unit, "").micros
+    asked = moment("$1", "VARCHAR", unit, "", written_of(spec.source)).micros
     micros = con.execute(f"SELECT {asked}", [time]).fetchone()[0]
     if micros is None:
         do = f"Write a number ({unit})." if unit else "Write it like 2024-03-01 07:30:00."

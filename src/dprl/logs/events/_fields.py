@@ -122,6 +122,7 @@ def _numbers(value: Any) -> bool:
 
 KINDS: Mapping[str, tuple[Any, str]] = {
     "text": (lambda v: isinstance(v, str) and v.strip() != "", "text, not empty"),
+    "any text": (lambda v: isinstance(v, str), "text"),
     "texts": (
         lambda v: isinstance(v, tuple) and all(isinstance(x, str) and x.strip() for x in v),
         "text, or a list of texts",

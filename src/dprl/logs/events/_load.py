@@ -7,16 +7,22 @@ means, dealt by subject into parts that fit into memory, each a table or a Parqu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import LogError
+from dprl.logs._findings import Finding
+from dprl.logs._text import fold
+from dprl.logs.events._build_findings import code_findings
 from dprl.logs.events._codes import resolve
 from dprl.logs.events._database import text
 from dprl.logs.events._fields import place
-from dprl.logs.events._source import event_rows
+from dprl.logs.events._moments import how_to_write
+from dprl.logs.events._source import SAY_IN_SOURCE, event_rows
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Spec
@@ -38,11 +44,13 @@ class Loaded:
             of number hash(subject) % len(parts).
         counts: Name of a count → rows or subjects, for the flow.
         dates: Whether times are dates, and not numbers.
+        findings: What is to be said about the codes of the spec and of the data.
     """
 
     parts: tuple[str, ...]
     counts: dict[str, int]
     dates: bool
+    findings: tuple[Finding, ...]
 
 
 def load(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = None) -> Loaded:
@@ -58,17 +66,52 @@ def load(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = N
     Raises:
         LogError: A row cannot be understood, or a code is in no row.
     """
+    with _rows_of(con, spec, files) as rows:
+        con.execute(f"CREATE VIEW {'raw_rows' if spec.source.labels else 'rows'} AS {rows}")
+        if spec.source.labels:
+            _fold_codes(con, spec.source.labels)
+        return _load_rows(con, spec, folder, only)
+
+
+@contextmanager
+def _rows_of(con: Any, spec: Spec, files: Sequence[str]) -> Iterator[str]:
+    """Give SQL of the events, in the form of `dprl.logs.events._source`."""
     if spec.source.preset == "omop":
         from dprl.logs.events._omop import omop_rows
 
-        rows = omop_rows(con, files)
+        yield omop_rows(con, files)
     else:
-        rows = event_rows(con, spec, files)
-    con.execute(f"CREATE VIEW rows AS {rows}")
+        with event_rows(con, spec, files) as rows:
+            yield rows
+
+
+def _fold_codes(con: Any, labels: str) -> None:
+    """Make the view `rows`, in which codes are trimmed or written small, as was asked."""
+    codes = [row[0] for row in con.execute("SELECT DISTINCT code FROM raw_rows").fetchall()]
+    con.execute("CREATE TEMP TABLE folds (code VARCHAR, plain VARCHAR)")
+    _insert(con, "folds", [(code, fold(code, labels)) for code in codes if code is not None])
+    con.execute(
+        "CREATE VIEW rows AS SELECT r.* REPLACE (f.plain AS code) FROM raw_rows AS r "
+        "LEFT JOIN folds AS f ON r.code = f.code"
+    )
+
+
+def _insert(con: Any, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows into a table, many at once."""
+    for start in range(0, len(rows), 1000):
+        some = rows[start : start + 1000]
+        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+        con.execute(f"INSERT INTO {table} VALUES {marks}", [x for row in some for x in row])
+
+
+def _load_rows(con: Any, spec: Spec, folder: Path, only: Any) -> Loaded:
+    """Make the tables of this module from the view `rows`."""
     _read_codes(con, spec)
-    names = [row[0] for row in con.execute("SELECT code FROM codes ORDER BY id").fetchall()]
+    rows_of = dict(con.execute("SELECT code, n FROM codes WHERE id > 0 ORDER BY id").fetchall())
     con.execute("CREATE TABLE roles (role VARCHAR, id INTEGER, rank INTEGER)")
-    _read_roles(con, resolve(spec, names[1:]), spec)
+    named = resolve(spec, list(rows_of))
+    findings = code_findings(spec, rows_of, [code for _, code, _ in named])
+    _read_roles(con, named, spec)
     con.execute(
         "CREATE TABLE subjects AS SELECT subject, max(t) AS last FROM rows GROUP BY subject"
     )
@@ -106,7 +149,7 @@ def load(con: Any, spec: Spec, files: Sequence[str], folder: Path, only: Any = N
             for i in range(n_parts)
         )
     _check_values(con, spec, parts)
-    return Loaded(parts, counts, spec.source.time_unit == "")
+    return Loaded(parts, counts, spec.source.time_unit == "", tuple(findings))
 
 
 def _one(con: Any, sql: str) -> int:
@@ -125,11 +168,15 @@ def _read_codes(con: Any, spec: Spec) -> None:
             "count(*) FILTER (WHERE bad_time) AS n_bad_time, "
             "count(*) FILTER (WHERE zoned) AS n_zoned, count(*) FILTER (WHERE bad_value) AS n_bad, "
             "count(*) FILTER (WHERE u < t) AS n_backward, "
-            "count(*) FILTER (WHERE mixed) AS n_mixed FROM rows GROUP BY code)"
+            "count(*) FILTER (WHERE mixed) AS n_mixed, min(odd_value) AS odd_value "
+            "FROM rows GROUP BY code)"
         )
     except duckdb.Error as error:
-        raise LogError("the events could not be read.", str(error).splitlines()[0][:200],
-                       "Open the file and look at the place named.") from error  # fmt: skip
+        raise LogError(
+            "the events could not be read.",
+            str(error).splitlines()[0][:200],
+            f"Open the file and look at the place named. {SAY_IN_SOURCE}",
+        ) from error
     total, static, nobody, bad, zoned, backward, mixed = con.execute(
         "SELECT coalesce(sum(n), 0)::BIGINT, sum(n_static)::BIGINT, sum(n_nobody)::BIGINT, "
         "sum(n_bad_time)::BIGINT, sum(n_zoned)::BIGINT, sum(n_backward)::BIGINT, "
@@ -153,10 +200,13 @@ def _read_codes(con: Any, spec: Spec) -> None:
             "Every event needs a code.",
         )
     if bad:
+        odd = con.execute(
+            "SELECT odd_time FROM rows WHERE bad_time ORDER BY subject, t, code LIMIT 1"
+        ).fetchone()[0]
         raise LogError(
             f"{bad:,} of {total:,} rows have a time that cannot be read.",
-            _first(con, "bad_time"),
-            "Write times like 2024-03-01 07:30:00; leave static rows empty.",
+            _first(con, "bad_time") + (f": {odd[:40]!r}" if odd else ""),
+            how_to_write(odd or "", spec),
         )
     if zoned and zoned < total - static:
         raise LogError(
@@ -197,10 +247,7 @@ def _read_roles(con: Any, rows: Sequence[tuple[str, str, int]], spec: Spec) -> N
             [[number, name] for name, number in made.items()],
         )
     con.execute("CREATE TEMP TABLE named (role VARCHAR, code VARCHAR, rank INTEGER)")
-    for start in range(0, len(rows), 1000):
-        some = rows[start : start + 1000]
-        marks = ", ".join(["(?, ?, ?)"] * len(some))
-        con.execute(f"INSERT INTO named VALUES {marks}", [x for row in some for x in row])
+    _insert(con, "named", rows)
     con.execute("INSERT INTO roles SELECT role, id, rank FROM named JOIN codes USING (code)")
 
 
@@ -218,16 +265,20 @@ def _check_values(con: Any, spec: Spec, parts: Sequence[str]) -> None:
         if table.take not in VALUED or not table.codes:
             continue
         bad = con.execute(
-            "SELECT code, n_bad, n FROM codes JOIN roles USING (id) WHERE role = ? AND n_bad > 0 "
-            "ORDER BY code LIMIT 1",
+            "SELECT code, n_bad, n, odd_value FROM codes JOIN roles USING (id) WHERE role = ? "
+            "AND n_bad > 0 ORDER BY code LIMIT 1",
             [role],
         ).fetchone()
         where = place(spec.lines, (*path, "codes"))
         if bad is not None:
+            odd = str(bad[3] or "")
+            comma = spec.source.decimal == "." and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", odd)
             raise LogError(
                 f"{bad[1]:,} of {bad[2]:,} rows of {bad[0]!r} have a value that is no number.",
-                where,
-                "Take 'count', 'any' or 'ever' of it, or mend the values.",
+                f"{where}; such as {odd[:40]!r}" if odd else where,
+                'Say decimal = "," in [source] if the comma is before the fraction.'
+                if comma
+                else "Take 'count', 'any' or 'ever' of it, or mend the values.",
             )
         if sizes is None:
             sizes = _sizes(con, parts)

@@ -18,7 +18,7 @@ from dprl.errors import LogError
 from dprl.logs._scans import scan_table
 from dprl.logs._sources import quoted
 from dprl.logs.events._database import text, unsigned_zero
-from dprl.logs.events._source import DAY, Moment, moment
+from dprl.logs.events._moments import DAY, Moment, moment
 
 __all__ = ["TABLES", "omop_rows"]
 
@@ -172,7 +172,8 @@ def _events(con: Any, name: str, scan: str, table: Omop) -> str:
         f"{lasts} AS u, {known_at} AS k, {code} AS code, "
         f"CASE WHEN isnan({value}) THEN NULL ELSE {unsigned_zero(value)} END AS v, "
         f"({time.bad} OR {end.bad}) AS bad_time, false AS bad_value, {time.zoned} AS zoned, "
-        f"false AS mixed FROM {scan} {there}"
+        f"false AS mixed, CAST(NULL AS VARCHAR) AS odd_time, CAST(NULL AS VARCHAR) AS odd_value "
+        f"FROM {scan} {there}"
     )
 
 

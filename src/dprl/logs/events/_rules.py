@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dprl.logs.events._fields import UNITS, Path, check_fields, microseconds, refuse
+from dprl.logs.events._codes import fold_codes
+from dprl.logs.events._fields import Path, check_fields, microseconds, refuse
+from dprl.logs.events._source_rules import check_source
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Feature, Part, Reward, Spec
@@ -19,7 +21,10 @@ WITHOUT_CODES = ("elapsed", "step")
 
 
 def check_spec(spec: Spec) -> None:
-    """Refuse a spec whose keys are not what they must be or contradict each other."""
+    """Refuse a spec whose keys are not what they must be or contradict each other.
+
+    Its codes are trimmed or written small here, where the source asks for it.
+    """
     from dprl.logs.events import spec as kinds
 
     lines = spec.lines
@@ -48,7 +53,8 @@ def check_spec(spec: Spec) -> None:
         raise refuse(
             lines, ("action",), "an action needs at least one part.", "Add a table [[action.part]]."
         )
-    _check_source(spec)
+    check_source(spec)
+    fold_codes(spec)
     _check_episodes(spec)
     _check_clock(spec)
     for i, feature in enumerate(spec.features):
@@ -72,22 +78,6 @@ def _check_list(tables: Any, word: str, kind: Any, path: Path, lines: Any) -> No
             from dprl.logs.events.spec import Choice
 
             _check_list(table.choices, "choice", Choice, (*path, i, "choices"), lines)
-
-
-def _check_source(spec: Spec) -> None:
-    source, lines = spec.source, spec.lines
-    if source.time_unit and source.time_unit not in UNITS:
-        raise refuse(
-            lines,
-            ("source", "time_unit"),
-            f"time_unit must be one of {', '.join(UNITS)}; got {source.time_unit!r}.",
-        )
-    if source.preset == "omop" and len(source.files) > 1:
-        raise refuse(
-            lines,
-            ("source", "files"),
-            f"OMOP tables are in one folder or one DuckDB file; got {len(source.files)}.",
-        )
 
 
 def _check_episodes(spec: Spec) -> None:

@@ -2,145 +2,97 @@
 
 The form, one row per event: subject, t (microseconds since 1970 in UTC; NULL for static rows), u
 (the end; NULL where there is none), k (when it could be read), code, v (a number or NULL), and
-marks of rows that cannot be understood: bad_time, bad_value, zoned (its time has a time zone) and
-mixed (only some of its times have one).
+marks of rows that cannot be understood: bad_time, bad_value, zoned (its time has a time zone),
+mixed (only some of its times have one), and odd_time and odd_value (what is written there).
 
-Moments with a time zone are taken in UTC; moments without one as they are. A date without an hour
-is known when the day is over, and an end without an hour is the end of that day. A row is never
-known before its time; one whose column `known` is empty never is.
+Moments with a time zone are taken in UTC; moments without one as they are, or in the zone that the
+source names. A date without an hour is known when the day is over, and an end without an hour is
+the end of that day. A row is never known before its time; one whose column `known` is empty never
+is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dprl._core.zones import TEXT
 from dprl.errors import LogError
 from dprl.logs._columns import MISSING_WORDS
+from dprl.logs._recoded import Recoded
 from dprl.logs._scans import literal, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import no_column, quoted
-from dprl.logs._text import Text
+from dprl.logs._text import SAY_ENCODING, Text
 from dprl.logs.events._database import text, unsigned_zero
-from dprl.logs.events._fields import HOUR, UNITS, place
+from dprl.logs.events._fields import place
+from dprl.logs.events._moments import (
+    Moment,
+    Written,
+    check_written,
+    decimal_number,
+    moment,
+    written_of,
+)
 
 if TYPE_CHECKING:
     from dprl.logs.events.spec import Spec
 
-__all__ = ["DAY", "Moment", "event_rows", "moment", "scan"]
+__all__ = ["event_rows", "scan"]
 
-DAY = 24 * HOUR
-NUMBERS = (
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "HUGEINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-    "UBIGINT",
-    "FLOAT",
-    "DOUBLE",
+SAY_IN_SOURCE = (
+    "CSV files are UTF-8 text; where they are written otherwise, say how in [source]: encoding = "
+    '"cp1252" for most files from Windows, "latin-1", "utf-16" or another.'
 )
+"""What to do about events whose letters cannot be read."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """A column of times, as SQL.
+@contextmanager
+def scan(files: Any, run: Any, words: Text) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Give SQL that reads CSV (as text) or Parquet files, the files, and the type of each column.
 
-    Attributes:
-        micros: Microseconds since 1970; NULL where the time is missing or cannot be read.
-        day: Whether only the day is given.
-        bad: Whether there is a value, and it is no time.
-        zoned: Whether it has a time zone.
-    """
-
-    micros: str
-    day: str = "false"
-    bad: str = "false"
-    zoned: str = "false"
-
-
-def moment(column: str, kind: str, unit: str, where: str) -> Moment:
-    """A column of times as SQL.
-
-    Args:
-        column: Its name in SQL.
-        kind: Its type in DuckDB.
-        unit: The unit of numbers; "" if times are dates.
-        where: The place of the unit in the spec, for messages.
-
-    Raises:
-        LogError: The column holds numbers without a unit, dates with one, or something else.
-    """
-    number = kind in NUMBERS or kind.startswith("DECIMAL")
-    if unit and not number and kind != "VARCHAR":
-        raise LogError(
-            f"{column} holds dates, and time_unit is {unit!r}.",
-            where,
-            "Leave time_unit out: it is for times that are numbers.",
-        )
-    if number and not unit:
-        raise LogError(
-            f"{column} holds numbers, and their unit is not said.",
-            where,
-            'Write time_unit = "h" in [source].',
-        )
-    if unit:
-        value = f"TRY_CAST({column} AS DOUBLE)"
-        micros = f"TRY_CAST(round({value} * {UNITS[unit]}) AS BIGINT)"
-        return Moment(micros, bad=f"({column} IS NOT NULL AND {micros} IS NULL)")
-    if kind == "VARCHAR":
-        # older versions of DuckDB want seconds where there is a zone
-        whole = f"regexp_replace({column}, '([ T]\\d\\d?:\\d\\d)(\\s*(Z|[+-]\\d))', '\\1:00\\2')"
-        parsed = f"TRY_CAST({whole} AS TIMESTAMPTZ)"
-        day = f"regexp_full_match({column}, '\\s*\\d{{4}}-\\d\\d?-\\d\\d?\\s*')"
-        zoned = f"coalesce(regexp_matches({column}, {text(TEXT)}), false)"
-        bad = f"({column} IS NOT NULL AND NOT coalesce(isfinite({parsed}), false))"
-        return Moment(_micros(parsed), day, bad, zoned)
-    if kind == "DATE":
-        parsed = f"CAST({column} AS TIMESTAMP)"
-        return Moment(_micros(parsed), "true", f"(NOT isfinite({column}))")
-    if kind.startswith("TIMESTAMP"):
-        target = "TIMESTAMPTZ" if kind == "TIMESTAMP WITH TIME ZONE" else "TIMESTAMP"
-        parsed = f"CAST({column} AS {target})"
-        zoned = str(target == "TIMESTAMPTZ").lower()
-        return Moment(_micros(parsed), bad=f"(NOT isfinite({parsed}))", zoned=zoned)
-    raise LogError(
-        f"{column} holds {kind.lower()} values, which are not times.",
-        where,
-        "Name a column of dates, or of numbers with time_unit.",
-    )
-
-
-def _micros(parsed: str) -> str:
-    return f"CASE WHEN isfinite({parsed}) THEN epoch_us({parsed}) END"
-
-
-def scan(files: Any, run: Any) -> tuple[str, list[str]]:
-    """SQL that reads CSV (as text) or Parquet files, and the files."""
-    names, kind = open_files(files)
-    if kind == "csv":
-        sql, values = scan_csv(names, MISSING_WORDS, False, Text())
-    else:
-        sql, values = scan_parquet(names, MISSING_WORDS, False, run)
-    for value in values:
-        literals = f"[{', '.join(map(text, value))}]"
-        for reader in ("read_csv(?", "read_parquet(?"):
-            sql = sql.replace(reader, reader[:-1] + literals, 1)
-    return sql, names
-
-
-def event_rows(con: Any, spec: Spec, files: Sequence[str]) -> str:
-    """SQL of all events in the form of this module.
-
-    Raises:
-        LogError: Files cannot be read, a column is missing, or times are of two kinds.
+    In the block alone: CSV files in encodings that DuckDB does not have are read from copies.
     """
     import duckdb
 
+    names, kind = open_files(files)
+    copies = None
+    if kind == "csv":
+        try:
+            read = names
+            if words.foreign(names):
+                copies = Recoded(names, words.encoding)
+                read, words = copies.files, replace(words, encoding="utf-8")
+            sql, values = scan_csv(read, MISSING_WORDS, False, words)
+        except LogError as error:
+            do = SAY_IN_SOURCE if error.do == SAY_ENCODING else error.do
+            raise LogError(error.what, error.where, do) from error
+    try:
+        if kind == "parquet":
+            sql, values = scan_parquet(names, MISSING_WORDS, False, run)
+        for value in values:
+            literals = f"[{', '.join(map(text, value))}]"
+            for reader in ("read_csv(?", "read_parquet(?"):
+                sql = sql.replace(reader, reader[:-1] + literals, 1)
+        try:
+            kinds = {row[0]: str(row[1]) for row in run(f"DESCRIBE {sql}").fetchall()}
+        except duckdb.Error as error:
+            raise LogError("the events could not be read.", str(error).splitlines()[0][:200],
+                           "Every file needs the same columns.") from error  # fmt: skip
+        yield sql, names, kinds
+    finally:
+        if copies is not None:
+            copies.remove()
+
+
+@contextmanager
+def event_rows(con: Any, spec: Spec, files: Sequence[str]) -> Iterator[str]:
+    """Give SQL of all events in the form of this module; it can be run in the block alone.
+
+    Raises:
+        LogError: Files cannot be read, a column is missing, or times are of two kinds.
+        SpecError: The zone does not exist, or the format of dates cannot be read.
+    """
     source = spec.source
     if not files:
         raise LogError(
@@ -148,13 +100,22 @@ def event_rows(con: Any, spec: Spec, files: Sequence[str]) -> str:
             place(spec.lines, ("source", "files")),
             'Write files = "events/*.parquet" in [source], or name them.',
         )
-    try:
-        rows, names = scan(files, con.execute)
-        described = con.execute(f"DESCRIBE {rows}").fetchall()
-    except duckdb.Error as error:
-        raise LogError("the events could not be read.", str(error).splitlines()[0][:200],
-                       "Every file needs the same columns.") from error  # fmt: skip
-    kinds = {row[0]: str(row[1]) for row in described}
+    check_written(con, spec)
+    written = written_of(source)
+    with scan(files, con.execute, written.text) as (rows, names, kinds):
+        yield _named(con, spec, rows, names, kinds, written)
+
+
+def _named(
+    con: Any,
+    spec: Spec,
+    rows: str,
+    names: Sequence[str],
+    kinds: Mapping[str, str],
+    written: Written,
+) -> str:
+    """SQL of rows in the form of this module, from the columns that the spec names."""
+    source = spec.source
     wanted = {
         part: getattr(source, part) for part in ("subject", "time", "code", "value", "end", "known")
     }
@@ -181,44 +142,52 @@ def event_rows(con: Any, spec: Spec, files: Sequence[str]) -> str:
         {part: kinds.get(name, "") for part, name in wanted.items()},
         source.time_unit,
         unit_place,
+        written,
     )
 
 
 def canonical(
-    rows: str, columns: Mapping[str, str], kinds: Mapping[str, str], unit: str, where: str
+    rows: str,
+    columns: Mapping[str, str],
+    kinds: Mapping[str, str],
+    unit: str,
+    where: str,
+    written: Written,
 ) -> str:
     """SQL of rows in the form of this module, from columns and their types."""
-    time = moment(columns["time"], kinds["time"], unit, where)
+    time = moment(columns["time"], kinds["time"], unit, where, written)
     end = readable = Moment("CAST(NULL AS BIGINT)")
     if columns["end"]:
-        end = moment(columns["end"], kinds["end"], unit, where)
+        end = moment(columns["end"], kinds["end"], unit, where, written)
     if columns["known"]:
-        readable = moment(columns["known"], kinds["known"], unit, where)
+        readable = moment(columns["known"], kinds["known"], unit, where, written)
     mixed = [
         f"({columns[part]} IS NOT NULL AND {one.zoned} <> {time.zoned})"
         for part, one in (("end", end), ("known", readable))
         if columns[part]
     ]
-    value, bad_value = "CAST(NULL AS DOUBLE)", "false"
+    odd_times = [
+        f"CASE WHEN {one.bad} THEN CAST({columns[part]} AS VARCHAR) END"
+        for part, one in (("time", time), ("end", end), ("known", readable))
+        if columns[part]
+    ]
+    value, bad_value, odd_value = "CAST(NULL AS DOUBLE)", "false", "CAST(NULL AS VARCHAR)"
     if columns["value"]:
-        value = f"TRY_CAST({columns['value']} AS DOUBLE)"
+        value = decimal_number(columns["value"], kinds["value"], written.text.decimal)
+        odd_value = f"CASE WHEN {value} IS NULL THEN CAST({columns['value']} AS VARCHAR) END"
         bad_value = f"({columns['value']} IS NOT NULL AND {value} IS NULL)"
     seen = readable if columns["known"] else time
     return (
         f"SELECT {columns['subject']} AS subject, {time.micros} AS t, "
-        f"{end.micros} + {_over(end.day)} AS u, "
+        f"{end.over} AS u, "
         f"CASE WHEN {seen.micros} IS NOT NULL "
-        f"THEN greatest({time.micros}, {seen.micros} + {_over(seen.day)}) END AS k, "
+        f"THEN greatest({time.micros}, {seen.over}) END AS k, "
         f"CAST({columns['code']} AS VARCHAR) AS code, "
         f"CASE WHEN isnan({value}) THEN NULL ELSE {unsigned_zero(value)} END AS v, "
         f"({time.bad} OR {end.bad} OR {readable.bad}) AS bad_time, {bad_value} AS bad_value, "
-        f"{time.zoned} AS zoned, {' OR '.join(mixed) or 'false'} AS mixed FROM ({rows})"
+        f"{time.zoned} AS zoned, {' OR '.join(mixed) or 'false'} AS mixed, "
+        f"coalesce({', '.join(odd_times)}) AS odd_time, {odd_value} AS odd_value FROM ({rows})"
     )
-
-
-def _over(day: str) -> str:
-    """SQL of the microseconds until a day is over, where only the day is given."""
-    return "0" if day == "false" else f"CASE WHEN {day} THEN {DAY} ELSE 0 END"
 
 
 def _refuse_two_kinds(con: Any, files: Sequence[str], columns: Sequence[str]) -> None:

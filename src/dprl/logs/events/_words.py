@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dprl._core.table import Table
 
 if TYPE_CHECKING:
+    from dprl.logs._findings import Finding
     from dprl.logs.events.spec import Feature, Reward, Spec
 
 __all__ = ["dictionary", "flow", "missing"]
@@ -72,8 +73,8 @@ def _reward(reward: Reward) -> str:
     return f"{last}{reward.times:g} × {of}{plus}{where}{gone}"
 
 
-def dictionary(spec: Spec) -> Table:
-    """The meaning of each column of the log."""
+def dictionary(spec: Spec, findings: Sequence[Finding] = ()) -> Table:
+    """The meaning of each column of the log, and what to know about its codes."""
     clock = f"every {spec.clock.every}" if spec.clock.every else f"on {_listed(spec.clock.on)}"
     parts = "; ".join(
         f"{part.name}: {part.take} of "
@@ -103,13 +104,27 @@ def dictionary(spec: Spec) -> Table:
     return Table(
         {"column": names, "part": roles, "unit": units, "meaning": words},
         "Columns of the log, one decision a row",
-        "A feature holds only what was known before the decision (at the decision, where its "
-        "bracket is closed).",
+        " ".join(
+            [
+                "A feature holds only what was known before the decision (at the decision, where "
+                "its bracket is closed).",
+                *map(_sentence, findings),
+            ]
+        ),
     )
 
 
-def flow(counts: Mapping[str, int], ended: Mapping[str, int]) -> Table:
-    """The number of subjects, episodes, decisions and rows after each step."""
+def flow(
+    counts: Mapping[str, int],
+    ended: Mapping[str, int],
+    open_counts: Mapping[str, Mapping[str, Any]],
+    findings: Sequence[Finding],
+) -> Table:
+    """The number of subjects, episodes, decisions and rows after each step, and what to look at."""
+    open_words = {
+        "next": "no end event, until the next begins",
+        "last": "no end event, to the last row",
+    }
     steps = [
         ("rows of events", None, None, None, counts["events"]),
         ("without a time (static)", None, None, None, counts["static"]),
@@ -118,6 +133,11 @@ def flow(counts: Mapping[str, int], ended: Mapping[str, int]) -> Table:
         ("with an episode", counts["with_episode"], counts["spans"], None, None),
         ("with a decision", counts["with_decision"], counts["episodes"], counts["decisions"], None),
         *((f"ended: {word}", None, n, None, None) for word, n in sorted(ended.items())),
+        *(
+            (words, sums["subjects"], sums["episodes"], sums["decisions"], None)
+            for why, words in open_words.items()
+            if (sums := open_counts.get(why))
+        ),
     ]
     names = ("step", "subjects", "episodes", "decisions", "rows")
     columns: dict[str, list[Any]] = {
@@ -126,8 +146,14 @@ def flow(counts: Mapping[str, int], ended: Mapping[str, int]) -> Table:
     return Table(
         columns,
         "From all subjects to decisions",
-        "An episode without a decision ended when it began.",
+        " ".join(["An episode without a decision ended when it began.", *map(_sentence, findings)]),
     )
+
+
+def _sentence(finding: Finding) -> str:
+    """A finding on one line."""
+    first = f" First: {finding.where}." if finding.where else ""
+    return f"{finding.level.capitalize()}: {finding.what}{first} {finding.do}"
 
 
 def missing(features: Sequence[str], gone: Sequence[int], n: int) -> Table:

@@ -38,6 +38,19 @@ class Source:
             (a laboratory result). A row where it is empty enters no state. Default "".
         time_unit: Unit of times that are numbers, such as "h"; dates need none. Default "".
         duplicates: "keep" (default) counts equal rows as often as they are there; "drop" once.
+        decimal: The mark before the fraction of a number in CSV files, "." or ",". Default ".".
+        encoding: How the letters of CSV files are written: "utf-8", "latin-1", "utf-16", "cp1252"
+            (Windows), or another encoding of text that Python has. Default "utf-8".
+        dates: How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024),
+            "month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always
+            understood. Default "iso".
+        time_zone: The zone of times that have none of their own, such as "Europe/Berlin"; the log
+            has them in UTC. An hour that comes twice, when clocks are set back, is taken as the
+            later one. Default "": times without a zone are taken as they are.
+        delimiter: The character between two cells of CSV files. Default "": that of , ; | and tab
+            which the first line has most often.
+        labels: What is done to the codes, of the events and of the spec: "trim" (no spaces around
+            them), "casefold" (small letters) or "trim,casefold". Default "": nothing.
 
     Example:
         >>> Source(preset="meds", files="data/*.parquet").time
@@ -54,6 +67,12 @@ class Source:
     known: str = option("text or nothing", "")
     time_unit: str = option("text or nothing", "")
     duplicates: str = option("keep | drop", "keep")
+    decimal: str = option("text", ".")
+    encoding: str = option("text", "utf-8")
+    dates: str = option("text", "iso")
+    time_zone: str = option("text or nothing", "")
+    delimiter: str = option("any text", "")
+    labels: Any = option("any text", "")
 
     def __post_init__(self) -> None:
         tidy(self)

@@ -1,0 +1,170 @@
+r"""What recorded probabilities of actions say of a state, a cell or the region of a rule.
+
+A log may record with which probability the action taken was taken (`Log.propensity`). A gate
+compares, within a place, those who took an action with those who did not. That is fair where all
+who came there had the same probability of it, and the record shows whether they had:
+
+* *The same for all.* Then p, which the bounds of an advantage need, is known, not estimated.
+* *They differ.* Whoever was likelier to take the action may also fare otherwise: the comparison
+  is not fair, and nothing is certified there. With two actions the odds of the action move by a
+  known factor r within the place, which is what an unrecorded cause of strength Γ = r does: where
+  the claim allows for a Γ of r or more it is made all the same.
+
+Only the probability of the action *taken* is on record, so with three actions or more r is not
+known.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl.errors import BalanceWarning
+from dprl.logs._censoring import outside
+from dprl.logs.log import Log
+
+__all__ = ["Chances", "warn_of_choosing"]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+EQUAL = 1e-6
+"""Probabilities that differ by a smaller share are the same one, written differently."""
+
+WORTH_ALLOWING = 3.0
+"""Up to this factor of the odds, to allow for it is worth an advice."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chances:
+    """The recorded probabilities of actions, place by place.
+
+    Attributes:
+        low: float64 (S, A), the smallest on record where the action was taken; inf where none is.
+        high: float64 (S, A), the largest; -inf where none is on record.
+        complete: bool (S,), whether all rows of the place have one.
+    """
+
+    low: Floats
+    high: Floats
+    complete: Bools
+
+    @classmethod
+    def of(cls, log: Log) -> Chances | None:
+        """Those of a log with labelled states; None where it records none.
+
+        Args:
+            log: The log; its states may be cells or regions.
+        """
+        if log.propensity is None:
+            return None
+        S, A = log.n_states, log.n_actions
+        on_record, state = ~np.isnan(log.propensity), log.codes().astype(np.int64)
+        pair, p = (state * A + log.action)[on_record], log.propensity[on_record]
+        low, high = np.full(S * A, np.inf), np.full(S * A, -np.inf)
+        np.minimum.at(low, pair, p)
+        np.maximum.at(high, pair, p)
+        complete = np.bincount(state[~on_record], minlength=S) == 0
+        return cls(low.reshape(S, A), high.reshape(S, A), complete)
+
+    def merge(self, other: Chances) -> Chances:
+        """Those of two parts of a log together."""
+        return Chances(
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            self.complete & other.complete,
+        )
+
+    @property
+    def same(self) -> Bools:
+        """bool (S,): whether each action has one and the same probability, where on record."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(~(self.high - self.low > EQUAL * self.high).any(axis=1))
+
+    @property
+    def p(self) -> Floats:
+        """float64 (S, A): the probability of the action, NaN where it is not known for all rows."""
+        certain = (self.same & self.complete)[:, None] & np.isfinite(self.high)
+        return np.where(certain, self.high, np.nan)
+
+    @property
+    def odds_ratio(self) -> Floats:
+        """float64 (S,): by how much the odds of an action differ within the place; inf: unknown."""
+        ratio = np.where(self.same, 1.0, np.inf)
+        if self.low.shape[1] == 2:
+            least = np.minimum(self.low[:, 0], 1 - self.high[:, 1])
+            most = np.maximum(self.high[:, 0], 1 - self.low[:, 1])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                odds = most / (1 - most) * (1 - least) / least
+            usable = ~self.same & self.complete & np.isfinite(odds)
+            ratio[usable] = odds[usable]
+        return ratio
+
+    def fair(self, confounding: float) -> Bools:
+        """bool (S,): where takers may be compared with others, for a claim that allows for Γ."""
+        return np.asarray(self.odds_ratio <= confounding * (1 + EQUAL))
+
+    def words(self, place: str, confounding: float, grade: str) -> str:
+        """What follows for a certificate, in a sentence or two.
+
+        Args:
+            place: Where takers are compared with others: "state", "cell" or "region of a rule".
+            confounding: Γ, the strength of an unrecorded cause that the claim allows for.
+            grade: "proved", or "large-sample", which allows for no Γ.
+        """
+        differs = ~self.same
+        if not differs.any():
+            return (
+                f"Within a {place} they are the same for all, as the log records them: takers and "
+                "others may be compared."
+            )
+        several = int(differs.sum())
+        where = f"{several:,} {_plural(place, several)}"
+        left_out = int((~self.fair(confounding)).sum())
+        if not left_out:
+            most = float(self.odds_ratio[differs].max())
+            return (
+                f"In {where} they differ from row to row, by at most a factor of {most:.2f} in the "
+                f"odds; the claim allows for {confounding:g}."
+            )
+        least = float(self.odds_ratio[differs].min())
+        advice = "mode='policy' (--mode policy) uses probabilities that differ."
+        if least <= WORTH_ALLOWING and grade == "proved":
+            advice = (
+                f"confounding={np.ceil(least * 100) / 100:g} or more (--confounding) allows for "
+                f"some of it; {advice}"
+            )
+        return (
+            f"In {where} they differ from row to row, so that takers and others cannot be compared "
+            f"there: {left_out:,} of them {'gets' if left_out == 1 else 'get'} no suggestion. "
+            f"{advice}"
+        )
+
+
+def warn_of_choosing(log: Log) -> None:
+    """Warn where recorded probabilities show that takers were chosen, which a learner passes over.
+
+    Args:
+        log: A log with labelled states.
+    """
+    chances = Chances.of(log)
+    if chances is None or chances.same.all():
+        return
+    several = np.flatnonzero(~chances.same)
+    warnings.warn(
+        f"in {len(several):,} of {log.n_states:,} states, {str(log.states[several[0]])!r} first, "
+        "the recorded probabilities differ from row to row: who took an action there was chosen by "
+        "something that the state does not hold. This learner compares takers with others as if "
+        "not. Put what decided into the state, or use dprl.Rules, which uses the probabilities; "
+        "dprl.evaluate does too.",
+        BalanceWarning,
+        stacklevel=outside(),
+    )
+
+
+def _plural(place: str, n: int) -> str:
+    first, space, rest = place.partition(" ")
+    return place if n == 1 else f"{first}s{space}{rest}"

@@ -1,0 +1,162 @@
+"""`dprl audit`: what an audit holds, where its chain breaks, and what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from dprl.apps.serve.audit import Audit
+from dprl.apps.serve.audit_reading import check_audit
+
+OLD, NEW = "a" * 64, "b" * 64
+
+
+def answer(name, policy=OLD):
+    return {"event": "answer", "request": name, "policy": policy, "action": "drug"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """An audit of six lines, with the answers of two policies."""
+    audit = Audit(tmp_path / "audit.jsonl")
+    audit.append([{"event": "policy", "policy": OLD}, answer("1"), answer("2")])
+    audit.append([{"event": "policy", "policy": NEW, "before": OLD}, answer("3", NEW)])
+    audit.append([{"event": "check"}])
+    audit.close()
+    return tmp_path / "audit.jsonl"
+
+
+def entries(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_it_says_what_the_audit_holds(run, path):
+    first, *_, last = entries(path)
+    code, out, err = run("audit", path)
+    assert (code, err) == (0, "")
+    assert f"3 answers in 6 lines, {first['time']} to {last['time']}" in out
+    assert f"policy {OLD}: 2 answers" in out
+    assert f"policy {NEW}: 1 answer, " in out
+    assert f"The chain holds. Last chain: {last['chain']}" in out
+    code, out, _ = run("audit", path, "--json")
+    facts = json.loads(out)
+    assert (code, facts["ok"], facts["answers"], facts["lines"], facts["torn"]) == (
+        0,
+        True,
+        3,
+        6,
+        0,
+    )
+    assert (facts["first"], facts["last"], facts["chain"]) == (
+        first["time"], last["time"], last["chain"],
+    )  # fmt: skip
+    assert {digest: p["answers"] for digest, p in facts["policies"].items()} == {OLD: 2, NEW: 1}
+    assert facts["events"] == {"policy": 2, "answer": 3, "check": 1}
+    assert facts["broken"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda rows: [rows[0], rows[1].replace(b"drug", b"none"), *rows[2:]], 2),
+        (lambda rows: [*rows[:2], *rows[3:]], 3),
+        (lambda rows: rows[1:], 1),
+        (lambda rows: [*rows[:4], rows[5], rows[4]], 5),
+        # A line that was put in, whole but without a chain, is no line that a crash cut short.
+        (lambda rows: [*rows, b'{"time":"2026-01-01","event":"answer"}\n'], 7),
+        (lambda rows: [rows[0], b"# a note\n", *rows[1:]], 2),
+        # The end of a line taken off: the next one does not follow.
+        (lambda rows: [rows[0], rows[1][:40] + b"\n", *rows[2:]], 3),
+    ],
+)
+def test_a_broken_chain_is_an_error_with_its_line(run, path, change, line):
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    code, _, err = run("audit", path)
+    assert code == 1
+    assert "is broken: a line was changed, put in or taken out." in err
+    assert f"first: line {line}: " in err
+    assert len(err.splitlines()) == 3
+    code, out, _ = run("audit", path, "--json")
+    facts = json.loads(out)
+    assert (code, facts["ok"], facts["broken"]) == (1, False, line)
+    assert facts["error"]["kind"] == "PolicyError"
+
+
+def test_a_line_that_a_crash_cut_short_is_told_apart(run, path):
+    whole = path.read_bytes()
+    for cut in (1, 30, 100):  # within the last line, wherever it ends
+        path.write_bytes(whole[:-cut])
+        code, out, err = run("audit", path)
+        assert (code, err) == (0, "")
+        assert ("cut short by a crash" in out) == (cut > 1)
+    path.write_bytes(whole + b'{"time":"2026-\0\0\0')
+    code, out, _ = run("audit", path)
+    assert code == 0
+    assert "1 line cut short by a crash (line 7, the last of the file among them)" in out
+    Audit(path).append([answer("4")])
+    code, out, _ = run("audit", path, "--json")
+    facts = json.loads(out)
+    assert (code, facts["torn"], facts["torn_at"], facts["ends_torn"]) == (0, 1, [7], False)
+    assert facts["lines"] == 7
+
+
+def test_a_crash_that_took_only_the_newline_breaks_no_chain(path):
+    path.write_bytes(path.read_bytes()[:-1])
+    Audit(path).append([answer("4")])
+    assert check_audit(path) == {"lines": 7, "torn": 0}
+
+
+def test_lines_cut_off_the_end_show_by_a_chain_that_was_kept(run, path):
+    kept = entries(path)[-1]["chain"]
+    assert run("audit", path, "--chain", kept)[0] == 0
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert run("audit", path)[0] == 0
+    code, _, err = run("audit", path, "--chain", kept)
+    assert code == 1
+    assert "cut off the end" in err
+    code, _, err = run("audit", path, "--chain", "xyz")
+    assert code == 1
+    assert "must be the 64 characters" in err
+
+
+def test_what_is_no_audit_is_refused(run, tmp_path):
+    code, _, err = run("audit", tmp_path / "nowhere")
+    assert (code, "cannot be read" in err) == (1, True)
+    code, _, err = run("audit", tmp_path)
+    assert (code, len(err.splitlines()) <= 3) == (1, True)
+    with sqlite3.connect(tmp_path / "v.sqlite") as db:
+        db.execute("CREATE TABLE t (a)")
+    db.close()
+    code, _, err = run("audit", tmp_path / "v.sqlite")
+    assert (code, "dprl review --verdicts" in err) == (1, True)
+    (tmp_path / "empty").write_bytes(b"")
+    assert run("audit", tmp_path / "empty")[0] == 0
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        code, _, err = run("audit", tmp_path / "pipe")
+        assert (code, "must be an ordinary file" in err) == (1, True)
+
+
+def test_a_line_that_is_being_written_is_waited_for(path):
+    whole = path.read_bytes()
+    begun = threading.Event()
+    path.write_bytes(whole[:-50])
+
+    def write():
+        audit = Audit(path)
+        with audit._locked():
+            begun.set()
+            time.sleep(0.1)
+            os.write(audit._handle, whole[-50:])
+        audit.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    begun.wait()
+    assert check_audit(path) == {"lines": 6, "torn": 0}
+    writer.join()

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from dprl.errors import StateWarning as StateWarning
     from dprl.evaluation import stats as stats
     from dprl.evaluation._behavior import Behavior as Behavior
+    from dprl.evaluation._compare import Comparison as Comparison
+    from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._result import Evaluation as Evaluation
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
@@ -117,6 +119,7 @@ __getattr__, __dir__, __all__ = attach(
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
         "evaluation._behavior": ("Behavior",),
+        "evaluation._compare": ("Comparison", "compare"),
         "evaluation._evaluate": ("evaluate",),
         "evaluation._result": ("Evaluation",),
         "evaluation._sensitivity": ("sensitivity",),

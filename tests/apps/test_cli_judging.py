@@ -108,6 +108,30 @@ def test_sweep(run, parts, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
+def test_sweep_varies_any_setting(run, parts):
+    flags = ["sweep", "train.csv", *options(parts), "--gamma", 1, "--draws", 20, "--no-values"]
+    code, out, _ = run(*flags, "--n-min", 20, 50, "--vary", "contrast=true,false", "--json")
+    assert code == 0
+    rows = json.loads(out)["settings"]
+    assert [(r["contrast"], r["n_min"]) for r in rows] == [
+        (True, 20), (True, 50), (False, 20), (False, 50)
+    ]  # fmt: skip
+    sure = ["--learner", "confident", "--splits", 0, "--vary", "risk=0.01,0.3"]
+    code, out, _ = run(*flags, *sure, "--json")
+    assert code == 0
+    assert [r["risk"] for r in json.loads(out)["settings"]] == [0.01, 0.3]
+    for more, words in (
+        ([], "nothing to vary"),
+        (["--vary", "contrast=true"], "needs --n-min"),
+        (["--n-min", 20, "--vary", "contrast"], "NAME=VALUE,VALUE"),
+        (["--n-min", 20, "--vary", "risk=0.1"], "DPRLDiscrete has no risk to vary"),
+        (["--n-min", 20, "--vary", "n-min=10"], "options of their own"),
+        (["--n-min", 20, "--vary", "gamma=0.9"], "gamma cannot be varied"),
+    ):
+        code, _, err = run(*flags, *more)
+        assert (code, words in err) == (1, True), err
+
+
 def test_sweep_settings_from_a_file(run, parts, tmp_path):
     lines = ["[log]", *(f"{k} = {[v] if k == 'state' else v!r}" for k, v in parts.items())]
     lines += ["[sweep]", "gamma = 0.9", "n_min = [10, 20]", "draws = 20"]

@@ -489,3 +489,15 @@ def test_a_log_with_cut_episodes_has_one_population(tmp_path):
     card = json.loads(written.card.read_text(encoding="utf-8"))
     assert card["evaluation_data"]["episodes"] == 16
     assert card["evaluation_data"]["flow"]["always"] <= card["evaluation_data"]["flow"]["reached"]
+
+
+def test_the_terminal_says_where_the_estimate_rests_on_few(tmp_path):
+    world = dprl.envs.care_pathway()
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(world.sample(1_000, seed=0))
+    few = dprl.report(policy, world.sample(150, seed=1), tmp_path / "r.html", draws=20)
+    assert few.evaluation.facts["ess_differs"] < 30
+    size = f"{few.evaluation.facts['ess_differs']:.1f} of {few.evaluation.facts['reached']:,}"
+    assert f"the effective sample size where it matters is {size} episodes, below 30" in str(few)
+    many = dprl.report(policy, world.sample(3_000, seed=2), tmp_path / "r.html", draws=20)
+    assert many.evaluation.facts["ess_differs"] >= 30
+    assert "rests on few" not in str(many)

@@ -311,3 +311,22 @@ def test_cut_episodes_are_not_left_out_undeclared():
     with pytest.raises(dprl.ParameterError, match="bounds take no weights"):
         dprl.sensitivity(always(log), cut, cut="ipcw", **ask)
     assert dprl.sensitivity(always(log), cut, cut="drop-unrelated", **ask).rows
+
+
+def test_it_says_which_estimate_it_begins_with():
+    world = dprl.envs.care_pathway()
+    policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(world.sample(1_000, seed=0))
+    test = world.sample(600, seed=1)
+    result = dprl.sensitivity(policy, test, gamma=[1], draws=20, yardstick=False)
+    wis = dprl.evaluate(policy, test, draws=5, values=False)["WIS"]["difference"]
+    assert result.facts["estimator"] == "WIS"
+    assert result.rows[0]["difference_min"] == pytest.approx(wis)
+    assert "At Γ = 1 they are the estimate WIS of dprl.evaluate" in str(result)
+    once = dprl.from_arrays(
+        episode=np.arange(80), state=["s"] * 80, action=["a", "b", "b", "b"] * 20,
+        reward=np.tile([1.0, 0.0, 1.0, 0.0], 20),
+    )  # fmt: skip
+    always = dprl.CallablePolicy(lambda s: ["a"] * len(s), actions=("a", "b"), trained_on=[])
+    result = dprl.sensitivity(always, once, discount=1.0, gamma=[1], draws=20, yardstick=False)
+    assert result.facts["estimator"] == "means"
+    assert "they are the mean of those who took the suggestion" in str(result)

@@ -283,7 +283,14 @@ def test_rules_do_what_their_sentences_say(swept):
 def test_cautious_takes_the_smallest_radius_of_equals():
     rank = RULES["cautious"][1]
     rows = [
-        {"n_min": 5, "radius": r, "difference_low": low, "ess": 99.0, "ess_differs": ess}
+        {
+            "n_min": 5,
+            "radius": r,
+            "differs": 0.1,
+            "difference_low": low,
+            "ess": 99.0,
+            "ess_differs": ess,
+        }
         for r, low, ess in ((1.0, 0.1, 40), (0.5, 0.1, 40), (0.2, -0.1, 40), (0.1, 0.1, 29))
     ]
     ranks = [rank(row) for row in rows]
@@ -473,3 +480,108 @@ def test_bad_settings(care):
         dprl.sweep("DPRL", train, valid, n_min=[5])
     with pytest.raises(ParameterError, match="100 % of train and valid is the same"):
         dprl.sweep(learner, train, train, n_min=[5])
+
+
+# -- any setting of the learner ------------------------------------------------------------------
+
+
+def test_any_setting_can_be_varied(care):
+    _, train, valid = care
+    learner = dprl.DPRLDiscrete(n_min=1, gamma=1.0)
+    found = dprl.sweep(
+        learner, train, valid, n_min=[20, 50], params={"contrast": [True, False]}, draws=20,
+        values=False,
+    )  # fmt: skip
+    assert found.varied == ("contrast", "n_min")
+    assert len(found) == 4
+    for row, policy in zip(found.rows, found.policies, strict=True):
+        alone = dprl.DPRLDiscrete(n_min=row["n_min"], contrast=row["contrast"], gamma=1.0)
+        assert policy.digest() == alone.fit(train).digest()
+    assert list(found.table().columns)[:2] == ["contrast", "n_min"]
+    assert found.to_dict()["settings"][0]["contrast"] is True
+    figure = found.plot()
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["contrast True", "contrast False"]
+
+
+def test_settings_without_n_min_words_and_numbers(care):
+    """Of Confident, and of rivals that have no n_min; those that share work are fitted together."""
+    _, train, valid = care
+    learner = dprl.Confident(gamma=1.0, splits=0, check=False)
+    found = dprl.sweep(
+        learner, train, valid, params={"risk": [0.01, 0.3], "evidence": ["model", "returns"]},
+        draws=20, values=False,
+    )  # fmt: skip
+    assert found.varied == ("evidence", "risk")
+    for row, policy in zip(found.rows, found.policies, strict=True):
+        alone = dprl.Confident(
+            gamma=1.0, splits=0, check=False, risk=row["risk"], evidence=row["evidence"]
+        )
+        assert policy.digest() == alone.fit(train).digest()
+    found.plot()
+    rivals = dprl.sweep(
+        dprl.baselines.PQI(b=0.1, gamma=1.0), train, valid, params={"b": [0.001, 0.2]}, draws=20,
+        values=False,
+    )  # fmt: skip
+    assert [row["b"] for row in rivals.rows] == [0.001, 0.2]
+    assert rivals.rows[1]["unsupported"] > rivals.rows[0]["unsupported"]
+    with pytest.raises(PolicyError, match="'bold'") as caught:
+        rivals.pick("bold")
+    assert "b 0.001 comes closest" in str(caught.value)
+
+
+def test_delta_is_divided_among_all_settings(care, monkeypatch):
+    from dprl.evaluation import _judge
+
+    _, train, valid = care
+    levels = []
+    gate = _judge.gate
+    monkeypatch.setattr(
+        _judge, "gate", lambda *a, delta, **k: levels.append(delta) or gate(*a, delta=delta, **k)
+    )
+    dprl.sweep(
+        dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, n_min=[50, 300],
+        params={"plan": [True, False]}, draws=5, values=False, delta=0.08, value_range=(0, 1),
+    )  # fmt: skip
+    assert levels == [0.02] * 4
+
+
+def test_without_n_min_cautious_takes_the_fewest_steps():
+    rank = RULES["cautious"][1]
+    rows = [
+        {"risk": r, "differs": d, "difference_low": 0.1, "ess": 99.0, "ess_differs": 40}
+        for r, d in ((0.1, 0.3), (0.01, 0.1), (0.05, 0.2))
+    ]
+    assert max(rows, key=rank)["risk"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "nothing to vary"),
+        ({"params": ["risk"]}, "params must be a dict"),
+        ({"params": {"risk": [0.1]}}, "DPRLDiscrete has no risk to vary"),
+        ({"params": {"gamma": [0.9, 1.0]}}, "gamma cannot be varied"),
+        ({"params": {"cut": ["drop"]}}, "cut cannot be varied"),
+        ({"n_min": [5], "params": {"n_min": [5]}}, "n_min is given twice"),
+        ({"params": {"n_min": [5, 5]}}, "n_min lists a value twice"),
+        ({"params": {"n_min": [[5]]}}, "over numbers, words"),
+        ({"params": {"n_min": [0]}}, "n_min"),
+        ({"params": {"plan": "no"}}, "plan must be a list"),
+    ],
+)
+def test_what_cannot_be_varied(care, more, words):
+    _, train, valid = care
+    with pytest.raises(ParameterError, match=words):
+        dprl.sweep(dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, **more)
+
+
+def test_a_setting_called_like_a_column_is_refused(care):
+    _, train, valid = care
+
+    @dataclass
+    class Odd(UsualData):
+        differs: float = 0.0
+
+    with pytest.raises(ParameterError, match="cannot be called 'differs'"):
+        dprl.sweep(Odd(3), train, valid, params={"differs": [1.0]})

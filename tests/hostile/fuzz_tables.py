@@ -53,7 +53,8 @@ def as_csv(table: list[list[str]], rng: np.random.Generator) -> bytes:
 def change_cells(table: list[list[str]], rng: np.random.Generator) -> None:
     """A few cells, rows or columns changed, in place."""
     for _ in range(int(rng.integers(1, 4))):
-        i, j, how = int(rng.integers(len(table))), int(rng.integers(len(table[0]))), rng.random()
+        i, how = int(rng.integers(len(table))), rng.random()
+        j = int(rng.integers(max(len(table[0]), 1)))  # the first line may have lost all
         if how < 0.6 and j < len(table[i]):
             table[i][j] = CELLS[int(rng.integers(len(CELLS)))]
         elif how < 0.7:

@@ -3,6 +3,7 @@
 import datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dprl
@@ -98,6 +99,7 @@ def test_a_window_cannot_grow():
             log.followed(longer)
 
 
+@pytest.mark.filterwarnings("ignore:followed for 3 steps:dprl.CutWarning")
 def test_policies_certificates_and_evaluations_say_the_window(tmp_path):
     log = dprl.envs.care_pathway().sample(3_000, seed=0).followed(3)
     learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
@@ -234,3 +236,68 @@ def test_an_event_after_the_window_is_not_of_it():
         ended=["", "death", "death"], events=["death"], follow_up=1,
     )  # fmt: skip
     assert log.ended.tolist() == [TERMINAL, EVENT]
+
+
+# -- what a window leaves out ----------------------------------------------------------------------
+
+
+def with_outcomes(lengths, cost=0.0):
+    """A table of episodes of these lengths, with a cost per step and an outcome on the last row."""
+    rows = []
+    for e, n in enumerate(lengths):
+        rows += [(e, t, "s", f"a{t % 2}", 1.0 if t == n - 1 else cost) for t in range(n)]
+    return pd.DataFrame(rows, columns=["stay", "hour", "stage", "drug", "score"])
+
+
+ROLES = {name: column for name, column in COLUMNS.items() if name != "ended"}
+
+
+@pytest.mark.parametrize("cost", [0.0, -0.1])
+def test_outcomes_that_a_window_loses_are_counted(cost):
+    table = with_outcomes([2, 2, 3, 5], cost)
+    whole = dprl.from_frame(table, **ROLES)
+    usual = f"(a reward other than {cost:g})"
+    note = next(
+        f for f in dprl.check(table, **ROLES, follow_up=4).findings if f.rule == "lost_outcomes"
+    )
+    assert note.level == "note"
+    assert "rows of 1 of 4 episodes are left out" in note.what
+    assert f"of 4 episodes with an outcome {usual} 1 has none left." in note.what
+    warning = next(
+        f for f in dprl.check(table, **ROLES, follow_up=2).findings if f.rule == "lost_outcomes"
+    )
+    assert warning.level == "warning"
+    for follow in (
+        whole.followed,
+        lambda window: dprl.from_frame(table, **ROLES, follow_up=window),
+    ):
+        with pytest.warns(dprl.CutWarning, match="2 have none left"):
+            assert follow(2).n_steps == 8
+        with pytest.raises(dprl.LogError, match="4 have none left"):
+            follow(1)
+    report = dprl.check(table, **ROLES, follow_up="1 step")
+    assert not report.ok
+    assert "follow longer" in report.findings[0].do
+
+
+def test_rewards_of_every_step_are_not_lost_by_a_shorter_window():
+    rng = np.random.default_rng(0)
+    table = with_outcomes([5] * 20).assign(score=rng.normal(size=100))
+    assert dprl.from_frame(table, **ROLES, follow_up=1).n_steps == 20  # no warning: errors in tests
+    nothing = dprl.from_frame(table.assign(score=0.0), **ROLES, follow_up=1)
+    assert nothing.n_steps == 20
+
+
+def test_a_log_in_parts_says_the_same(tmp_path):
+    file = tmp_path / "stays.parquet"
+    table = with_outcomes([2, 2, 3, 5] * 20, -0.1).assign(stay=lambda t: (t["hour"] == 0).cumsum())
+    dprl.write(dprl.from_frame(table, **ROLES), file)
+    words = []
+    for reader, more in ((dprl.read, {"also": ()}), (dprl.scan, {"folder": tmp_path, "rows": 30})):
+        with pytest.warns(dprl.CutWarning) as seen:
+            reader(str(file), **ROLES, **more, follow_up=2)
+        with pytest.raises(dprl.LogError) as error:
+            reader(str(file), **ROLES, **more, follow_up=1)
+        words.append(([str(w.message) for w in seen], str(error.value)))
+    assert words[0] == words[1]
+    assert not list(tmp_path.glob("dprl-parts-*/rows.duckdb"))

@@ -129,9 +129,9 @@ def test_labels_that_may_be_one_word_are_pointed_out_with_counts(tmp_path):
     ],
 )
 def test_what_may_be_one_word(a, b, near):
-    from dprl.logs._near_labels import _near
+    from dprl.logs._near_labels import near_words
 
-    assert _near(a, b) is _near(b, a) is near
+    assert near_words(a, b) is near_words(b, a) is near
 
 
 def settings_for(file, **more):

@@ -10,7 +10,7 @@ from typing import Any
 
 from dprl._core import html as pages
 from dprl._core.plural import form, many
-from dprl.evaluation._result import Evaluation
+from dprl.evaluation._result import ENOUGH, Evaluation
 
 __all__ = ["Report", "headline_of"]
 
@@ -98,9 +98,21 @@ class Report:
                 + (f"{many(blank, 'item')} of the standard to fill in: "
                    f"{', '.join(self.to_fill_in)}." if blank else "no item left to fill in.")
             )  # fmt: skip
+        lines += self._careful()
         if self.seen:
             lines.append(f"No held-out check: {self.seen}.")
         return "\n".join(lines)
+
+    def _careful(self) -> list[str]:
+        """That held-out episodes say little about the policy, where that is so."""
+        facts: Mapping[str, Any] = {} if self.evaluation is None else self.evaluation.facts
+        if not facts.get("reached") or facts["ess_differs"] >= ENOUGH:
+            return []
+        return [
+            f"The held-out estimate rests on few: the effective sample size where it matters is "
+            f"{facts['ess_differs']:.1f} of {facts['reached']:,} {facts['unit']}, below {ENOUGH}. "
+            "Do not rely on it."
+        ]
 
     def _split(self) -> str:
         """That practice is divided, and what held-out episodes say against the mixture."""

@@ -3,7 +3,8 @@
 A policy and a held-out `Log` come in. Out go estimates of the policy's value and of its difference
 to usual practice, with intervals, effective sample sizes where it matters, and warnings in words.
 `sensitivity` bounds them if an unrecorded cause moved who got what.
-Settings can be compared side by side (`sweep`); `stats` has the summaries that experiments use.
+Policies can be compared pair by pair (`compare`), settings side by side (`sweep`); `stats` has
+the summaries that experiments use.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
     from dprl.evaluation._behavior import Behavior as Behavior
+    from dprl.evaluation._compare import Comparison as Comparison
+    from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._evaluate import evaluate as evaluate
     from dprl.evaluation._result import Evaluation as Evaluation
     from dprl.evaluation._sensitivity import sensitivity as sensitivity
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "_compare": ("Comparison", "compare"),
         "_evaluate": ("evaluate",),
         "_result": ("Evaluation",),
         "_behavior": ("Behavior",),

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.bootstrap import percentiles
 from dprl._core.checks import (
     Cut,
     check_cut,
@@ -39,7 +38,8 @@ from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._cautions import no_spread, wary_of
 from dprl.evaluation._decisions import spoken
-from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS, Weighted, importance_weights
+from dprl.evaluation._draws import estimated
+from dprl.evaluation._estimators import BEHAVIOR, Weighted, importance_weights
 from dprl.evaluation._matters import (
     differs,
     only_return,
@@ -47,7 +47,6 @@ from dprl.evaluation._matters import (
     reached,
     sample_size,
 )
-from dprl.evaluation._on_cluster import drawn_there
 from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
 from dprl.evaluation._suggestions import Rows, compared, not_offered, suggested
@@ -60,13 +59,11 @@ from dprl.logs.log import Log, check_log
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import as_policy
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluated"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Progress = Callable[[str, float], None]
-
-MODEL = ("DM", "DR", "WDR")
 
 
 def evaluate(
@@ -135,6 +132,36 @@ def evaluate(
         0.108
         >>> evaluation["DR"]["difference_low"] > 0
         True
+    """
+    return evaluated(
+        policy, log, gamma=gamma, behavior=behavior, cut=cut, level=level, draws=draws, seed=seed,
+        clip=clip, values=values, allow_seen=allow_seen, value_range=value_range, by=by,
+        cluster=cluster, progress=progress,
+    )[0]  # fmt: skip
+
+
+def evaluated(
+    policy: Any,
+    log: Log,
+    *,
+    gamma: float | None,
+    behavior: Behavior | Any | None,
+    cut: Cut | None,
+    level: float,
+    draws: int,
+    seed: int,
+    clip: float,
+    values: bool,
+    allow_seen: bool,
+    value_range: tuple[float, float] | None = None,
+    by: str | Sequence[str] | None = None,
+    cluster: Any = None,
+    progress: Progress | None = None,
+) -> tuple[Evaluation, Floats]:
+    """As `evaluate`; and the bootstrap draws (draws, 8) behind the intervals.
+
+    Their columns are the estimates and the mean return of usual practice. Of one log and one seed,
+    a row is the same draw of groups for every policy.
     """
     check_log(log)
     raw, log = log, encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
@@ -214,7 +241,7 @@ def evaluate(
         **_range(weighted, declared),
         "guessed": float(model.guessed[speaks].mean()) if model is not None else None,
     }
-    rows_out, usual_practice, undefined = _intervals(
+    rows_out, usual_practice, undefined, drawn = estimated(
         weighted,
         level,
         int(draws),
@@ -254,7 +281,8 @@ def evaluate(
         balance=balanced,
         subgroups=groups,
     )  # fmt: skip
-    return replace(evaluation, warnings=tuple(dict.fromkeys((*wary, *evaluation.impossible()))))
+    warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
+    return replace(evaluation, warnings=warned), drawn
 
 
 # -- what goes in -----------------------------------------------------------------------------
@@ -338,56 +366,3 @@ def _where_it_matters(
         "ess_differs": ess,
         "ess_change": ess_change,
     }
-
-
-def _drawn(weighted: Weighted, draws: int, seed: int, cluster: Any, tell: Progress) -> Floats:
-    """The bootstrap draws of the estimates, float64 (draws, 8)."""
-    if cluster is not None:
-        return drawn_there(weighted, draws, seed, cluster, tell)
-    parts, done = [], 0
-    for part in weighted.draws(draws, seed):
-        parts.append(part)
-        done += len(part)
-        tell("bootstrap", done / draws)
-    return np.concatenate(parts)
-
-
-def _intervals(
-    weighted: Weighted,
-    level: float,
-    draws: int,
-    seed: int,
-    model: bool,
-    speaks: bool,
-    cluster: Any,
-    tell: Progress,
-) -> tuple[dict[str, dict[str, float]], dict[str, float], float]:
-    """The estimates with intervals, usual practice with its interval, share of undefined draws."""
-    point = weighted.estimates()[0]
-    tell("bootstrap", 0.0)
-    drawn = _drawn(weighted, draws, seed, cluster, tell)
-    tail = (1 - level) / 2
-    undefined = float(np.isnan(drawn).any(axis=1).mean())
-
-    def ends(values: Floats) -> tuple[float, float]:
-        good = values[~np.isnan(values)]
-        if len(values) - len(good) > tail * len(values):  # too many undefined for an interval
-            return np.nan, np.nan
-        return percentiles(good, level)
-
-    rows = {}
-    for k, name in enumerate(ESTIMATORS):
-        row: dict[str, float] = {}
-        for what, off in (("difference", 1.0), ("value", 0.0)):
-            exists = model or name not in MODEL
-            numbers = (np.nan, np.nan, np.nan)
-            if exists:
-                bare = name == "DM" and speaks
-                interval = (
-                    (np.nan, np.nan) if bare else ends(drawn[:, k] - off * drawn[:, BEHAVIOR])
-                )
-                numbers = (float(point[k] - off * point[BEHAVIOR]), *interval)
-            row |= dict(zip((what, f"{what}_low", f"{what}_high"), numbers, strict=True))
-        rows[name] = row
-    low, high = ends(drawn[:, BEHAVIOR])
-    return rows, {"value": float(point[BEHAVIOR]), "low": low, "high": high}, undefined

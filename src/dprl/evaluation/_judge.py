@@ -38,7 +38,7 @@ class Judge:
     value_range: tuple[float, float] | None
 
     def __call__(
-        self, learner: Any, setting: Mapping[str, float], policy: Any, train: Log, valid: Log
+        self, learner: Any, setting: Mapping[str, Any], policy: Any, train: Log, valid: Log
     ) -> Judged:
         """The row of a setting, its policy and its evaluation."""
         policy = _trained_on(policy, train)
@@ -58,7 +58,7 @@ class Judge:
 
 
 def fit_and_judge(
-    setting: Mapping[str, float], judge: Judge, learner: Any, train: Log, valid: Log
+    setting: Mapping[str, Any], judge: Judge, learner: Any, train: Log, valid: Log
 ) -> Judged:
     """A setting fitted and judged; called on a worker of a cluster."""
     row, policy, evaluation = judge(

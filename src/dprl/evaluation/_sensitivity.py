@@ -75,7 +75,10 @@ def sensitivity(
     """Bounds on the value of a policy if an unrecorded cause moved who got what.
 
     The marginal sensitivity model: the state being equal, an unrecorded cause moves the odds of an
-    action by a factor between 1/Γ and Γ. At Γ = 1 there is none, and the bounds are one estimate.
+    action by a factor between 1/Γ and Γ. At Γ = 1 there is none, and the bounds are one estimate:
+    WIS of `dprl.evaluate` where an episode has several decisions at which the policy differs from
+    practice; else the mean of those who took the suggestion, weighted to stand for all. Neither
+    uses a model of values, so both may differ from DR, which reports show first.
 
     Args:
         policy: Any policy of dprl, or a `dprl.CallablePolicy` around a model that predicts actions.
@@ -167,6 +170,7 @@ def sensitivity(
         "differs": float(apart.mean()),
         "reached": int((counts > 0).sum()),
         "decisions": most,
+        "estimator": "means" if isinstance(bounds, OneDecision) else "WIS",
         "sharp": most <= 1 and settled.state is not None and model.estimated,
         "untaken": bounds.untaken if isinstance(bounds, OneDecision) else 0.0,
         "ess": bounds.sample_size if apart.any() else None,

@@ -38,11 +38,12 @@ class Sensitivity:
             "table" for one that is not in the state, "chance" for random numbers) and gamma.
         facts: episodes, groups, the share of steps at which the policy differs from practice
             (differs), episodes that reach one (reached), the most such steps in an episode
-            (decisions), whether the bounds are the sharp ones of the sample (sharp: labelled
-            states, one decision), the effective number of those who did as the policy says (ess),
-            the share of those who did otherwise in a state in which nobody took the suggestion
-            (untaken), the value of usual practice (usual),
-            and the range of returns (lowest, highest, range).
+            (decisions), the estimate at Γ = 1 (estimator: "WIS", or "means" where no episode has
+            more than one such step), whether the bounds are the sharp ones of the sample (sharp:
+            labelled states, one decision), the effective number of those who did as the policy says
+            (ess), the share of those who did otherwise in a state in which nobody took the
+            suggestion (untaken), the value of usual practice (usual), and the range of returns
+            (lowest, highest, range).
         warnings: What a reader must be careful about, one sentence each.
         settings: discount, level, draws, seed, cut, clip, and the digest of the log.
 
@@ -86,8 +87,16 @@ class Sensitivity:
             note="gamma (Γ): the factor by which an unrecorded cause may move the odds of an "
             "action, the state being equal.\n_min, _max: bounds as estimated. _low, _high: with "
             f"sampling error, {100 * s['level']:g} % percentiles of {s['draws']:,} bootstraps over "
-            f"groups\n(probabilities are those of: {f['behavior']}).",
+            f"groups\n(probabilities are those of: {f['behavior']}). {self._start()}",
         )
+
+    def _start(self) -> str:
+        """Which estimate the bounds begin with, in a sentence."""
+        if self.facts["estimator"] == "WIS":
+            which = "the estimate WIS of dprl.evaluate"
+        else:
+            which = "the mean of those who took the suggestion, weighted to stand for all"
+        return f"At Γ = 1 they are {which}; it uses\nno model of values, so it may differ from DR."
 
     def lines(self) -> list[str]:
         """What the bounds say, in sentences.

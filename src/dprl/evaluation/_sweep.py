@@ -1,4 +1,4 @@
-r"""Which n_min, which radius? Every setting is fitted once and judged on the same held-out log.
+r"""Which n_min, which radius, which risk? Every setting is fitted and judged on one held-out log.
 
 A sweep fits the learner to `train` with each setting, evaluates each policy on `valid`, and shows
 what each would change, what that seems to be worth, and on how many followers the estimate rests.
@@ -28,11 +28,11 @@ from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._behavior import Behavior
+from dprl.evaluation._draws import MODEL
 from dprl.evaluation._estimators import ESTIMATORS
-from dprl.evaluation._evaluate import MODEL
 from dprl.evaluation._judge import Judge, Judged, fit_and_judge
 from dprl.evaluation._result import BLIND, Evaluation
-from dprl.evaluation._sweep_rules import RULES, or_lowest, setting_words
+from dprl.evaluation._sweep_rules import COLUMNS, RULES, or_lowest, setting_words
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
@@ -49,14 +49,15 @@ class Sweep:
     """What each setting would change, and what that seems to be worth; made by `dprl.sweep`.
 
     Attributes:
-        rows: One row per setting: n_min (and radius), changes and confirmations (numbers of
-            states), the shares of `valid`'s steps that are deferred, changed, and at which the
-            policy differs from practice (`differs`), how many groups reached such a step and how
-            many followed, the effective sample size over all and where it matters, the estimated
-            difference with its interval in units of returns, the chance that whoever follows the
-            policy meets an action that nobody took there (`unsupported`; above .05 there is no
-            interval), and what lies outside the range of returns (see `Evaluation.outside`). With
-            `delta`, also the number of certified suggestions and their certified gain.
+        rows: One row per setting: what was varied (n_min, radius, any other), changes and
+            confirmations (numbers of states), the shares of `valid`'s steps that are deferred,
+            changed, and at which the policy differs from practice (`differs`), how many groups
+            reached such a step and how many followed, the effective sample size over all and where
+            it matters, the estimated difference with its interval in units of returns, the chance
+            that whoever follows the policy meets an action that nobody took there (`unsupported`;
+            above .05 there is no interval), and what lies outside the range of returns (see
+            `Evaluation.outside`). With `delta`, also the number of certified suggestions and their
+            certified gain.
         policies: The policy of each setting.
         evaluations: The evaluation of each policy on `valid`.
         estimator: The estimator that the rows show.
@@ -64,6 +65,7 @@ class Sweep:
         valid: Digest of the log that they were judged on.
         sample: A sample of the groups of `valid`, by which `dprl.evaluate` recognises another log
             that shares groups with it (`dprl.logs._overlap`).
+        varied: The names of the settings that were varied.
 
     Example:
         >>> import dprl
@@ -81,6 +83,7 @@ class Sweep:
     train: str
     valid: str
     sample: Mapping[str, Any]
+    varied: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -197,9 +200,10 @@ class Sweep:
 
         Args:
             rule: "cautious" (among settings that pass: the largest n_min, then the smallest
-                radius), "lower-end" (the largest lower end of the interval), "bold" (the most steps
-                at which it differs from practice); or a function that takes the rows and returns
-                the place of one of them, or None.
+                radius, then the fewest steps at which it differs from practice), "lower-end" (the
+                largest lower end of the interval), "bold" (the most steps at which it differs from
+                practice); or a function that takes the rows and returns the place of one of them,
+                or None.
 
         Returns:
             The policy of the chosen setting.
@@ -232,7 +236,7 @@ class Sweep:
             best = max(self.rows, key=lambda row: or_lowest(row["difference_low"]))
             raise PolicyError(
                 f"no setting passes the rule {name!r}: {words}.",
-                f"{setting_words(best)} comes closest, {best['difference']:+.3f} "
+                f"{setting_words(best, self.varied)} comes closest, {best['difference']:+.3f} "
                 f"({best['difference_low']:+.3f} to {best['difference_high']:+.3f}), effective "
                 f"sample size {best['ess_differs']:.1f}",
                 "Keep to usual practice, or get more data.",
@@ -243,7 +247,7 @@ class Sweep:
         if not (is_dataclass(type(policy)) and hasattr(policy, "provenance")):
             raise PolicyError(
                 f"a {type(policy).__name__} cannot remember which logs it was chosen by.",
-                setting_words(self.rows[chosen]),
+                setting_words(self.rows[chosen], self.varied),
                 "Let fit(log) return one of dprl's policies, such as dprl.CallablePolicy(model, "
                 f"actions=log.actions); or take policies[{chosen}] of the sweep, and judge it on "
                 "episodes the sweep never saw.",
@@ -297,8 +301,9 @@ def sweep(
     train: Log,
     valid: Log,
     *,
-    n_min: Sequence[float],
+    n_min: Sequence[float] | None = None,
     radius: Sequence[float] | None = None,
+    params: Mapping[str, Sequence[Any]] | None = None,
     estimator: str | None = None,
     behavior: Behavior | Any | None = None,
     level: float = 0.95,
@@ -320,8 +325,12 @@ def sweep(
             Its other settings stay as they are.
         train: The log that the policies are learned from.
         valid: The log that they are judged on; it must share no group with `train`.
-        n_min: Values of n_min to try.
+        n_min: Values of n_min to try. Default None: the learner's own.
         radius: Values of the radius to try, for features. Default None: the learner's own.
+        params: Any other settings of the learner, and the values of each to try: numbers, words,
+            True, False or None, such as {"risk": [0.01, 0.05], "evidence": ["model", "returns"]}.
+            All combinations are tried. gamma and cut cannot be varied: all policies are judged by
+            the same. Default None: no others.
         estimator: The estimator that the rows show. Default None: "DR", or "WPDIS" where `values`
             is False.
         behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: estimated once.
@@ -358,7 +367,8 @@ def sweep(
     usable = [e for e in ESTIMATORS if values or e not in MODEL]
     why = "" if values else "DM, DR and WDR need values=True."
     check_choice("estimator", estimator, usable, do=why)
-    settings = grid_of(learner, n_min, radius)
+    settings = grid_of(learner, n_min, radius, params)
+    _refuse_columns(settings[0])
     if delta is not None:
         check_delta(delta)
         check_range(value_range)
@@ -404,4 +414,17 @@ def sweep(
             judged[i] = one
             tell("settings", len(judged) / len(settings))
     rows, made, evaluations = zip(*(judged[i] for i in range(len(settings))), strict=True)
-    return Sweep(rows, made, evaluations, estimator, train.digest(), valid.digest(), sketch(valid))
+    return Sweep(
+        rows, made, evaluations, estimator, train.digest(), valid.digest(), sketch(valid),
+        tuple(settings[0]),
+    )  # fmt: skip
+
+
+def _refuse_columns(setting: Mapping[str, Any]) -> None:
+    """Refuse a setting that is called as a column of the rows is."""
+    for name in setting:
+        if name in COLUMNS:
+            raise ParameterError(
+                f"a setting cannot be called {name!r}: the table has a column of that name.",
+                do="Call it otherwise in your learner.",
+            )

@@ -8,6 +8,7 @@ import numpy as np
 
 from dprl._core import plot
 from dprl.evaluation._result import ENOUGH, FEW_BLIND
+from dprl.evaluation._sweep_rules import setting_words, value_words
 
 if TYPE_CHECKING:
     from dprl.evaluation._sweep import Sweep
@@ -18,16 +19,16 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#777777")
 
 
 def figure_of(swept: Sweep) -> Any:
-    """Three panels; the x axis is one setting, with one line for each value of the other."""
-    radii = list(dict.fromkeys(row.get("radius") for row in swept.rows))
-    n_mins = list(dict.fromkeys(row["n_min"] for row in swept.rows))
-    x_name, lines_name = ("n_min", "radius") if len(n_mins) >= len(radii) else ("radius", "n_min")
-    ticks = sorted({row[x_name] for row in swept.rows})
+    """Three panels; the x axis is one setting, with one line for each combination of the others."""
+    tried = {name: list(dict.fromkeys(row[name] for row in swept.rows)) for name in swept.varied}
+    x_name = max(reversed(swept.varied), key=lambda name: len(tried[name]))
+    others = [name for name in swept.varied if name != x_name]
+    ticks = _in_order(tried[x_name])
     figure, axes = plot.grid(1, 3, width=3.6, height=3.2)
-    lines = [None] if radii == [None] else (radii if lines_name == "radius" else n_mins)
-    for k, value in enumerate(lines):
-        rows = [r for r in swept.rows if value is None or r[lines_name] == value]
-        rows.sort(key=lambda r: r[x_name])
+    lines = list(dict.fromkeys(tuple(row[name] for name in others) for row in swept.rows))
+    for k, line in enumerate(lines):
+        rows = [r for r in swept.rows if tuple(r[name] for name in others) == line]
+        rows.sort(key=lambda r: ticks.index(r[x_name]))
         x = np.array([ticks.index(r[x_name]) for r in rows])
         aside = x + 0.12 * (k - (len(lines) - 1) / 2)
         y, low, high = (
@@ -35,7 +36,7 @@ def figure_of(swept: Sweep) -> Any:
             for key in ("difference", "difference_low", "difference_high")
         )
         look = {"color": COLORS[k % len(COLORS)], "marker": plot.MARKERS[k % 8], "ms": 4, "lw": 1.2}
-        label = None if value is None else f"{lines_name} {value:g}"
+        label = setting_words(rows[0], others) or None
         axes[0, 0].errorbar(
             aside, y, yerr=np.abs([y - low, high - y]), capsize=2, label=label, **look
         )
@@ -52,7 +53,7 @@ def figure_of(swept: Sweep) -> Any:
         reached = np.array([r["reached"] > 0 for r in rows])
         axes[0, 2].plot(x[reached], [r["ess_differs"] for r in rows if r["reached"]], **look)
     for axis in axes[0]:
-        axis.set_xticks(range(len(ticks)), [f"{t:g}" for t in ticks])
+        axis.set_xticks(range(len(ticks)), [value_words(t) for t in ticks])
         axis.set_xlabel(x_name)
     plot.reference(axes[0, 0], 0.0, "usual practice")
     plot.reference(axes[0, 2], ENOUGH, f"{ENOUGH}: less is too few")
@@ -65,3 +66,9 @@ def figure_of(swept: Sweep) -> Any:
     if len(lines) > 1:
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
     return figure
+
+
+def _in_order(values: list[Any]) -> list[Any]:
+    """Numbers from the smallest to the largest; words, and what is mixed, as they were given."""
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    return sorted(values) if numbers else values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,13 @@ import numpy as np
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.logs._parquet import Row
 
-__all__ = ["RULES", "or_lowest", "row_of", "setting_words"]
+__all__ = ["COLUMNS", "RULES", "or_lowest", "row_of", "setting_words", "value_words"]
 
 
 def _cautious(row: Row) -> tuple[float, ...] | None:
     good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["n_min"], -(row.get("radius") or 0.0)) if good else None
+    fewest = -row.get("differs", 0.0)
+    return (row.get("n_min", 0), -(row.get("radius") or 0.0), fewest) if good else None
 
 
 def _lower_end(row: Row) -> tuple[float, ...] | None:
@@ -33,7 +34,11 @@ _PASSES = (
     f"matters is at least {ENOUGH}"
 )
 RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
-    "cautious": (f"the largest n_min (then the smallest radius) {_PASSES}", _cautious),
+    "cautious": (
+        "the largest n_min (then the smallest radius, then the fewest steps at which it differs "
+        f"from practice) {_PASSES}",
+        _cautious,
+    ),
     "lower-end": (f"the largest lower end of the interval, among settings {_PASSES}", _lower_end),
     "bold": (f"the most steps at which it differs from practice, among settings {_PASSES}", _bold),
 }
@@ -41,6 +46,14 @@ RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
 
 The row with the largest rank is picked; the rank is None for a row that does not pass.
 """
+
+
+COLUMNS = (
+    "changes", "confirmations", "deferred", "changed", "differs", "reached", "followers", "ess",
+    "ess_differs", "difference", "difference_low", "difference_high", "unsupported", "outside",
+    "certified", "certified_gain",
+)  # fmt: skip
+"""The columns of a row that are no settings."""
 
 
 def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
@@ -71,7 +84,12 @@ def or_lowest(value: float) -> float:
     return -np.inf if np.isnan(value) else value
 
 
-def setting_words(row: Row) -> str:
-    """The setting of a row, in words."""
-    radius = f", radius {row['radius']:g}" if "radius" in row else ""
-    return f"n_min {row['n_min']:g}{radius}"
+def setting_words(row: Row, names: Sequence[str]) -> str:
+    """The setting of a row, in words: the values of the settings of these names."""
+    return ", ".join(f"{name} {value_words(row[name])}" for name in names)
+
+
+def value_words(value: Any) -> str:
+    """One value of a setting, in words."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if number else str(value)

@@ -7,7 +7,8 @@ A learner is anything with `fit(log)` that returns a policy. To try several sett
   and does not change the object itself.
 
 A learner that can share work between settings also has `fit_each(log, settings)`, which yields a
-policy for each of them.
+policy for each of them. Where it cannot share them all, `SHARED` names those that it can; settings
+that differ in others are fitted apart.
 """
 
 from __future__ import annotations
@@ -28,19 +29,57 @@ NEEDS = (
 )
 
 
+JUDGED_BY = ("gamma", "cut")
+"""Settings that say what a policy is judged by: they must be the same for all."""
+
+
 def grid_of(
-    learner: Any, n_min: Sequence[float], radius: Sequence[float] | None
-) -> list[dict[str, float]]:
-    """Every setting, grouped by radius; the learner's own checks are run on each of them."""
-    grid: dict[str, Sequence[float]] = {"n_min": n_min}
-    if radius is not None:
-        grid = {"radius": radius, **grid}
+    learner: Any,
+    n_min: Sequence[float] | None,
+    radius: Sequence[float] | None,
+    params: Mapping[str, Sequence[Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """Every setting, grouped by `params`, then by radius; the learner's checks are run on each."""
+    if params is not None and not isinstance(params, Mapping):
+        raise ParameterError(
+            f"params must be a dict of names and lists; got {params!r}.",
+            do='params={"risk": [0.01, 0.05]}',
+        )
+    grid: dict[str, Sequence[Any]] = dict(params or {})
+    for name, given in (("radius", radius), ("n_min", n_min)):
+        if given is not None and name in grid:
+            raise ParameterError(f"{name} is given twice: by itself and in params.")
+        values = grid.pop(name, None) if given is None else given
+        if values is not None:
+            grid[name] = values
+    if not grid:
+        raise ParameterError(
+            "there is nothing to vary.", do='Say n_min=[10, 20, 50], or params={"risk": [...]}.'
+        )
+    for name in JUDGED_BY:
+        if name in grid:
+            raise ParameterError(
+                f"{name} cannot be varied: it says what a policy is judged by, and all settings "
+                "must be judged alike.",
+                f"{name}: {grid[name]!r}",
+                f"Make one sweep per {name}.",
+            )
     _check_learner(learner, list(grid))
     for name, values in grid.items():
         if isinstance(values, str) or not hasattr(values, "__len__") or not len(values):
             raise ParameterError(f"{name} must be a list of values to try; got {values!r}.")
-        if len(set(values)) != len(values):
-            raise ParameterError(f"{name} lists a value twice: {list(values)!r}.")
+        grid[name] = [value.item() if hasattr(value, "item") else value for value in values]
+        for value in grid[name]:
+            if not isinstance(value, int | float | str | None):
+                raise ParameterError(
+                    f"{name} can be varied over numbers, words, True, False and None; got a "
+                    f"{type(value).__name__}.",
+                    do="Sweep each such setting alone: dprl.sweep(learner with it, ...).",
+                )
+        if len(set(grid[name])) != len(grid[name]):
+            raise ParameterError(f"{name} lists a value twice: {list(grid[name])!r}.")
+    together = getattr(learner, "SHARED", ())
+    grid = dict(sorted(grid.items(), key=lambda item: item[0] in together))
     settings = [dict(zip(grid, place, strict=True)) for place in itertools.product(*grid.values())]
     for setting in settings:
         variant(learner, setting)
@@ -65,7 +104,7 @@ def _check_learner(learner: Any, names: Sequence[str]) -> None:
             raise ParameterError(f"{kind} has no {name} to vary.", do=needs)
 
 
-def variant(learner: Any, setting: Mapping[str, float]) -> Any:
+def variant(learner: Any, setting: Mapping[str, Any]) -> Any:
     """The learner with these settings; everything else about it stays the same."""
     try:
         if hasattr(learner, "with_settings"):
@@ -90,15 +129,27 @@ def variant(learner: Any, setting: Mapping[str, float]) -> Any:
     return learner_set
 
 
-def fitted(learner: Any, train: Log, settings: Sequence[Mapping[str, float]]) -> Iterator[Any]:
+def fitted(learner: Any, train: Log, settings: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """The policy of every setting, from shared evidence if the learner can share it."""
     if hasattr(learner, "fit_each"):
-        yield from learner.fit_each(train, settings)
+        names = getattr(learner, "SHARED", None)
+        parts = [_divided(setting, names) for setting in settings]
+        for apart, some in itertools.groupby(parts, key=lambda part: part[0]):
+            learner_set = variant(learner, apart) if apart else learner
+            yield from learner_set.fit_each(train, [together for _, together in some])
     else:
         for setting in settings:
             yield variant(learner, setting).fit(train)
 
 
-def _words(setting: Mapping[str, float]) -> str:
+def _divided(
+    setting: Mapping[str, Any], names: Sequence[str] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings that must be fitted apart, and those of these names; all, if there are none."""
+    together = {k: v for k, v in setting.items() if names is None or k in names}
+    return {k: v for k, v in setting.items() if k not in together}, together
+
+
+def _words(setting: Mapping[str, Any]) -> str:
     """The settings as text, for messages."""
     return ", ".join(f"{name} = {value!r}" for name, value in setting.items())

@@ -25,7 +25,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,8 @@ class Confident:
         >>> round(dprl.envs.rooms().value(policy), 3)  # usual practice: 0.388
         0.716
     """
+
+    SHARED: ClassVar[tuple[str, ...]] = ("risk", "n_min", "keep", "veto", "splits")
 
     gamma: float
     risk: float = 0.01
@@ -208,7 +210,7 @@ class Confident:
             >>> [policy.act(["s0"]) for policy in policies]
             [['b1'], [DEFER]]
         """
-        varied = check_grid(settings, ("risk", "n_min", "keep", "veto", "splits"))
+        varied = check_grid(settings, self.SHARED)
         learners = [replace(self, **setting) for setting in varied]
         if isinstance(log, LogInParts):
             from dprl.learners._parts_confident import fit_parts

@@ -32,7 +32,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,8 @@ class DPRLContinuous:
         >>> policy.act([[0.35, 0.5], [0.99, 0.99]])
         ['down', DEFER]
     """
+
+    SHARED: ClassVar[tuple[str, ...]] = ("n_min", "radius")
 
     n_min: float
     radius: float
@@ -224,9 +226,7 @@ class DPRLContinuous:
             >>> [policy.parameters["n_min"] for policy in learner.fit_each(log, settings)]
             [2, 9]
         """
-        learners = [
-            replace(self, **setting) for setting in check_grid(settings, ("n_min", "radius"))
-        ]
+        learners = [replace(self, **setting) for setting in check_grid(settings, self.SHARED)]
         check_log(log)
         log = with_indicators(log)
         if value_model is not None and self.lam is None:

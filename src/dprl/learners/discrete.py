@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,8 @@ class DPRLDiscrete:
         >>> policy.act(["s0", "s-b1"])
         ['b1', DEFER]
     """
+
+    SHARED: ClassVar[tuple[str, ...]] = ("n_min",)
 
     n_min: float
     gamma: float
@@ -173,7 +175,7 @@ class DPRLDiscrete:
             >>> [policy.act(["s0"]) for policy in policies]
             [['b1'], [DEFER]]
         """
-        learners = [replace(self, **setting) for setting in check_grid(settings, ("n_min",))]
+        learners = [replace(self, **setting) for setting in check_grid(settings, self.SHARED)]
         if isinstance(log, SiteEvidence | SitePlan):
             for learner in learners:
                 yield fit_sites(log, learner.settings(), n_min=learner.n_min)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import LabelWarning, LogError, MissingWarning
+from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
 from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
@@ -26,6 +26,8 @@ from dprl.logs._gaps import (
     whole_numbers,
 )
 from dprl.logs._log_rules import LOG_RULES
+from dprl.logs._lost_outcomes import lost_by, lost_finding
+from dprl.logs._reward_gaps import with_zeros, zeros_before_the_end
 from dprl.logs._row_facts import blocks, is_large
 from dprl.logs._rules import (
     ROW_RULES,
@@ -50,6 +52,8 @@ def build(columns: Columns, **options: Any) -> Log:
             warnings.warn(finding.what, MissingWarning, stacklevel=3)
         if finding.rule == "spellings":  # not merged, but never silently
             warnings.warn(f"{finding.what} First: {finding.where}.", LabelWarning, stacklevel=3)
+        if finding.rule == "lost_outcomes" and finding.level == "warning":
+            warnings.warn(f"{finding.what} {finding.do}", CutWarning, stacklevel=3)
         if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
             warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=3)
     if report.log is None:  # cannot happen; it must not pass unnoticed if it does
@@ -94,7 +98,7 @@ def examine(
     if dropping and c.n and not (c.episode.codes < 0).any():
         c, dropped = _without_missing(c, only=dropping)
         findings += dropped
-    c = _flagged(c, words)
+    c = with_zeros(_flagged(c, words), words)
     findings += [f for rule in ROW_RULES if (f := rule(c)) is not None]
     for part, declared in (("state", states), ("action", actions)):
         if f := unknown_labels(c, part, declared):
@@ -105,7 +109,7 @@ def examine(
     errors = {f.rule for f in findings if f.level == "error"}
     if errors == {"missing"}:
         # check the other rows too, so that one report shows everything
-        c, _ = _without_missing(c, features=False)
+        c, _ = _without_missing(zeros_before_the_end(c), features=False)
         errors = set() if c.n else errors
     if not errors:
         order = _order(c)
@@ -113,7 +117,9 @@ def examine(
             findings.append(f)
         else:
             log = _log(c, order, states, actions)
-            log = log if window is None else follow(log, str(window))
+            if window is not None:
+                whole, log = log, follow(log, str(window))
+                findings.append(lost_finding(lost_by(whole, window), window))
             findings += [f for rule in LOG_RULES if (f := rule(log)) is not None]
     return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
 

@@ -39,7 +39,7 @@ from dprl._core.checks import is_number, wrong
 from dprl.errors import LogError
 from dprl.logs.log import CUT, TERMINAL, Log
 
-__all__ = ["Window", "follow", "keep_rows", "window_of"]
+__all__ = ["Window", "follow", "keep_rows", "rows_inside", "window_of"]
 
 SECONDS = {
     "second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800,
@@ -96,6 +96,8 @@ def window_of(follow_up: Any) -> Window:
 def follow(log: Log, follow_up: Any) -> Log:
     """The log in which every episode is followed for the same time; `log.columns` keeps the window.
 
+    What the window leaves out is not looked at here: see `lost_by`.
+
     Args:
         log: A log; it may have a window already, which must not be shorter.
         follow_up: The window, as `window_of` takes it.
@@ -106,7 +108,7 @@ def follow(log: Log, follow_up: Any) -> Log:
     """
     window = window_of(follow_up)
     _refuse_longer(log, window)
-    inside = _inside(log, window)
+    inside = rows_inside(log, window)
     kept = np.add.reduceat(inside, log.starts[:-1], dtype=np.int64)
     complete = kept < log.lengths
     if window.unit == "step":
@@ -134,7 +136,7 @@ def _refuse_longer(log: Log, window: Window) -> None:
         )
 
 
-def _inside(log: Log, window: Window) -> NDArray[np.bool_]:
+def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
     """bool (N,): the rows that lie within the window of their episode."""
     first = np.repeat(log.starts[:-1], log.lengths)
     if window.unit == "step":

@@ -1,9 +1,10 @@
 """Gaps: what is done about missing values, column by column, and where they are.
 
-Four words say what to do: "error" refuses them (features may have gaps, which `dprl.Rules` gives a
+Five words say what to do: "error" refuses them (features may have gaps, which `dprl.Rules` gives a
 side of their own), "drop-episodes" leaves such episodes out, "median" fills a number by the median
 of the training log, and "flag" fills it too and adds a column of 0 and 1, "lactate missing". A
-category that is flagged gets one label more, "missing".
+category that is flagged gets one label more, "missing". "zero" is for the reward alone: a missing
+one is 0 (`dprl.logs._reward_gaps`).
 
 Words are declared when a log is read (`log.columns["missing"]`). Medians are of the training log
 alone: they are taken when a learner encodes its log (`dprl.logs._encoding`), and a policy keeps
@@ -30,9 +31,9 @@ __all__ = [
     "is_gone", "label_taken", "median", "missing_words", "refuse_medians", "whole_numbers",
 ]  # fmt: skip
 
-Word: TypeAlias = Literal["error", "drop-episodes", "flag", "median"]
+Word: TypeAlias = Literal["error", "drop-episodes", "flag", "median", "zero"]
 Missing: TypeAlias = Word | Mapping[str, Word]
-WORDS = ("error", "drop-episodes", "flag", "median")
+WORDS = ("error", "drop-episodes", "flag", "median", "zero")
 GONE = "missing"
 """The label of a value that is missing, where it is flagged."""
 
@@ -117,11 +118,19 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
                 f'Say missing={{"{column}": "drop-episodes"}} (--missing {column}=drop-episodes), '
                 "or mend the log.",
             )
+        if column in part_of and part_of[column] != "reward" and word == "zero":
+            raise ParameterError(
+                f"{column!r} is the log's {part_of[column]}, and only a missing reward can be 0.",
+                f"missing {column}=zero",
+                "Say zero for the column of the reward, and another word for this one.",
+            )
     words: dict[str, Word] = {}
     for column, part in part_of.items():
         patterns = [p for p in given if fnmatch.fnmatchcase(column, p)]
         asked: Any = given.get(column) or (given[patterns[0]] if patterns else "error")
         if asked in ("flag", "median") and part != "state":
+            asked = "error"
+        if asked == "zero" and part != "reward":
             asked = "error"
         if asked != "error":
             words[column] = asked

@@ -89,10 +89,11 @@ def read(
             stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
             "median" fills numbers of the state by the median of the training log; "flag" does so
             too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
-            "missing". Or a mapping from columns or patterns to these words, as in
-            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
-            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
-            side of its own. Default "error".
+            "missing"; "zero" makes a missing reward 0, where outcomes are recorded at the end
+            alone. Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag", "score": "zero"}. Gaps are filled when a learner takes
+            the log, and its policy fills all later rows by the same numbers; `dprl.Rules` gives
+            what is flagged a side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -216,10 +217,11 @@ def from_frame(
             stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
             "median" fills numbers of the state by the median of the training log; "flag" does so
             too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
-            "missing". Or a mapping from columns or patterns to these words, as in
-            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
-            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
-            side of its own. Default "error".
+            "missing"; "zero" makes a missing reward 0, where outcomes are recorded at the end
+            alone. Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag", "score": "zero"}. Gaps are filled when a learner takes
+            the log, and its policy fills all later rows by the same numbers; `dprl.Rules` gives
+            what is flagged a side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that
@@ -329,10 +331,11 @@ def from_arrays(
             stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
             "median" fills numbers of the state by the median of the training log; "flag" does so
             too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
-            "missing". Or a mapping from columns or patterns to these words, as in
-            {"*": "median", "ward": "flag"}. Gaps are filled when a learner takes the log, and its
-            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
-            side of its own. Default "error".
+            "missing"; "zero" makes a missing reward 0, where outcomes are recorded at the end
+            alone. Or a mapping from columns or patterns to these words, as in
+            {"*": "median", "ward": "flag", "score": "zero"}. Gaps are filled when a learner takes
+            the log, and its policy fills all later rows by the same numbers; `dprl.Rules` gives
+            what is flagged a side of its own. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all that
             occur.
         actions: The action labels that may occur; any other is an error. Default None: all that

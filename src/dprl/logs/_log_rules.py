@@ -13,6 +13,7 @@ from dprl.logs._dates import SINCE
 from dprl.logs._doses import called
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
+from dprl.logs._fixed_actions import fixed_actions
 from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs.log import EVENT, UNKNOWN, Log
 
@@ -267,6 +268,7 @@ LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
     endings,
     one_row_episodes,
     one_action,
+    fixed_actions,
     many_actions,
     doses,
     reward_range,

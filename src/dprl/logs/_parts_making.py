@@ -7,7 +7,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,10 @@ from dprl.errors import MissingWarning
 from dprl.logs._files import Progress
 from dprl.logs._follow_up import follow
 from dprl.logs._gaps import missing_words, refuse_medians
+from dprl.logs._lost_outcomes import Lost, lost_by, say_lost
+from dprl.logs._parts_gaps import drop_missing, flag_missing, usual_in_parts, zero_rewards
 from dprl.logs._parts_labels import Asked, Labels
-from dprl.logs._parts_rules import (
-    check_rows,
-    check_sorted,
-    drop_missing,
-    flag_missing,
-    unsaid_or_early,
-)
+from dprl.logs._parts_rules import check_rows, check_sorted, unsaid_or_early
 from dprl.logs._parts_store import Layout, Writer, digest_of
 from dprl.logs._parts_table import SHORT, Table
 from dprl.logs._sources import quoted
@@ -47,6 +43,8 @@ class Making:
     asked: Asked
     folder: Path
     progress: Progress | None
+    lost: Lost = field(default_factory=Lost)
+    usual: float | None = None
 
     def parts(self) -> LogInParts:
         table, asked = self.table, self.asked
@@ -58,6 +56,8 @@ class Making:
             warnings.warn(words, MissingWarning, stacklevel=3)
         if gaps.get(table.names["state"]) == "flag":
             flag_missing(table)
+        if gaps.get(table.names["reward"]) == "zero":
+            zero_rewards(table)
         self.labels = Labels(table, asked, check_rows(table))
         layout = self.labels.layout()
         self.labels.warn_of_spellings()
@@ -82,6 +82,8 @@ class Making:
             writer = self.store(self.sorted_chunks("grouped"), layout, "by_group", n_groups)
             stored = writer.close(n_groups)
             writer.first_cut = first
+        if asked.window is not None:
+            say_lost(self.lost, asked.window, stacklevel=3)
         return LogInParts(
             sources=tuple(part.marked() for part in stored),
             actions=layout.actions,
@@ -179,6 +181,7 @@ class Making:
         self, queries: list[tuple[str, list[Any]]], layout: Layout, name: str, n_groups: int = 0
     ) -> Writer:
         """Write the rows of some queries, which together are in the order of a log."""
+        self.lost = Lost()
         writer = Writer(replace(layout, folder=str(self.folder / name)), self.asked.rows)
         if n_groups:
             for i in range(0, n_groups, self.piece):
@@ -264,6 +267,9 @@ class Making:
                 time=time.view("M8[us]") if dated else time, ended=ended,  # type: ignore[union-attr]
                 events=writer.layout.events, menus=writer.layout.menus, columns=table.names, **data,
             )  # fmt: skip
+            if self.usual is None:
+                self.usual = usual_in_parts(table)
+            self.lost += lost_by(log, self.asked.window, self.usual)
             log = follow(log, str(self.asked.window))
             labels_at, starts, ended = starts[:-1], log.starts, log.ended
             data = {k: getattr(log, k) for k in data}

@@ -8,34 +8,18 @@ rule here says where.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from dprl.errors import LogError
 from dprl.logs._ending_rules import ENDINGS
-from dprl.logs._gaps import GONE, label_taken, whole_numbers
+from dprl.logs._parts_gaps import required_roles, rewards_at_the_end, rows_where
 from dprl.logs._parts_table import SHORT, Table
+from dprl.logs._reward_gaps import outcome_advice
 from dprl.logs._rules import LARGEST_REWARD
 from dprl.logs._sources import quoted
-from dprl.logs.columns import ROLES
 from dprl.logs.log import Label
 
-__all__ = [
-    "check_rows",
-    "check_sorted",
-    "check_values",
-    "drop_missing",
-    "flag_missing",
-    "unsaid_or_early",
-]
-
-
-def _where(table: Table, condition: str) -> tuple[int, int, int]:
-    """How many rows meet a condition, the number of the first, and how many episodes they touch."""
-    n, first, touched = table.one(
-        f"SELECT count(*), min(rn), count(DISTINCT ep) FROM ({table.numbered}) WHERE {condition}"
-    )
-    return int(n), int(first or 0), int(touched)
+__all__ = ["check_rows", "check_sorted", "check_values", "unsaid_or_early"]
 
 
 def _many(n: int) -> str:
@@ -52,57 +36,9 @@ def _value(table: Table, column: str, row: int) -> float:
     return float(table.one(f"SELECT {column} FROM ({table.numbered}) WHERE rn = {row}")[0])
 
 
-def _required(table: Table) -> list[str]:
-    """The roles whose values must not be missing, in the order in which they are named."""
-    labels = [r.name for r in ROLES if r.holds in ("labels", "menus") and table.has(r.name)]
-    return [*labels, "reward", *(["time"] if table.has("time") else [])]
-
-
-def drop_missing(table: Table, columns: Collection[str]) -> str:
-    """Drop the episodes in which a value is missing; what was dropped, in words, '' for nothing.
-
-    Args:
-        table: The rows.
-        columns: The columns whose missing values count.
-    """
-    asked = _required(table)
-    counts = ", ".join(f"count(*) - count({SHORT[role]})" for role in asked)
-    gone = dict(zip(asked, table.one(f"SELECT {counts} FROM ({table.select()})"), strict=True))
-    roles = [role for role, k in gone.items() if k and table.names[role] in columns]
-    if gone["episode"] or not roles:
-        return ""  # a row without an episode is an error
-    condition = " OR ".join(f"{SHORT[role]} IS NULL" for role in roles)
-    row = _where(table, condition)[1]
-    place = table.place(row)
-    dropped, episodes = table.drop(condition)
-    names = ", ".join(repr(table.names[role]) for role in roles)
-    words = f"{dropped:,} of {episodes:,} episodes were dropped for missing values in {names}."
-    if dropped == episodes:
-        raise LogError(words, place, "None is left: fill the missing values.")
-    return words
-
-
-def flag_missing(table: Table) -> None:
-    """Give missing states a label of their own, as `dprl.read` does.
-
-    Raises:
-        LogError: The states have that label already, or they are no text.
-    """
-    column = table.columns["state"]
-    gaps, row, _ = _where(table, "st IS NULL")
-    if not gaps:
-        return
-    if column.kind != "text":
-        raise whole_numbers(column.name, gaps, table.place(row))
-    if table.one(f"SELECT 1 FROM ({table.select()}) WHERE st = {quoted(GONE, chr(39))} LIMIT 1"):
-        raise label_taken(column.name, gaps, table.place(row))
-    sql = f"coalesce({column.sql}, {quoted(GONE, chr(39))})"
-    table.columns["state"] = replace(column, sql=sql)
-
-
 def check_rows(table: Table) -> int:
     """Refuse rows that are missing something, or a reward that is no number; the number of rows."""
-    asked = _required(table)
+    asked = required_roles(table)
     counts = ", ".join(f"count(*) - count({SHORT[role]})" for role in asked)
     limit = f"NOT isinf(rw) AND abs(rw) > {LARGEST_REWARD!r}"
     n, infinite, large, *missing = table.one(
@@ -116,7 +52,7 @@ def check_rows(table: Table) -> int:
     if k := gone.pop("episode", 0):
         raise LogError(
             f"{name['episode']!r} is missing on {k:,} of {n:,} rows.",
-            table.place(_where(table, "ep IS NULL")[1]),
+            table.place(rows_where(table, "ep IS NULL")[1]),
             "A row without an episode belongs nowhere: fill it, or delete these rows.",
         )
     if gone:
@@ -124,11 +60,11 @@ def check_rows(table: Table) -> int:
     if infinite:
         raise LogError(
             f"{name['reward']!r} is infinite on {infinite:,} of {n:,} rows.",
-            table.place(_where(table, "isinf(rw)")[1]),
+            table.place(rows_where(table, "isinf(rw)")[1]),
             "Replace it by a number, or leave it empty.",
         )
     if large:
-        row = _where(table, limit)[1]
+        row = rows_where(table, limit)[1]
         raise LogError(
             f"{name['reward']!r} is beyond ±{LARGEST_REWARD:.0e} on {large:,} of {n:,} rows.",
             f"{table.place(row)}: {_value(table, 'rw', row):g}",
@@ -142,11 +78,12 @@ def _refuse_missing(table: Table, gone: Mapping[str, int], n: int) -> NoReturn:
     name = {role: c.name for role, c in table.columns.items()}
     also = "".join(f", {name[r]!r} on {k:,}" for r, k in others[:4])
     also += f", {len(others) - 4:,} more columns on some" if len(others) > 4 else ""
-    touched = _where(table, " OR ".join(f"{SHORT[r]} IS NULL" for r in gone))[2]
+    touched = rows_where(table, " OR ".join(f"{SHORT[r]} IS NULL" for r in gone))[2]
     raise LogError(
         f"{name[role]!r} is missing on {first:,} of {n:,} rows{also}.",
-        f"{table.place(_where(table, f'{SHORT[role]} IS NULL')[1])}; {_many(touched)} touched.",
-        "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
+        f"{table.place(rows_where(table, f'{SHORT[role]} IS NULL')[1])}; {_many(touched)} touched.",
+        (outcome_advice(rewards_at_the_end(table), name[role]) if role == "reward" else "")
+        or "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
         'missing="drop-episodes" (--missing drop-episodes).',
     )
 
@@ -179,7 +116,7 @@ def check_values(
     words = [word for word, meaning in endings.items() if not meaning]
     if words:
         check_sorted(table)
-        count, row, _ = _where(table, f"en IN {_one_of(words)}")
+        count, row, _ = rows_where(table, f"en IN {_one_of(words)}")
         raw = table.one(f"SELECT en FROM ({table.numbered}) WHERE rn = {row}")[0]
         word = table.columns["ended"].label(raw)
         besides = "".join(f" nor {event}" for event in events)
@@ -197,7 +134,7 @@ def check_values(
         new = [] if may_occur is None else [v for v in values if v not in set(may_occur)]
         if new:
             check_sorted(table)
-            count, row, _ = _where(table, f"{SHORT[role]} IN {_one_of(new)}")
+            count, row, _ = rows_where(table, f"{SHORT[role]} IN {_one_of(new)}")
             raw = table.one(f"SELECT {SHORT[role]} FROM ({table.numbered}) WHERE rn = {row}")[0]
             raise LogError(
                 f"{name[role]!r} holds {len(new):,} labels that were not declared "
@@ -206,7 +143,7 @@ def check_values(
                 f"Add them to {role}s=, or mend the rows.",
             )
     if bounds is not None:
-        count, row, _ = _where(table, f"rw < {float(bounds[0])!r} OR rw > {float(bounds[1])!r}")
+        count, row, _ = rows_where(table, f"rw < {float(bounds[0])!r} OR rw > {float(bounds[1])!r}")
         if count:
             check_sorted(table)
             raise LogError(
@@ -225,7 +162,7 @@ def _check_menus(table: Table, n: int, menus: Mapping[str, tuple[Any, ...]]) -> 
         return
     check_sorted(table)
     some = " OR ".join(f"(ac = {_one_of([a])} AND av = {_one_of([m])})" for a, m in wrong)
-    count, row, _ = _where(table, some)
+    count, row, _ = rows_where(table, some)
     taken, offer = table.one(f"SELECT ac, av FROM ({table.numbered}) WHERE rn = {row}")
     raise LogError(
         f"an action not in {table.names['available']!r} was taken on {count:,} of {n:,} rows.",
@@ -257,7 +194,7 @@ def _check_chances(table: Table, n: int, menus: Mapping[str, tuple[Any, ...]]) -
             )
         )
     for condition, what, do in rules:
-        count, row, _ = _where(table, condition)
+        count, row, _ = rows_where(table, condition)
         if count:
             check_sorted(table)
             where = f"{table.place(row)}: {_value(table, 'pr', row):g}"

@@ -19,6 +19,7 @@ from dprl.logs._findings import Finding
 from dprl.logs._label_rules import look_alikes, merged_labels, spellings
 from dprl.logs._near_labels import near_labels
 from dprl.logs._probability_rules import propensity_alone, propensity_outside
+from dprl.logs._reward_gaps import at_the_end, outcome_advice
 from dprl.logs._row_facts import blocks, is_large, some_missing
 from dprl.logs.columns import ROLES
 
@@ -92,7 +93,8 @@ def missing(c: Columns) -> Finding | None:
         "missing",
         f"{name!r} is missing on {first.sum():,} of {c.n:,} rows{also}.",
         f"{c.place(_first(first))}; {n:,} episode{'s' * (n != 1)} touched.",
-        "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
+        (outcome_advice(at_the_end(c), name) if name == c.names["reward"] else "")
+        or "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
         'missing="drop-episodes" (--missing drop-episodes).',
     )
 

@@ -104,9 +104,9 @@ def scan(
             recorded.
         missing: What to do about missing values, as in `dprl.read`: "error" refuses them;
             "drop-episodes" leaves out the episodes that have one; "flag" gives a missing state a
-            label of its own, "missing". Or a mapping from columns or patterns to these words.
-            "median" is for numbers of the state, of which a log in parts has none: its state is
-            one column of labels. Default "error".
+            label of its own, "missing"; "zero" makes a missing reward 0. Or a mapping from columns
+            or patterns to these words. "median" is for numbers of the state, of which a log in
+            parts has none: its state is one column of labels. Default "error".
         states: The state labels that may occur; any other is an error. Default None: all.
         actions: The action labels that may occur; any other is an error. Default None: all.
         reward_range: Smallest and largest possible reward. Default None: any finite reward.
@@ -153,7 +153,7 @@ def scan(
     }
     try:
         with said_if_short("the parts of the log", str(private)):
-            table = Table(paths, roles, settings)
+            table = Table(paths, roles, settings, private)
             try:
                 made = Making(table, asked, private, progress).parts()
             finally:

@@ -271,8 +271,8 @@ class Log:
 
         Raises:
             ParameterError: If it is no time.
-            LogError: If it is in units that the log's times do not have, or longer than a time that
-                was set before.
+            LogError: If it is in units that the log's times do not have, longer than a time that
+                was set before, or if no outcome is left.
 
         Example:
             >>> import dprl
@@ -283,9 +283,9 @@ class Log:
             >>> log.followed(2)
             Log: 2 episodes · 3 steps · 1 states · 1 actions · 1 episodes cut · followed for 2 steps
         """
-        from dprl.logs._follow_up import follow
+        from dprl.logs._lost_outcomes import followed
 
-        return follow(self, follow_up)
+        return followed(self, follow_up)
 
     def joined(self) -> Log:
         """The log whose states are labels: its categories joined, as in "sex=f · ward=a".

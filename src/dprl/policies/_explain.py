@@ -13,7 +13,6 @@ from dprl._core.intervals import LEVEL, contrast
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
 from dprl._core.table import Table, printable, to_json_value
-from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._credit_words import credit_note
 from dprl.policies._decisions import Decisions, Kind
@@ -26,6 +25,7 @@ from dprl.policies._practice_words import (
     two_sides,
     usual_words,
 )
+from dprl.policies._silence import not_worse, rounding, silences, why_silent
 from dprl.policies._sure_words import sure_columns, sure_note, sure_words
 from dprl.policies._table_notes import BELOW, BEYOND, LOOK, NOTE, plan_beyond
 
@@ -38,10 +38,8 @@ __all__ = [
     "change_words",
     "explain_at",
     "reason",
-    "silences",
     "surest_first",
     "usual_words",
-    "why_silent",
 ]
 
 
@@ -127,7 +125,7 @@ def change_rows(here: Decisions, rows: NDArray[np.int64], what: str) -> Table:
 def _note(here: Decisions, rows: NDArray[np.int64], chosen: NDArray[np.int32]) -> str:
     """What must be known to read the table of these rows."""
     short = here.V[rows] - here.planned[rows, chosen]
-    below = bool((short > _rounding(here, rows)[:, 0]).any())
+    below = bool((short > rounding(here, rows)[:, 0]).any())
     mixture = [MIXTURE] if here.divided[rows].any() else []
     if here.estimates is not None:
         return "\n".join([*mixture, sure_note(here), LOOK, HIDDEN])
@@ -205,29 +203,11 @@ def _verdict(here: Decisions, s: int, a: int) -> str:
     if here.terms.contrast and others < n_min:
         first = "" if here.terms.counted == "visits" else " at their first visit"
         return f"only {others:,} did otherwise{first}, fewer than n_min = {n_min:,.0f}"
-    if not _not_worse(here, np.array([s]))[0, a]:
+    if not not_worse(here, np.array([s]))[0, a]:
         return "worse than usual practice here"
     if here.terms.delta is not None:
         return "not certified to be better, left out by the certificate, or not always available"
     return "not always available here"
-
-
-def _rounding(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """float64 (k, 1): differences in the states `rows` up to which values count as equal."""
-    m, mean, sd = here.m[rows], here.took_mean[rows], here.took_sd[rows]
-    with np.errstate(invalid="ignore"):
-        share = m / m.sum(axis=1, keepdims=True)
-        size = np.hypot(np.nan_to_num(mean), np.nan_to_num(sd))
-        scale = size.max(axis=1, keepdims=True, initial=0.0)
-        within = np.where(scale > 0, size / scale, 0.0)
-        size = scale * np.sqrt((share * within**2).sum(axis=1, keepdims=True))
-    return np.asarray(TOLERANCE * np.nan_to_num(size))
-
-
-def _not_worse(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool (k, A): Q̂ >= V̂ in the states `rows`, but for rounding (see `Evidence.not_worse`)."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(here.V[rows, None] - here.Q[rows] <= _rounding(here, rows))
 
 
 def explain_at(here: Decisions, s: int, state: Label) -> Explanation:
@@ -280,7 +260,7 @@ def _note_of_one(here: Decisions, s: int, seen: list[int]) -> str:
     if here.estimates is not None:
         return sure_note(here)
     lines = [] if here.terms.credit is None else [credit_note(here.terms.credit)]
-    if (here.V[s] - here.planned[s, seen] > _rounding(here, np.array([s]))[0]).any():
+    if (here.V[s] - here.planned[s, seen] > rounding(here, np.array([s]))[0]).any():
         lines.append(BELOW)
     if plan_beyond(here, np.full(len(seen), s), seen).any():
         lines.append(BEYOND.replace("from there", "from here"))
@@ -308,45 +288,3 @@ def reason(here: Decisions, s: int) -> str:
         return f"{did}; {divided_words(shares_at(here, s))}."
     share = here.m[s].max() / here.m[s].sum()
     return f"{did}; usually done is {usual_words(here, s)} ({100 * share:.0f} %)."
-
-
-def silences(here: Decisions) -> tuple[str, ...]:
-    """Why a policy may be silent, in the order of the codes of `why_silent`."""
-    n_min, unit = f"{here.terms.n_min:,.0f}", here.terms.counted
-    delta = here.terms.delta
-    return (
-        here.terms.elsewhere,
-        "What the evidence would allow here is not among the changes that were approved.",
-        f"No action was taken here in at least n_min = {n_min} {unit}.",
-        f"Fewer than n_min = {n_min} {unit} did anything but the usual here: there is nothing to "
-        "compare with.",
-        "What did better here was not always available."
-        if delta is None
-        else f"What did better here is not certified to be better at δ = {delta:g}, or the "
-        "certificate leaves it out.",
-        "No action with enough evidence did better here than usual practice."
-        if here.estimates is None
-        else "No action that may be suggested is surely better here than usual practice, in "
-        f"{here.terms.sure}.",
-    )
-
-
-def why_silent(here: Decisions, rows: NDArray[np.int64]) -> NDArray[np.int8]:
-    """int8: which of `silences` holds in each of the states `rows`, were the policy silent there.
-
-    The first of them that does: not seen, not approved, too few took any action, too few did
-    otherwise, what did better may not be suggested; else nothing did better.
-    """
-    m, n = here.m[rows], here.n[rows]
-    enough = n >= here.terms.n_min
-    compared = enough
-    if here.terms.contrast:
-        compared = enough & (m.sum(axis=1, keepdims=True) - m >= here.terms.n_min)
-    better = compared & _not_worse(here, rows)
-    if here.estimates is not None:
-        better = np.zeros_like(better)  # silent because nothing was sure, whatever first visits did
-    barred = here.terms.approved & here.allowed[rows].any(axis=1)
-    holds = [
-        ~m.any(axis=1), barred, ~enough.any(axis=1), ~compared.any(axis=1), better.any(axis=1),
-    ]  # fmt: skip
-    return np.select(holds, range(len(holds)), len(holds)).astype(np.int8)

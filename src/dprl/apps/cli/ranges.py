@@ -1,12 +1,14 @@
-"""--action-bins and --missing: what is asked of columns, as people write it."""
+"""--action-bins, --missing and --vary: what is asked of columns and settings, in words."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from dprl.errors import ParameterError
 
-__all__ = ["bins_of", "words_of"]
+__all__ = ["bins_of", "tried", "words_of"]
 
 
 def bins_of(given: list[str] | None) -> Any:
@@ -58,3 +60,33 @@ def _ranges(asked: str, word: str) -> Any:
             word,
             "For example --action-bins 4, --action-bins 0,0.1,0.3 or --action-bins '5,'.",
         ) from None
+
+
+def tried(pairs: Sequence[str]) -> dict[str, list[Any]]:
+    """NAME=VALUE,VALUE pairs as a dict of values to try: numbers, true, false, none, or words."""
+    by_name: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, sign, values = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (name and sign and values.strip()):
+            raise ParameterError(
+                f"what to vary is written NAME=VALUE,VALUE; got {pair!r}.",
+                do="--vary risk=0.01,0.05",
+            )
+        if name in by_name:
+            raise ParameterError(f"{name!r} is given twice.")
+        by_name[name] = [_value(word.strip()) for word in values.split(",")]
+    return by_name
+
+
+def _value(word: str) -> Any:
+    """A value of a setting as it is written on the command line."""
+    named = {"true": True, "false": False, "none": None}
+    if word.lower() in named:
+        return named[word.lower()]
+    if re.fullmatch(r"[+-]?[0-9]+", word):
+        return int(word)
+    try:
+        return float(word)
+    except ValueError:
+        return word

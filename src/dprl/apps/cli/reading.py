@@ -46,8 +46,9 @@ MissingWords = Annotated[
     list[str] | None,
     Parameter(
         help="What to do about missing values: error (default), drop-episodes, median (of the "
-        "training log), or flag (the same, and a feature that says where; of labels, a label "
-        "missing). COLUMN=WORD for one column; repeat it for several. A policy keeps it.",
+        "training log), flag (the same, and a feature that says where; of labels, a label "
+        "missing), or zero (of the reward). COLUMN=WORD for one column; repeat it for several. A "
+        "policy keeps it.",
         negative="",
     ),
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
@@ -20,11 +21,17 @@ from dprl.apps.cli.options import (
     LogOptions,
     Seed,
     Values,
-    Wholes,
+    whole,
 )
+from dprl.apps.cli.ranges import tried
 from dprl.errors import ParameterError
 
 __all__ = ["sweep"]
+
+
+def _wholes(kind: Any, tokens: Sequence[Token]) -> list[int]:
+    """Whole numbers only, in a list that may be left out: 2.5 is refused, and not rounded."""
+    return [whole(token.value.removesuffix(".0")) for token in tokens]
 
 
 @command
@@ -34,12 +41,25 @@ def sweep(
     learning: LearnerOptions,
     *,
     n_min: Annotated[
-        Wholes,
-        Parameter(help="Values to try: --n-min 10 20 50.", consume_multiple=True, negative=""),
-    ],
+        list[int] | None,
+        Parameter(
+            help="Values to try: --n-min 10 20 50.",
+            converter=_wholes,
+            consume_multiple=True,
+            negative="",
+        ),
+    ] = None,
     radius: Annotated[
         list[float] | None,
         Parameter(help="For features: values to try.", consume_multiple=True, negative=""),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Another setting of the learner and values to try: --vary risk=0.01,0.05 --vary "
+            "plan=true,false; all combinations are tried.",
+            negative="",
+        ),
     ] = None,
     valid: Annotated[
         list[str] | None,
@@ -76,12 +96,13 @@ def sweep(
     cluster: Cluster = None,
     json: Json = False,
 ) -> int:
-    """Try several n_min (and radius), and judge each policy on held-out episodes.
+    """Try several settings (n_min, radius, any other), and judge each policy on held-out episodes.
 
-    Rules: **cautious** the largest n_min, **lower-end** the largest lower end, **bold** the most
-    steps at which it differs from practice; each only among settings whose interval lies above 0
-    and whose effective sample size where it matters is at least 30. What is picked must be judged
-    on other episodes again: `dprl evaluate` refuses those used here.
+    Rules: **cautious** the largest n_min (without one the fewest steps at which it differs from
+    practice), **lower-end** the largest lower end, **bold** the most steps at which it differs;
+    each only among settings whose interval lies above 0 and whose effective sample size where it
+    matters is at least 30. What is picked must be judged on other episodes again: `dprl evaluate`
+    refuses those used here.
 
     Example: `dprl sweep train.csv --valid valid.csv --episode patient --state stage --action drug
     --reward score --gamma 0.99 --n-min 10 20 50 --rule cautious`
@@ -114,8 +135,17 @@ def sweep(
             f"--delta {delta:g}",
             "Leave --delta out, or say --learner dprl.",
         )
+    others = tried(vary or [])
+    if n_min is None and not others:
+        raise ParameterError(
+            "there is nothing to vary.", do="Say --n-min 10 20 50, or --vary risk=0.01,0.05."
+        )
+    if "radius" in others or "n_min" in others:
+        raise ParameterError(
+            "n_min and radius have options of their own.", do="Say --n-min 10 20, --radius 1 2."
+        )
     learner = learning.make(
-        n_min[0] if n_min else 2, radius[0] if radius else None, seed=seed, own_seed=False
+        n_min[0] if n_min else None, radius[0] if radius else None, seed=seed, own_seed=False
     )
     columns: dict[str, Any] = log.options(radius is not None)
     with progress() as tell, warned() as cautions:
@@ -128,8 +158,8 @@ def sweep(
             train, held = data, dprl.read(valid, **like_train, progress=tell)
             held = encoded_like(held, data.columns)
         swept = dprl.sweep(
-            learner, train, held, n_min=n_min, radius=radius, estimator=estimator, level=level,
-            draws=draws, seed=seed, values=values, delta=delta,
+            learner, train, held, n_min=n_min, radius=radius, params=others, estimator=estimator,
+            level=level, draws=draws, seed=seed, values=values, delta=delta,
             value_range=None if lowest is None or highest is None else (lowest, highest),
             cluster=cluster, progress=tell,
         )  # fmt: skip

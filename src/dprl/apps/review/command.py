@@ -111,8 +111,6 @@ def open_review(
             f"{str(file)!r} is no file that could hold verdicts.",
             do="Name another one with --verdicts.",
         )
-    if exporting and not file.exists():
-        raise nothing_judged(file)
     data = read_like(policy, log, progress, **columns)
     half, unread = None, ""
     if narrowing:
@@ -123,6 +121,8 @@ def open_review(
     progress("describing the changes", 0.0)
     described = replace(describe_changes(policy, data), subgroups=subgroups)
     keys = [c.key for c in described.changes]
+    if exporting and not file.exists():
+        raise nothing_judged(file)
     given = Verdicts(file, policy.digest(), keys, data.digest())
     return Review(described, given, out, needs, half, unread)
 

@@ -60,8 +60,8 @@ def _about(policy: DeferringPolicy) -> dict[str, Any]:
     review = {
         "type": ["object", "null"],
         "description": "the review that the policy comes from: digest of the policy that was "
-        "reviewed, changes approved, of how many, reviewers needed, and SHA-256 of the audit "
-        "trail; null where nobody reviewed it",
+        "reviewed, changes approved, of how many, reviewers needed, and SHA-256 of the "
+        "verdicts; null where nobody reviewed it",
     }
     if not policy.stated:
         return {"type": "object", "properties": {"review": review}}

@@ -46,7 +46,7 @@ default_role = "name"  # `Log` in a docstring is a link; see _ext/names.py
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 
-myst_enable_extensions = ["colon_fence", "deflist", "attrs_block", "attrs_inline"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_block", "attrs_inline"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header", "config.cache"]
 

@@ -124,7 +124,7 @@ def test_sweep_varies_any_setting(run, parts):
         ([], "nothing to vary"),
         (["--vary", "contrast=true"], "needs --n-min"),
         (["--n-min", 20, "--vary", "contrast"], "NAME=VALUE,VALUE"),
-        (["--n-min", 20, "--vary", "risk=0.1"], "DPRLDiscrete has no risk to vary"),
+        (["--n-min", 20, "--vary", "risk=0.1"], "has no risk to vary"),
         (["--n-min", 20, "--vary", "n-min=10"], "options of their own"),
         (["--n-min", 20, "--vary", "gamma=0.9"], "gamma cannot be varied"),
     ):

@@ -110,8 +110,8 @@ class Report:
             return []
         return [
             f"The held-out estimate rests on few: the effective sample size where it matters is "
-            f"{facts['ess_differs']:.1f} of {facts['reached']:,} {facts['unit']}, below {ENOUGH}. "
-            "Do not rely on it."
+            f"{facts['ess_differs']:.1f} of {many(facts['reached'], facts['unit'])}, below "
+            f"{ENOUGH}. Do not rely on it."
         ]
 
     def _split(self) -> str:

@@ -1,7 +1,7 @@
 r"""Pessimistic Q-iteration: plan among frequent pairs, assume the worst of all others.
 
-Liu, Swaminathan, Agarwal, Brunskill: *Provably Good Batch Reinforcement Learning Without Great
-Exploration*, NeurIPS 2020. With the filter ζ(s,a) = 1{ n(s,a)/|D| >= b }, |D| transitions:
+Liu, Swaminathan, Agarwal, Brunskill: *Provably Good Batch Off-Policy Reinforcement Learning Without
+Great Exploration*, NeurIPS 2020. With the filter ζ(s,a) = 1{ n(s,a)/|D| >= b }, |D| transitions:
 
     Q(s,a) = R̂(s,a) + γ ∑_{s'} P̂(s'|s,a) V(s')
     V(s)   = max over a with ζ(s,a) of Q(s,a);   r_min/(1-γ) where nothing is supported

@@ -119,7 +119,7 @@ def test_settings_reach_the_learner(run, care, tmp_path):
         ([*SURE, "--radius", 1], "the learner confident takes labels"),
         ([*SURE, "--state", "pulse"], "states are 2 features, and the learner confident takes labels"),
         ([*SURE, "--risk", 0.7], "risk must be a number in (0, 0.5]; got 0.7"),
-        ([*SURE, "--n-min", 1], "n_min must be"),
+        ([*SURE, "--n-min", 1], "--n-min must be"),
         ([*SURE, "--splits", -1], "splits must be"),
     ],
 )  # fmt: skip
@@ -157,7 +157,7 @@ def test_a_gate_refuses_it_and_says_what_to_do(run, care, tmp_path):
     code, _, err = run("gate", "policy.dprl", care, "--lowest", 0, "--highest", 1)
     assert code == 1
     assert "Confident chooses in a model, and its policy states its own bound" in err
-    assert "fit DPRLDiscrete (--learner dprl) and gate that" in err
+    assert "fit --learner dprl and gate that" in err
     assert not (tmp_path / "gated.dprl").exists()
     with pytest.raises(dprl.ParameterError, match="Confident chooses in a model"):
         dprl.gate(dprl.Confident(gamma=1.0), log_of(care), value_range=(0, 1))

@@ -236,3 +236,71 @@ def test_times_of_text_rise_as_numbers_do(tmp_path):
     table = look(tmp_path / "t.csv")
     assert table.within["hour", "patient"] == 1.0
     assert propose(table).columns["time"] == "hour"
+
+
+@pytest.fixture
+def german(tmp_path):
+    """Cases of three days in German, with an outcome on the last day and the dose that was given."""
+    rng = np.random.default_rng(0)
+    days = np.tile(np.arange(3), 200)
+    dose = np.where(rng.random(600) < 0.5, 0.0, rng.gamma(2.0, 1.0, 600))
+    frame = pl.DataFrame({
+        "Patientennummer": np.repeat(np.arange(200), 3) // 2, "Fallnummer": np.repeat(np.arange(200), 3) + 1,
+        "Zeit": days, "Blutdruck": rng.normal(90, 10, 600), "Laktat": rng.gamma(2.0, 1.0, 600), "Menge_mg": dose,
+        "Behandlung": np.where(dose > 0, "Noradrenalin", "keine"),
+        "Ergebnis": [float(x) if day == 2 else None for x, day in zip(rng.integers(0, 2, 600), days, strict=True)],
+    })  # fmt: skip
+    frame.write_csv(tmp_path / "stays.csv")
+    return tmp_path / "stays.csv"
+
+
+def test_a_german_table_with_an_outcome_and_a_dose(run, german):
+    code, out, err = run("init", "stays.csv")
+    assert code == 0
+    settings = tomllib.loads(Path("dprl.toml").read_text())
+    assert settings["log"] == {
+        "files": ["stays.csv"], "episode": "Fallnummer", "time": "Zeit", "state": ["Blutdruck", "Laktat"],
+        "action": "Behandlung", "reward": "Ergebnis", "group": "Patientennummer", "missing": ["Ergebnis=zero"],
+    }  # fmt: skip
+    assert settings["fit"]["gamma"] == 1.0
+    assert "# one outcome at the end of short episodes" in out
+    assert '# episode could also be: "Patientennummer"' in out
+    assert '# reward could also be: "Blutdruck", "Laktat", "Menge_mg"' in out
+    assert '# left out: "Menge_mg": it tells the action on 100.0% of rows' in out
+    assert "warning: 'Menge_mg' tells the action on 100.0% of rows" in err
+    code, out, _ = run("check")
+    assert code == 0
+    assert "a column fixes the action 'Behandlung': 'Menge_mg'" in out
+
+
+def test_a_dose_that_is_asked_for_stays_and_is_named(run, german):
+    asked = ("init", "stays.csv", "--state", "Blutdruck", "--state", "Menge_mg", "--json")
+    facts = json.loads(run(*asked)[1])
+    assert facts["columns"]["state"] == ["Blutdruck", "Menge_mg"]
+    assert "It is in the state as you said" in facts["warnings"][0]
+    assert facts["candidates"]["episode"] == ["Patientennummer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("Zeitpunkt", "time"), ("Fall-Nr", "episode"), ("PatientenID", "group"), ("Maßnahme", "action"),
+        ("Medikament", "action"), ("Belohnung", "reward"), ("Beendet", "ended"), ("Zustand", "state"),
+        ("séjour", "episode"), ("Traitement", "action"), ("récompense", "reward"), ("Fecha", "time"),
+        ("paciente_id", "group"), ("Fármaco", "action"), ("Resultado", "reward"), ("Behandlungsart", "action"),
+        ("Uhrzeit", "time"), ("état", "state"), ("Krankenhaus", "group"),
+    ],
+)  # fmt: skip
+def test_words_of_other_languages_are_known(name, role):
+    assert ColumnFacts(name, "text", 9, 0.0).named(role)
+
+
+def test_what_only_begins_like_a_word_is_not_one():
+    assert not ColumnFacts("patientage", "whole", 60, 0.0).named("group")
+    assert not ColumnFacts("fall", "whole", 2, 0.0).named("episode")  # whether the patient fell
+    assert ColumnFacts("fall", "whole", 90, 0.0).named("episode")
+
+
+def test_rewards_of_every_step_keep_a_discount(run, stays):
+    assert run("init", "stays.csv")[0] == 0
+    assert tomllib.loads(Path("dprl.toml").read_text())["fit"]["gamma"] == 0.99

@@ -166,7 +166,7 @@ RULES = ["--learner", "rules", "--gamma", 1]
         ([*RULES, "--splits", 0], "splits must be"),
         ([*RULES, "--delta", 2], "delta must be"),
         ([*RULES, "--cut", "bootstrap"], "rules take 'drop-unrelated', 'terminal' or 'ipcw'"),
-        ([*RULES, "--n-min", 1], "n_min must be"),
+        ([*RULES, "--n-min", 1], "--n-min must be"),
         (["--gamma", 1, "--n-min", 9], "3 features, and no radius is given"),
         (["--gamma", 1, "--learner", "confident"], "the learner confident takes labels"),
     ],

@@ -89,6 +89,7 @@ def test_no_message_of_a_command_speaks_python():
         ("as in 'time=*/*.parquet'", "as in 'time=*/*.parquet'"),
         ("--missing episode=flag", "--missing episode=flag"),
         ("in dprl.toml, or policy.dprl", "in dprl.toml, or policy.dprl"),
+        ("holds a policy of DPRLDiscrete.", "holds a policy of DPRLDiscrete."),
         ("x=3", "x=3"),
     ],
 )

@@ -269,3 +269,36 @@ def test_a_page_without_the_log_says_how(world, tmp_path):
     assert "Open it so." in page.text
     assert "Narrow this rule" not in page.text
     assert ask(client, change, **{"above-0": "75"}).status_code == 422
+
+
+def test_a_rule_over_a_date_is_narrowed_by_dates(tmp_path):
+    table = frame(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(table["pressure"].rank() // 2, unit="D")
+    table["seen"] = days.dt.strftime("%d.%m.%Y")
+    columns = {**COLUMNS, "state": ["seen", "unit"], "dates": "day-first"}
+    log = dprl.from_frame(table, **columns, also=())
+    given = {"propensity": np.tile([0.4, 0.6], (500, 1)), "value_model": LinearRegression()}
+    policy = dprl.Rules(gamma=1.0, depth=1, splits=1, lam=1.0).fit(log, **given)
+    described, half = describe_changes(policy, log), HeldOut.of(policy, log, **given)
+    verdicts = Verdicts(tmp_path / "v.sqlite", policy.digest(), [c.key for c in described.changes])
+    app = review_app(described, verdicts, tmp_path / "approved.dprl", token=TOKEN, half=half)
+    client = TestClient(app, base_url="http://127.0.0.1:9", follow_redirects=False)
+    change = next(c for c in described.changes if c.suggested == "drug")
+    assert re.fullmatch(r"seen after 2024-\d\d-\d\d", change.situation)
+    page = client.get(f"/{TOKEN}/change/{change.key}")
+    text = words(page)
+    assert "A typical state seen 2024-" in text
+    assert re.search(r"\(2024-01-01 to 2024-\d\d-\d\d in training\)", text)
+    assert not re.search(r"\b197\d\d\b|\b198\d\d\b", text)  # days since 1970
+    cut = re.search(r'name="above-0" value="([^"]+)"', page.text).group(1)
+    assert change.situation == f"seen after {cut}"
+    page = ask(client, change, **{"above-0": cut})
+    assert "this is not narrower" in words(page)
+    page = ask(client, change, **{"above-0": "soon"})
+    assert "seen: 'soon' is no date." in words(page)
+    for written in ("2024-07-20", "20.07.2024"):
+        page = ask(client, change, **{"above-0": written})
+        assert "The narrower rule: seen after 2024-07-20" in words(page)
+        assert {"feature": "seen", "kind": "above", "value": 19924.0} in json.loads(sent(page))
+    judge(client, change, conditions=sent(page))
+    assert "narrowed to seen after 2024-07-20" in words(client.get(f"/{TOKEN}/"))

@@ -18,12 +18,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from judging import judge_first
 
 import dprl
-from dprl.apps._changes import describe_changes
 from dprl.apps.cli.main import _run
 from dprl.apps.review.verdicts import Verdicts
-from dprl.policies._load import read_like
 
 pytest.importorskip("starlette", reason="starlette is not installed (dprl[serve])")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
@@ -254,14 +253,14 @@ def test_export_without_a_page(demo, capsys, monkeypatch):
     assert "nobody has judged a change of this policy" in err
     assert len(err.splitlines()) == 3
     assert sorted(os.listdir(folder)) == before
-    policy = dprl.load("p.dprl")
-    seen = read_like(policy, [str(log)], lambda *_: None)
-    keys = [c.key for c in describe_changes(policy, seen).changes]
-    verdicts = Verdicts("p.review.sqlite", policy.digest(), keys, seen.digest())
+    with monkeypatch.context() as nobody:
+        nobody.setattr(Verdicts, "add", lambda *given: None)
+        judge_first("p.dprl", log)
+    assert Path("p.review.sqlite").exists()
     assert _run(export) == 1  # a file without verdicts is no review, either
     assert "no verdict in 'p.review.sqlite'" in capsys.readouterr().err
     assert not Path("approved.dprl").exists()
-    verdicts.add(keys[0], "Ann", "disagree")
+    judge_first("p.dprl", log, "disagree")
     assert _run([*export, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["approved"], said["verdicts"]) == ([], 1)
@@ -292,6 +291,7 @@ def test_features_are_reviewed_by_the_columns_the_policy_knows(tmp_path, capsys,
     tokens += [t for k, v in columns.items() for t in (f"--{k}", v)]
     assert _run(tokens) == 0
     capsys.readouterr()
+    judge_first("p.dprl", "test.parquet")
     assert _run(["review", "p.dprl", "--log", "test.parquet", "--export", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["changes"] > 0
     # Regions come from the log: verdicts on another log's are refused.

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fuzz_evidence
 import fuzz_kills
 import fuzz_policies
 import fuzz_tables
@@ -25,6 +26,7 @@ from dprl._core.version import __version__
 Run = Callable[[int, int, Path], dict[str, Any]]
 EACH: dict[str, tuple[Run, int]] = {
     "policy files, changed": (fuzz_policies.main, 300),
+    "evidence files of sites, changed": (fuzz_evidence.main, 300),
     "CSV and Parquet files, changed": (fuzz_tables.main, 200),
     "writers killed": (fuzz_kills.main, 20),
 }

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import dprl
-from dprl._core.archive import _digest
+from dprl._core.archive import Archive, _digest
 from dprl.policies import _file
 
 GOLDEN = Path(__file__).parents[1] / "policies" / "golden" / "0.1.0"
@@ -93,7 +93,7 @@ def change_words(words: Any, rng: np.random.Generator) -> None:
         for step in other:
             value = value[step]
         home[key] = value if at[0] != other[0] else None  # never a circle
-    elif how < 0.45 and isinstance(home[key], int | float):
+    elif how < 0.45 and isinstance(home[key], int | float) and not abs(home[key]) > 1e300:
         home[key] = home[key] * float(rng.choice([-1.0, 0.0, 1e300, 1e-300, 0.999]))
     else:
         home[key] = LEAVES[rng.integers(len(LEAVES))]
@@ -125,13 +125,16 @@ def change_arrays(arrays: dict[str, Any], rng: np.random.Generator) -> None:
     arrays[name] = np.ascontiguousarray(a)
 
 
-def forged(path: Path, kind: str, words: Any, arrays: Any, rng: np.random.Generator) -> None:
+def forged(
+    path: Path, kind: str, words: Any, arrays: Any, rng: np.random.Generator,
+    archive: Archive = _file.ARCHIVE,
+) -> None:  # fmt: skip
     """A file of these parts, with a digest that fits (mostly) and any version."""
     portable = {k: np.ascontiguousarray(a) for k, a in sorted(arrays.items())}
     shapes: Any = {n: {"dtype": a.dtype.str, "shape": list(a.shape)} for n, a in portable.items()}
     head: Any = {
-        "format": "dprl-policy",
-        "version": _file.VERSION,
+        "format": archive.format,
+        "version": archive.version,
         "kind": kind,
         **words,
         "arrays": shapes,
@@ -147,7 +150,7 @@ def forged(path: Path, kind: str, words: Any, arrays: Any, rng: np.random.Genera
     if rng.random() < 0.05:
         head["digest"] = LEAVES[rng.integers(len(LEAVES))]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("policy.json", json.dumps(head))
+        z.writestr(archive.member, json.dumps(head))
         for name, a in portable.items():
             with z.open(f"{name}.npy", "w") as stream:
                 np.lib.format.write_array(stream, a, allow_pickle=False)

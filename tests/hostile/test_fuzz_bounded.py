@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fuzz
+import fuzz_evidence
 import fuzz_kills
 import fuzz_tables
 import pytest
@@ -17,6 +18,20 @@ def test_more_changed_tables(tmp_path):
     result = fuzz_tables.main(100, 2, tmp_path)
     assert not result["failures"]
     assert result["counts"]["read"] > 5
+
+
+def test_changed_evidence_is_read_or_refused(tmp_path):
+    result = fuzz_evidence.main(60, 3, tmp_path)
+    assert not result["failures"]
+    assert result["counts"]["refused"] > 30
+
+
+@pytest.mark.slow
+def test_more_changed_evidence(tmp_path):
+    result = fuzz_evidence.main(600, 4, tmp_path)
+    assert not result["failures"]
+    assert result["counts"]["used"] > 5
+    assert "evidence files of sites, changed" in fuzz.EACH
 
 
 @pytest.mark.slow

@@ -138,3 +138,33 @@ def test_what_is_not_minari(dataset, words):
 )
 def test_what_is_not_d3rlpy(dataset, words):
     assert words in refusal(dprl.from_d3rlpy, dataset)
+
+
+@pytest.mark.parametrize("read", [dprl.from_minari, dprl.from_d3rlpy])
+def test_doses_and_gaps_are_treated_as_in_arrays(read):
+    make = minari if read is dprl.from_minari else d3rlpy
+    last = [[9.0, 9.0]] if read is dprl.from_minari else []  # after the last step: left out
+    episodes = [
+        make(**({"id": i} if last else {}), observations=[[1.0, np.nan], [2.0, 3.0 + i], *last],
+             actions=[0.0, 0.7 + i], rewards=[0.0, 1.0])
+        for i in range(3)
+    ]  # fmt: skip
+    log = read(episodes, action_bins=[0], missing="flag", feature_names=["a", "b"])
+    plain = dprl.from_arrays(
+        episode=np.repeat([0, 1, 2], 2), state=log.features, action=[0.0, 0.7, 0.0, 1.7, 0.0, 2.7],
+        reward=[0.0, 1.0] * 3, ended=[True] * 6, action_bins=[0], missing="flag", feature_names=["a", "b"],
+    )  # fmt: skip
+    assert log.digest() == plain.digest()
+    assert log.n_actions == 2
+    assert log.feature_names == ("a", "b")
+    assert log.columns["missing"] == {"a": "flag", "b": "flag"}
+    assert 9.0 not in log.features
+    with pytest.warns(dprl.MissingWarning):
+        read(
+            [
+                *episodes,
+                make(**({"id": 3} if last else {}), observations=[[1.0, 1.0], [2.0, 2.0], *last]),
+            ],
+            missing="drop-episodes",
+            action_bins=[0],
+        )

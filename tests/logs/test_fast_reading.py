@@ -265,7 +265,7 @@ def test_both_sides_of_a_large_split_keep_the_order_of_the_rows(tmp_path):
 
 def test_a_table_that_changes_before_it_is_written_is_refused(tmp_path):
     path = messy(1000, tmp_path, mess=False)
-    table = TableFile(path)
+    table = TableFile(path, out=tmp_path)
     chosen = np.ones(table.rows, bool)
     os.utime(path, ns=(1, 1))
     with pytest.raises(LogError, match="was changed while it was read"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from judging import judge_first
 from test_gate_cells import LEARNER, UNIT, ward
 
 import dprl
@@ -61,6 +62,7 @@ def test_the_policy_s_columns_beat_a_settings_file(run, files):
 @pytest.mark.slow
 def test_every_command_with_a_policy_reads_the_policy_s_columns(run, files):
     range_ = ("--lowest", 0, "--highest", 1)
+    judge_first("policy.dprl", "test.csv")
     for command in (
         ("report", "policy.dprl", "test.csv", "--draws", 10, "--no-values"),
         ("gate", "policy.dprl", "train.csv", *range_),

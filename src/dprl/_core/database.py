@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["connect"]
+__all__ = ["confine", "connect"]
 
 SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 """What is needed (Parquet, JSON, time zones) is part of DuckDB; nothing comes from elsewhere."""
@@ -17,21 +17,61 @@ def connect(
     path: str | os.PathLike[str] = ":memory:",
     *,
     folders: Iterable[str | os.PathLike[str]] | None = None,
+    files: Iterable[str | os.PathLike[str]] | None = None,
 ) -> Any:
     """A connection that fetches no extension, whatever a query or a file asks for.
 
     Args:
         path: The file of the database. Default: in memory.
         folders: The folders that its queries may read and write, by names with all links resolved;
-            () for none at all. Default None: whatever the user may.
+            () for none at all. Default None: whatever the user may, until `confine` is called.
+        files: The single files that its queries may read and write besides. Default None: none
+            where there are folders, else whatever the user may.
     """
     import duckdb
 
     con = duckdb.connect(os.fspath(path), config=dict(SETTINGS))
-    if folders is not None:
-        real = {os.path.realpath(folder) for folder in folders}
-        allowed = sorted(real | {glob.escape(folder) for folder in real})  # as queries write them
-        names = ", ".join("'" + folder.replace("'", "''") + "'" for folder in allowed)
-        con.execute(f"SET allowed_directories = [{names}]")
-        con.execute("SET enable_external_access = false")
+    if folders is not None or files is not None:
+        confine(con, folders=folders or (), files=files or ())
     return con
+
+
+def confine(
+    con: Any,
+    *,
+    folders: Iterable[str | os.PathLike[str]] = (),
+    files: Iterable[str | os.PathLike[str]] = (),
+) -> None:
+    """From now on let a connection read and write these alone, its own database, and its spill.
+
+    This cannot be undone. What depends on where files lie (`temp_directory`) must be set before.
+
+    Args:
+        con: The connection.
+        folders: Folders with all that is in them, by names with all links resolved.
+        files: Single files, by the names that queries use.
+    """
+    real = _outermost({os.path.realpath(folder) for folder in folders})
+    named = {os.path.join(os.getcwd(), os.fspath(file)) for file in files}
+    con.execute(f"SET allowed_directories = {_as_queries_write(real)}")
+    con.execute(f"SET allowed_paths = {_as_queries_write(named)}")
+    con.execute("SET enable_external_access = false")
+
+
+def _outermost(folders: set[str]) -> set[str]:
+    """Folders that lie in no other of them: early versions look at the nearest folder alone."""
+    return {folder for folder in folders if not any(map(folders.__contains__, _above(folder)))}
+
+
+def _above(folder: str) -> Iterator[str]:
+    """The folders that a folder lies in."""
+    while (parent := os.path.dirname(folder)) != folder:
+        folder = parent
+        yield folder
+
+
+def _as_queries_write(names: Iterable[str]) -> str:
+    """A list in SQL of names, as they are and as queries write them: without any pattern."""
+    given = set(names)
+    both = sorted(given | {glob.escape(name) for name in given})
+    return "[" + ", ".join("'" + name.replace("'", "''") + "'" for name in both) + "]"

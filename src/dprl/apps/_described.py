@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.html.catalogue import Words
+from dprl._core.table import Table
 from dprl.apps._change import Case, Change
 from dprl.apps._change_counts import shown_at
 from dprl.evaluation._subgroups import Subgroups
@@ -18,6 +19,7 @@ from dprl.logs._overlap import cannot_tell
 from dprl.logs.log import CUT, Label, Log
 from dprl.policies._protocol import DeferringPolicy
 from dprl.policies._rule_record import rules_of
+from dprl.policies._rule_rejected import not_issued
 from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies.rules import RulePolicy
@@ -129,6 +131,12 @@ class Described:
     def tree(self, t: Words) -> Picture | None:
         """The tree of its rules in a language, ready to be drawn; None where there is no tree."""
         return None if self.rules is None or not self.rules.rules else picture_of(self.rules, t)
+
+    @property
+    def not_issued(self) -> Table | None:
+        """The candidates of rules that were not certified; None where there are none."""
+        table = None if self.rules is None else not_issued(self.rules)
+        return table or None
 
     @property
     def sure_in(self) -> str:

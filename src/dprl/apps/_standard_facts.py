@@ -86,7 +86,7 @@ class Facts:
 
     def _strategies(self) -> list[Markup]:
         d = self.described
-        names = d.policy.space.feature_names
+        names = d.policy.space.said
         listed = [
             self._say(
                 "divided-change" if c.divided else "change",

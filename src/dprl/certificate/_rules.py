@@ -43,6 +43,7 @@ from dprl.logs.log import Log, deal
 from dprl.policies._base import provenance_of
 from dprl.policies._familiar import check_familiar
 from dprl.policies._rule import Rule, read_rules
+from dprl.policies._rule_days import dated, days_told
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["gate_rules"]
@@ -190,7 +191,8 @@ def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
             "Gate a policy as dprl.Rules has fitted it.",
         )
     try:
-        proposals = read_rules(record["tested"])
+        dates = days_told(policy)
+        proposals = tuple(dated(rule, dates) for rule in read_rules(record["tested"]))
         own_level = len(record["divisions"]) == policy.parameters["splits"]
     except (KeyError, TypeError) as error:
         raise _damaged() from error

@@ -34,7 +34,7 @@ from typing import IO, Any, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.archive import Archive
+from dprl._core.archive import Archive, Arrays
 from dprl._core.exact import SQUARES, SUMS
 from dprl._core.plural import many
 from dprl._core.version import __version__
@@ -45,7 +45,7 @@ from dprl.evidence._site_rules import check_parts
 from dprl.evidence._site_schema import SiteSchema
 from dprl.evidence._site_words import described, notes_of
 
-__all__ = ["ARCHIVE", "LARGEST", "REST", "SiteEvidence", "from_parts", "merge_evidence", "opened"]
+__all__ = ["ARCHIVE", "REST", "SiteEvidence", "from_parts", "merge_evidence", "unpacked"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
@@ -207,10 +207,7 @@ class SiteEvidence:
             >>> dprl.SiteEvidence.load(io.BytesIO(counted.to_bytes())).digest() == counted.digest()
             True
         """
-        stream, name = opened(source)
-        _, kind, words, arrays = ARCHIVE.unpack(stream, name, LARGEST)
-        if kind != "round-1":
-            raise ARCHIVE.broken(name, f"it holds {kind!r}, and 'round-1' is needed")
+        name, _, words, arrays = unpacked(source, "round-1")
         return from_parts(name, words, arrays)
 
     def explain(self) -> str:
@@ -360,7 +357,19 @@ def sealed(part: SiteEvidence) -> SiteEvidence:
     return replace(part, sites=(facts,))
 
 
-def opened(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Path | IO[bytes], str]:
+def unpacked(
+    source: str | os.PathLike[str] | IO[bytes], *kinds: str
+) -> tuple[str, str, dict[str, Any], Arrays]:
+    """What messages call a file, its kind, and its parts; it must be of one of these kinds."""
+    stream, name = _opened(source)
+    _, kind, words, arrays = ARCHIVE.unpack(stream, name, LARGEST)
+    if kind not in kinds:
+        needed = " or ".join(map(repr, kinds))
+        raise ARCHIVE.broken(name, f"it holds {kind!r}, and {needed} is needed")
+    return name, kind, words, arrays
+
+
+def _opened(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Path | IO[bytes], str]:
     """A file or a stream that can seek, and what messages call it; "-" is standard input."""
     if isinstance(source, str) and source == "-":
         data = sys.stdin.buffer.read(LARGEST + 1)

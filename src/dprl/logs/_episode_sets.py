@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError
+from dprl.logs._gaps import Missing
 from dprl.logs._io import from_arrays
 from dprl.logs.log import Label, Log
 
@@ -19,8 +20,11 @@ Row = tuple[Label, Any, Any, Any, Any]
 """Of one episode: its label, observations, actions, rewards, and whether it ended of itself."""
 
 
-def _episodes(rows: Iterable[Row], actions: Sequence[Label] | None) -> Log:
-    """A log from the rows of all episodes."""
+def _episodes(rows: Iterable[Row], **options: Any) -> Log:
+    """A log from the rows of all episodes; options as `from_arrays` takes them.
+
+    The observation after the last step is left out: nothing was decided there.
+    """
     episode: list[Label] = []
     state, action, reward, ended = [], [], [], []
     shapes: dict[tuple[int, ...], Label] = {}
@@ -60,7 +64,7 @@ def _episodes(rows: Iterable[Row], actions: Sequence[Label] | None) -> Log:
         action=np.concatenate(action),
         reward=np.concatenate(reward),
         ended=np.concatenate(ended),
-        actions=actions,
+        **options,
     )
 
 
@@ -205,8 +209,19 @@ def _identity(name: Any, place: int, places: dict[int, int]) -> int:
     return label
 
 
-def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
+def from_minari(
+    dataset: Any,
+    *,
+    actions: Sequence[Label] | None = None,
+    action_bins: Any = None,
+    missing: Missing = "error",
+    feature_names: Sequence[str] | None = None,
+) -> Log:
     """A log from a Minari dataset, or from any iterable of episodes shaped like Minari's.
+
+    A log has one state per decision. The observation after the last step, of which Minari keeps
+    one, is left out: nothing was decided there, and no learner takes its value. An episode that was
+    truncated is a cut one; say with `cut` how a learner treats it.
 
     Args:
         dataset: Episodes of T steps with `observations` (T + 1), `actions`, `rewards`,
@@ -215,6 +230,11 @@ def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
             episodes are numbered.
         actions: The action labels that may occur; any other is an error. Default None: all that
             occur.
+        action_bins: Cuts doses into ranges, as in `dprl.from_arrays`: a number of ranges, or the
+            edges between them. Default None: every value is an action of its own.
+        missing: What to do about missing values (NaN), as in `dprl.from_arrays`. Default "error":
+            refused, except in features, which stay NaN.
+        feature_names: The names of the features. Default None: x0, x1, ….
 
     Returns:
         The log. One whole number or text per step becomes a state label, anything else features.
@@ -243,18 +263,34 @@ def from_minari(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
              np.atleast_1d(_array(e.terminations)))
             for i, e in enumerate(items)
         ),
-        actions,
+        actions=actions, action_bins=action_bins, missing=missing, feature_names=feature_names,
     )  # fmt: skip
 
 
-def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
+def from_d3rlpy(
+    dataset: Any,
+    *,
+    actions: Sequence[Label] | None = None,
+    action_bins: Any = None,
+    missing: Missing = "error",
+    feature_names: Sequence[str] | None = None,
+) -> Log:
     """A log from a d3rlpy dataset, or from any iterable of episodes shaped like d3rlpy's.
+
+    A log has one state per decision. An observation after the last step, where there is one, is
+    left out: nothing was decided there, and no learner takes its value. An episode that did not
+    terminate is a cut one; say with `cut` how a learner treats it.
 
     Args:
         dataset: An object with `episodes`, or the episodes themselves. Each has T steps, with
             `observations`, `actions`, `rewards` (T each) and `terminated`.
         actions: The action labels that may occur; any other is an error. Default None: all that
             occur.
+        action_bins: Cuts doses into ranges, as in `dprl.from_arrays`: a number of ranges, or the
+            edges between them. Default None: every value is an action of its own.
+        missing: What to do about missing values (NaN), as in `dprl.from_arrays`. Default "error":
+            refused, except in features, which stay NaN.
+        feature_names: The names of the features. Default None: x0, x1, ….
 
     Returns:
         The log. One whole number or text per step becomes a state label, anything else features.
@@ -281,5 +317,5 @@ def from_d3rlpy(dataset: Any, *, actions: Sequence[Label] | None = None) -> Log:
             (i, e.observations, e.actions, e.rewards, _one(e.terminated))
             for i, e in enumerate(_items(dataset, episodes, parts, load))
         ),
-        actions,
-    )
+        actions=actions, action_bins=action_bins, missing=missing, feature_names=feature_names,
+    )  # fmt: skip

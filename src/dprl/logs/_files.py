@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.database import connect
+from dprl._core.database import confine, connect
 from dprl._core.limits import said_if_short
 from dprl.errors import LogError, ParameterError
 from dprl.logs._also import LABELS, PEEK, AlsoNames, also_names
@@ -37,7 +37,7 @@ from dprl.logs._fetch import Progress
 from dprl.logs._file_times import FileTimes
 from dprl.logs._recoded import Recoded
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
-from dprl.logs._sources import Raw, choose, columns_of
+from dprl.logs._sources import Raw, choose, columns_of, quoted
 from dprl.logs._text import Text
 
 __all__ = ["Files", "Progress", "read_columns"]
@@ -53,7 +53,11 @@ SHORT_CELL = 4
 
 
 class Files(FileTimes):
-    """A DuckDB connection over files: every column as its role needs it."""
+    """A DuckDB connection over files: every column as its role needs it.
+
+    It can read these files alone, and read and write what is in `folders`; `settings` are SQL
+    settings that must be made before that holds.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,8 @@ class Files(FileTimes):
         missing: Sequence[str] = MISSING_WORDS,
         partitions: bool = False,
         text: Text | None = None,
+        folders: Iterable[str | os.PathLike[str]] = (),
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         import duckdb
 
@@ -82,6 +88,9 @@ class Files(FileTimes):
         self.con.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         self.con.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
         self.con.execute("SET parquet_metadata_cache = true")  # files are asked for each column
+        for name, value in (settings or {}).items():
+            self.con.execute(f"SET {name} = {quoted(str(value), chr(39))}")
+        confine(self.con, files=self.files, folders=folders)
         self.as_opened = self.on_disk()
         self.progress = progress
         self.folders = folder_columns(self.files[0]) if partitions else {}

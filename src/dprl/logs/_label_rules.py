@@ -9,6 +9,7 @@ from typing import Any
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._findings import Finding
+from dprl.logs._text import fold
 
 __all__ = ["look_alikes", "merged_labels", "spelled_twice", "spellings"]
 
@@ -87,6 +88,11 @@ def look_alikes(c: Columns) -> Finding | None:
                     f"{called(c.names[part])!r} has labels that differ only in case, spaces or the "
                     "form of characters.",
                     f"{twin!r} and {label!r}",
-                    "They are counted apart; if they mean the same, make them the same.",
+                    "They are counted apart; if they mean the same, make them the same"
+                    + (
+                        ': labels="trim,casefold" (--labels trim,casefold) does so.'
+                        if fold(twin, "trim,casefold") == fold(label, "trim,casefold")
+                        else "."
+                    ),
                 )
     return None

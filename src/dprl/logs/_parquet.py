@@ -44,7 +44,7 @@ def _column(values: list[Any]) -> NDArray[Any]:
 
 def read_rows(paths: Sequence[Path]) -> Rows:
     """The rows of Parquet files, in the order of the files."""
-    with connect(folders=[path.parent for path in paths]) as con:
+    with connect(files=[path.resolve() for path in paths]) as con:
         parts = [
             con.execute(
                 "SELECT * FROM read_parquet(?, hive_partitioning=false)", [literal(path.resolve())]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,18 +63,20 @@ class Table:
         paths: The files, as `dprl.read` takes them.
         roles: Role → name of its column, or None.
         settings: SQL settings of the connection (memory limit, folder for temporary files).
+        folder: A folder for what does not fit into memory; besides the files, the connection can
+            reach this alone.
     """
 
-    def __init__(self, paths: Any, roles: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        self.files = Files(paths, None)
+    def __init__(
+        self, paths: Any, roles: Mapping[str, Any], settings: Mapping[str, Any], folder: Path
+    ) -> None:
+        self.files = Files(paths, None, settings=settings, folders=[folder])
         if self.files.kind != "parquet":
             raise ParameterError(
                 "only Parquet files can be read in parts.",
                 self.files.files[0],
                 "Convert them once: duckdb -c \"COPY (FROM 'log.csv') TO 'log.parquet'\".",
             )
-        for name, value in settings.items():
-            self.files.con.execute(f"SET {name} = {quoted(str(value), chr(39))}")
         self.dropping = False
         self.names = choose(roles, list(self.files.types))
         if isinstance(self.names["state"], list):

@@ -8,108 +8,25 @@ show: an episode's rows lie together, times rise within it, a group holds whole 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dprl.logs._files import Files
-from dprl.logs._sources import quoted
+from dprl.logs._proposal_facts import ColumnFacts, TableFacts, look, may_name
+from dprl.logs._proposal_words import LATER, PLACES, WORDS
 from dprl.logs._text import is_unnamed
+from dprl.logs.columns import NAMES
 
 __all__ = ["ColumnFacts", "Proposal", "TableFacts", "look", "propose"]
 
-SAMPLE = 200_000
-"""Rows that are looked at, from the first on: an episode's rows tend to lie together."""
 FEW_ACTIONS = 60
 """Most labels of a column that can be the action."""
 FEW_STATES = 200
 """Most labels of a column that can be a state by itself."""
 ALONE = 0.5
 """A column of text with more labels than this share of the rows names rows; it describes none."""
-
-WORDS = {
-    "episode": ("episode", "trajectory", "traj", "stay", "encounter", "admission", "hadm", "visit",
-                "icustay", "csn", "case", "game", "run", "session"),
-    "group": ("patient", "subject", "person", "pid", "mrn", "hospital", "site", "centre", "center",
-              "user", "customer", "family"),
-    "time": ("time", "timestamp", "datetime", "date", "day", "hour", "week", "month", "step", "t",
-             "charttime", "minute", "period", "seq", "order", "index"),
-    "action": ("action", "treatment", "treat", "drug", "dose", "arm", "intervention", "therapy",
-               "decision", "rx", "assigned", "allocation", "item"),
-    "reward": ("reward", "return", "utility", "payoff", "outcome", "score", "result", "click",
-               "benefit"),
-    "ended": ("ended", "end", "done", "terminal", "terminated", "censored", "finished", "ending"),
-    "propensity": ("propensity", "pscore", "probability", "prob", "pi"),
-    "state": ("state", "stage", "situation", "phase", "condition"),
-}  # fmt: skip
-PLACES = ("hospital", "site", "centre", "center", "family")
-"""Words of groups that are no single person: their rows are not one trajectory."""
-LATER = ("outcome", "death", "died", "dead", "mortality", "survived", "survival", "discharge",
-         "los", "readmission", "followup", "alive", "reward", "return")  # fmt: skip
-"""Words of columns that are often known only afterwards: never proposed as a part of the state."""
-BESIDES = ("id", "num", "no", "nr", "number", "key", "code")
-"""Words that say that a column names something, not what."""
-NUMBERS = r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL.*)$"
-TIMES = r"(DATE|TIMESTAMP.*)$"
-
-
-@dataclass(frozen=True)
-class ColumnFacts:
-    """What the sampled rows show of one column.
-
-    Attributes:
-        name: Its name.
-        kind: "number", "whole" (numbers without fractions), "time", "text", "flag" or "other".
-        values: How many different values it has.
-        missing: Share of rows without a value.
-        low: Smallest number; None for others.
-        high: Largest number; None for others.
-        turns: How often the value differs from that of the row before.
-    """
-
-    name: str
-    kind: str
-    values: int
-    missing: float
-    low: float | None = None
-    high: float | None = None
-    turns: int = 0
-
-    @property
-    def words(self) -> list[str]:
-        """The parts of its name, in small letters: `ICUStay_ID` is icu, stay, id."""
-        spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", self.name)
-        return re.findall(r"[a-z]+|[0-9]+", spaced.lower())
-
-    def named(self, role: str) -> int:
-        """How well its name fits a role: 3 it is the role's own word, 2 another, 0 none."""
-        parts = {*self.words, "".join(self.words)}
-        if role in ("episode", "group"):  # a name of something: its last word, besides "id"
-            last = [word for word in self.words if word not in BESIDES]
-            parts = {"".join(self.words), "".join(last), *last[-1:]}
-        if role == "action" and self.words[:1] and self.words[0].startswith("rx"):
-            parts.add("rx")
-        places = [i for i, word in enumerate(WORDS[role]) if word in parts]
-        return 0 if not places else 3 if places[0] == 0 else 2
-
-
-@dataclass(frozen=True)
-class TableFacts:
-    """What the sampled rows show of a table.
-
-    Attributes:
-        rows: How many rows were looked at.
-        columns: The columns, in the file's order.
-        within: (column, episode column) → share of an episode's neighbouring rows at which the
-            value rises; asked for by `look`.
-        nested: (finer, coarser): every value of the first goes with one value of the second.
-    """
-
-    rows: int
-    columns: tuple[ColumnFacts, ...]
-    within: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    nested: frozenset[tuple[str, str]] = frozenset()
+SHORT = 50
+"""Episodes of at most so many rows are short: an outcome at their end is not discounted."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +40,10 @@ class Proposal:
         left_out: Column → why it is in no role.
         rows: How many rows were looked at.
         single: Whether every episode has one row.
+        candidates: Role → the columns that could have it too, those that fit best by name first.
+        outcome: Whether the reward is one outcome, on the last row of short episodes alone.
+        zeros: Whether the reward is missing on the other rows, so that it must be said to be 0.
+        fixing: Columns that fix the action → the share of rows on which they tell it.
     """
 
     columns: dict[str, str | list[str]]
@@ -131,101 +52,10 @@ class Proposal:
     left_out: dict[str, str]
     rows: int
     single: bool
-
-
-def look(paths: Any, **text: Any) -> TableFacts:
-    """Look at the first rows of files.
-
-    Args:
-        paths: A path, a pattern, or a sequence of them.
-        **text: How CSV files are written; see `dprl.logs._files.Files`.
-    """
-    files = Files(paths, None, **text)
-    files.run(
-        f"CREATE TEMP TABLE looked AS SELECT * FROM ({files.scan}) LIMIT {SAMPLE}", files.values
-    )
-    rows = int(files.run("SELECT count(*) FROM looked").fetchall()[0][0])
-    columns = tuple(_column(files, name, kind, rows) for name, kind in files.types.items())
-    ids = [c.name for c in columns if _may_name(c, rows)]
-    times = [c.name for c in columns if c.kind in ("number", "whole", "time") and c.values > 1]
-    kinds = {c.name: c.kind for c in columns}
-    within = {(t, e): _rises(files, t, kinds[t], e) for e in ids for t in times if t != e}
-    nested = frozenset((a, b) for a in ids for b in ids if a != b and _is_nested(files, a, b))
-    return TableFacts(rows, columns, within, nested)
-
-
-def _may_name(column: ColumnFacts, rows: int) -> bool:
-    """Whether a column may name episodes or groups."""
-    return (
-        column.kind in ("whole", "text") and column.missing == 0 and 1 < column.values <= rows
-        and bool(column.named("episode") or column.named("group") or column.words[-1:] == ["id"])
-        and not (column.named("action") or column.named("time"))
-    )  # fmt: skip
-
-
-def _column(files: Files, name: str, kind: str, rows: int) -> ColumnFacts:
-    c = quoted(name)
-    number = re.match(NUMBERS, kind) is not None
-    as_number = f"CAST({c} AS DOUBLE)" if number else files.double(c)
-    text = kind == "VARCHAR"
-    sql = (
-        f"SELECT count(DISTINCT {c}), count({c}), {f'count({as_number})' if number or text else 0},"
-        f"{f'count(*) FILTER ({as_number} = round({as_number}))' if number or text else 0},"
-        f"{f'min({as_number})' if number or text else 'NULL'},"
-        f"{f'max({as_number})' if number or text else 'NULL'},"
-        f"{f'count({_moment(files, c)})' if text else 0} FROM looked"
-    )
-    values, present, numbers, wholes, low, high, times = files.run(sql).fetchall()[0]
-    turns = files.run(
-        f"SELECT count(*) FILTER ({c} IS DISTINCT FROM before) FROM "
-        f"(SELECT {c}, lag({c}) OVER (ORDER BY rowid) AS before FROM looked)"
-    ).fetchall()[0][0]
-    word = "other"
-    if kind == "BOOLEAN":
-        word = "flag"
-    elif re.match(TIMES, kind) or (text and present and times == present and numbers < present):
-        word = "time"
-    elif present and numbers == present and (number or text):
-        word = "whole" if wholes == present else "number"
-    elif text or kind.startswith("ENUM"):
-        word = "text"
-    if word not in ("whole", "number"):
-        low = high = None
-    missing = 1 - present / rows if rows else 0.0
-    return ColumnFacts(name, word, int(values), missing, low, high, int(turns))
-
-
-def _moment(files: Files, c: str) -> str:
-    """SQL for the time that text stands for, as dates are declared; NULL where it is none."""
-    dates = files.text.dates
-    if dates == "iso":
-        return f"TRY_CAST({c} AS TIMESTAMP)"
-    days = {"day-first": ("%d", "%m"), "month-first": ("%m", "%d")}.get(dates)
-    forms = [dates] if days is None else [
-        f"{days[0]}{mark}{days[1]}{mark}%Y{hours}"
-        for mark in "./-" for hours in ("", " %H:%M", " %H:%M:%S")
-    ]  # fmt: skip
-    return f"try_strptime({c}, [{', '.join(quoted(form, chr(39)) for form in forms)}])"
-
-
-def _rises(files: Files, time: str, kind: str, episode: str) -> float:
-    """Share of an episode's neighbouring rows at which a number or a time rises."""
-    t, e = quoted(time), quoted(episode)
-    if files.types[time] == "VARCHAR":
-        t = _moment(files, t) if kind == "time" else files.double(t)
-    pairs, rising = files.run(
-        f"SELECT count(before), count(*) FILTER (now > before) FROM (SELECT {t} AS now, "
-        f"lag({t}) OVER (PARTITION BY {e} ORDER BY rowid) AS before FROM looked)"
-    ).fetchall()[0]
-    return rising / pairs if pairs else 0.0
-
-
-def _is_nested(files: Files, finer: str, coarser: str) -> bool:
-    a, b = quoted(finer), quoted(coarser)
-    pairs, fine, coarse = files.run(
-        f"SELECT count(DISTINCT ({a}, {b})), count(DISTINCT {a}), count(DISTINCT {b}) FROM looked"
-    ).fetchall()[0]
-    return bool(pairs == fine and coarse < fine)
+    candidates: dict[str, list[str]] = field(default_factory=dict)
+    outcome: bool = False
+    zeros: bool = False
+    fixing: dict[str, float] = field(default_factory=dict)
 
 
 def propose(table: TableFacts, given: Mapping[str, Any] | None = None) -> Proposal:
@@ -237,12 +67,17 @@ def propose(table: TableFacts, given: Mapping[str, Any] | None = None) -> Propos
     """
     work = _Work(table, dict(given or {}))
     work.identify()
-    work.by_name("ended", lambda c: c.kind in ("flag", "text", "whole") and c.values <= 10)
-    work.by_name("propensity", lambda c: c.low is not None and c.low > 0 and (c.high or 2.0) <= 1)
-    work.by_name("action", lambda c: 1 < c.values <= FEW_ACTIONS and c.kind != "time", least=True)
-    work.by_name("reward", lambda c: c.kind in ("number", "whole") and c.missing == 0)
-    work.describe()
-    return Proposal(work.columns, work.reasons, work.open, work.left_out, table.rows, work.single())
+    for role in ("ended", "propensity"):
+        work.by_name(role)
+    work.by_name("action", least=True)
+    work.by_name("reward")
+    fixing = work.describe()
+    reward = work.facts.get(str(work.columns.get("reward")))
+    outcome = work.is_outcome(reward)
+    return Proposal(
+        work.columns, work.reasons, work.open, work.left_out, table.rows, work.single(),
+        work.candidates(), outcome, outcome and reward is not None and reward.missing > 0, fixing,
+    )  # fmt: skip
 
 
 class _Work:
@@ -268,13 +103,60 @@ class _Work:
         episode = self.facts.get(str(self.columns.get("episode")))
         return episode is not None and episode.values == self.table.rows
 
+    def may_be(self, role: str, c: ColumnFacts) -> bool:
+        """Whether what the rows show of a column lets it have a role, whatever its name is."""
+        episode = str(self.columns.get("episode"))
+        if role == "episode":
+            lies_together = c.turns == c.values < self.table.rows and c.kind in ("whole", "text")
+            return may_name(c, self.table.rows) or (lies_together and not c.missing)
+        if role == "group":
+            return (episode, c.name) in self.table.nested
+        if role == "time":
+            rises = self.table.within.get((c.name, episode), 0.0) == 1.0
+            return not self.single() and (c.kind == "time" or rises)
+        if role == "ended":
+            return c.kind in ("flag", "text", "whole") and 1 < c.values <= 10
+        if role == "propensity":
+            return c.low is not None and c.low > 0 and (c.high or 2.0) <= 1
+        if role == "action":
+            return 1 < c.values <= FEW_ACTIONS and c.kind != "time"
+        if role == "reward":
+            return c.kind in ("number", "whole") and (c.missing == 0 or self.is_outcome(c))
+        return role == "state" and not self._unfit(c)
+
+    def is_outcome(self, c: ColumnFacts | None) -> bool:
+        """Whether a reward stands on the last row of short episodes alone."""
+        episode = str(self.columns.get("episode"))
+        if c is None or self.single():
+            return False
+        return (
+            self.table.at_end.get((c.name, episode)) == 1.0
+            and 1 < self.table.longest.get(episode, 0) <= SHORT
+        )
+
+    def candidates(self) -> dict[str, list[str]]:
+        """The columns that could have a role too, for every role."""
+        able: dict[str, list[str]] = {}
+        for role in NAMES:
+            own = self.columns.get(role, ())
+            names = {own} if isinstance(own, str) else set(own)
+            naming = {str(self.columns.get(one)) for one in ("episode", "group", "time")}
+            among = self.free() if role == "state" else list(self.table.columns)
+            if role in ("action", "reward", "ended", "propensity"):
+                among = [c for c in among if c.name not in naming]
+            others = [c for c in among if c.name not in names and self.may_be(role, c)]
+            scores = {c.name: c.named(role) if role in WORDS else 0 for c in others}
+            if others:
+                able[role] = sorted(scores, key=lambda name: -scores[name])
+        return able
+
     def put(self, role: str, column: str, why: str) -> None:
         self.columns[role], self.reasons[role] = column, why
 
     def identify(self) -> None:
         """Episode, group and time: what names rows, and what orders them."""
         if "episode" not in self.columns:
-            names = [c for c in self.free() if _may_name(c, self.table.rows)]
+            names = [c for c in self.free() if may_name(c, self.table.rows)]
             names = [c for c in names if not set(c.words) & set(PLACES)]
             if not names:
                 self.open["episode"] = [
@@ -322,11 +204,11 @@ class _Work:
         if len(dates) == 1:
             self.put("time", dates[0], "by its name; the rows are not in its order")
 
-    def by_name(self, role: str, fits: Any, least: bool = False) -> None:
+    def by_name(self, role: str, least: bool = False) -> None:
         """The column whose name is the role's; left open, with candidates, if it is required."""
         if role in self.columns:
             return
-        able = [c for c in self.free() if fits(c)]
+        able = [c for c in self.free() if self.may_be(role, c)]
         named = [c for c in able if c.named(role)]
         if named:
             order = sorted(named, key=lambda c: (-c.named(role), c.values if least else 0))
@@ -346,11 +228,17 @@ class _Work:
             return f"from {column.low:g} to {column.high:g}"
         return f"{column.values:,} values"
 
-    def describe(self) -> None:
-        """The state: a column that is one by name, or all that describe a row beforehand."""
+    def describe(self) -> dict[str, float]:
+        """The state: a column that is one by name, or all that describe a row beforehand.
+
+        Columns that fix the action are no part of it, unless the user said so; they are returned.
+        """
         free = self.free()
-        if "state" in self.columns or self.open:  # what is asked for first is no part of a state
-            return
+        if self.open:  # what is asked for first is no part of a state
+            return {}
+        if "state" in self.columns:
+            own = self.columns["state"]
+            return self._fixing([own] if isinstance(own, str) else list(own))
         labels = [
             c for c in free
             if c.named("state") and c.kind in ("text", "whole", "flag") and c.values <= FEW_STATES
@@ -362,7 +250,7 @@ class _Work:
             for c in free:
                 if c is not best:
                     self.left_out[c.name] = "not needed beside a state by name; it is compared"
-            return
+            return self._fixing([best.name])
         features = []
         for c in free:
             why = self._unfit(c)
@@ -370,11 +258,23 @@ class _Work:
                 self.left_out[c.name] = why
             else:
                 features.append(c.name)
+        fixing = self._fixing(features)
+        for name, share in fixing.items():
+            features.remove(name)
+            self.left_out[name] = (
+                f"it tells the action on {share:.1%} of rows: what was given, not why?"
+            )
         if features:
             self.columns["state"] = features
             self.reasons["state"] = "all others: take out what is known only after the decision"
         else:
             self.open["state"] = [c.name for c in free]
+        return fixing
+
+    def _fixing(self, columns: list[str]) -> dict[str, float]:
+        """Those of the columns that fix the action, where that is one column."""
+        action = self.columns.get("action")
+        return self.table.fixing(columns, action) if isinstance(action, str) else {}
 
     def _unfit(self, c: ColumnFacts) -> str:
         """Why a column is no part of a state; '' if it is one."""

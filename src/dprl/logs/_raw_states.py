@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -10,19 +11,21 @@ import numpy as np
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import TRUTH, TRUTH_WORDS, Levels, label_text
-from dprl.logs._dates import SINCE, check_dates, day_of
+from dprl.logs._dates import SINCE, check_dates, day_of, on_day
 from dprl.logs._doses import BETWEEN
 from dprl.logs._gaps import GONE, Fill, is_gone
 from dprl.logs._text import check_labels, fold
 from dprl.logs.log import Label
 
-__all__ = ["FAR", "Encoding", "How", "encoding_of"]
+__all__ = ["FAR", "NEVER", "Encoding", "How", "encoding_of", "flag_of", "raw_value"]
 
 Columns: TypeAlias = dict[str, list[Any]]
 How: TypeAlias = Literal["joined", "indicators", "plain"]
 
 FAR = 1e9
 """What the indicators of a label are that the training log did not have."""
+NEVER = "a label never seen"
+"""How a label is told that a policy does not have."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,36 @@ class Encoding:
 def flag_of(name: str) -> str:
     """The name of the feature that is 1 where a number was missing."""
     return f"{name} {GONE}"
+
+
+def raw_value(encoding: Encoding, name: str, features: Mapping[str, float]) -> float | str:
+    """What the log had in a column, from the features that it became.
+
+    Args:
+        encoding: How the columns became features.
+        name: The column.
+        features: Its features, all or some of them → value.
+
+    Returns:
+        A number, or words: a label, a date, "missing".
+    """
+    own = encoding.columns[name]
+    value = features.get(name, math.nan)
+    if own is None:
+        if _is_one(features.get(flag_of(name), 0.0)) or value > FAR / 2 or value != value:
+            return GONE
+        return on_day(value) if name in encoding.days else value
+    if own == TRUTH:
+        return GONE if value > FAR / 2 or value != value else TRUTH[_is_one(value)]
+    labels = [label for label in own if _is_one(features.get(f"{name}={label}", 0.0))]
+    if labels:
+        return labels[0]
+    return NEVER if any(one > FAR / 2 for one in features.values()) else "another label"
+
+
+def _is_one(value: float) -> bool:
+    """Whether an indicator is set, but for rounding."""
+    return abs(value - 1.0) < 1e-6
 
 
 def encoding_of(columns: Mapping[str, Any]) -> Encoding | None:

@@ -65,15 +65,15 @@ def _copy(file: str, copy: Path, encoding: str, packed: bool) -> None:
 
 
 @contextlib.contextmanager
-def written_in(encoding: str, path: Path) -> Iterator[Path]:
+def written_in(encoding: str, path: Path, room: Path) -> Iterator[Path]:
     """Give a path for text in UTF-8; at the end `path` holds the same text in `encoding`.
 
-    For UTF-8 that is `path` itself.
+    For UTF-8 that is `path` itself; else it is in a folder in `room`.
     """
     if encoding == "utf-8":
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="dprl-utf8-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dprl-utf8-", dir=room) as folder:
         plain = Path(folder) / "table.csv"
         yield plain
         try:

@@ -153,7 +153,7 @@ def scan(
     }
     try:
         with said_if_short("the parts of the log", str(private)):
-            table = Table(paths, roles, settings)
+            table = Table(paths, roles, settings, private)
             try:
                 made = Making(table, asked, private, progress).parts()
             finally:

@@ -56,7 +56,7 @@ def split_table(
     """
     for side in NAMES:
         check_target(*(folder / f"{side}{ending}" for ending in (".csv", ".parquet")))
-    table = TableFile(list(files), progress, partitions, Text(encoding=encoding))
+    table = TableFile(list(files), progress, partitions, Text(encoding=encoding), folder)
     name = choose({"by": by}, list(table.types))["by"]
     column = table.labels(name)
     gone = np.flatnonzero(column.codes < 0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,10 @@ def _meaning(word: str, kind: type) -> Any:
 
 
 class TableFile(Files):
-    """A whole CSV or Parquet table, to be answered row by row and written again."""
+    """A whole CSV or Parquet table, to be answered row by row and written again.
+
+    It can be written to the folder `out`, and to `room`, a temporary folder that goes with it.
+    """
 
     def __init__(
         self,
@@ -40,8 +46,13 @@ class TableFile(Files):
         progress: Progress | None = None,
         partitions: bool = False,
         text: Text | None = None,
+        out: Path | None = None,
     ) -> None:
-        super().__init__(paths, progress, [""], partitions, text)  # 'NA' is handed back as 'NA'
+        self.room = Path(tempfile.mkdtemp(prefix="dprl-table-")).resolve()
+        weakref.finalize(self, shutil.rmtree, self.room, ignore_errors=True)
+        folders = [self.room] if out is None else [self.room, out]
+        # 'NA' is handed back as 'NA'
+        super().__init__(paths, progress, [""], partitions, text, folders)
         self.encoding = (text or Text()).encoding  # of the files, not of copies in UTF-8
         self.every_file_has(self.types)
         self.load(self.types)
@@ -146,7 +157,8 @@ class TableFile(Files):
 
         A CSV file is written in the encoding of the files that were read, separated by commas.
         """
-        with written_in(self.encoding if kind == ".csv" else "utf-8", path) as plain:
+        encoding = self.encoding if kind == ".csv" else "utf-8"
+        with written_in(encoding, path, self.room) as plain:
             self._write(chosen, "", "WHERE v", plain, kind)
 
     def _write(

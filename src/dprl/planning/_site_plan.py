@@ -32,7 +32,7 @@ from dprl._core.exact import COUNT, NOTHING
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence._evidence import FIRST, LATER, Evidence
 from dprl.evidence._site_cells import USUAL_K, counted_rows, in_schema, site_evidence
-from dprl.evidence._site_evidence import ARCHIVE, LARGEST, SiteEvidence, from_parts, opened
+from dprl.evidence._site_evidence import ARCHIVE, SiteEvidence, from_parts, unpacked
 from dprl.evidence._site_rules import EMPTY, refuse_parts
 from dprl.evidence.decision_points import allowed
 from dprl.logs._censoring import settle
@@ -312,10 +312,7 @@ class SitePlan:
             >>> dprl.SitePlan.load(io.BytesIO(plan.to_bytes())).complete
             True
         """
-        stream, name = opened(source)
-        _, kind, words, arrays = ARCHIVE.unpack(stream, name, LARGEST)
-        if kind != "round-2":
-            raise ARCHIVE.broken(name, f"it holds {kind!r}, and 'round-2' is needed")
+        name, _, words, arrays = unpacked(source, "round-2")
         return _of_file(name, words, arrays)
 
     def explain(self) -> str:
@@ -352,10 +349,7 @@ def load_counts(source: str | os.PathLike[str] | IO[bytes]) -> SiteEvidence | Si
     Args:
         source: The path, "-" for standard input, or a stream of bytes.
     """
-    stream, name = opened(source)
-    _, kind, words, arrays = ARCHIVE.unpack(stream, name, LARGEST)
-    if kind not in ("round-1", "round-2"):
-        raise ARCHIVE.broken(name, f"it holds {kind!r}, which this dprl does not know")
+    name, kind, words, arrays = unpacked(source, "round-1", "round-2")
     return (from_parts if kind == "round-1" else _of_file)(name, words, arrays)
 
 

@@ -9,7 +9,7 @@ the same usual and suggested action: whatever it says, the policy it came from s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
+from dprl.logs._categories import TRUTH
+from dprl.logs._encoding import Encoding
+from dprl.logs._raw_states import flag_of
 from dprl.logs.log import Label
+from dprl.policies._rule import day_words, label_words
 
 __all__ = ["Range", "Region", "range_words", "read_layers"]
 
@@ -30,15 +34,52 @@ class Range(NamedTuple):
     high: float
 
 
-def range_words(ranges: Sequence[Range], whole: Mapping[str, bool]) -> str:
-    """Ranges as people say them; `whole` tells which features are whole numbers."""
+def range_words(
+    ranges: Sequence[Range], whole: Mapping[str, bool], encoding: Encoding | None = None
+) -> str:
+    """Ranges as people say them: labels, gaps and dates as the log had them.
+
+    Args:
+        ranges: The ranges.
+        whole: Feature → whether it is whole numbers.
+        encoding: How the columns of the log became features. Default None: they are its columns.
+    """
+    sources = {} if encoding is None else _sources(encoding)
 
     def one(r: Range) -> str:
+        if r.feature in sources:
+            return sources[r.feature](r)
         if whole[r.feature] and r.high - r.low == 1:
             return f"{r.feature} = {r.low:.12g}"
         return f"{r.feature} {r.low:.12g} to under {r.high:.12g}"
 
     return " · ".join(one(r) for r in ranges) or "anywhere"
+
+
+def _sources(encoding: Encoding) -> dict[str, Callable[[Range], str]]:
+    """Feature → how a range of it is told, for those that are not columns of the log as they are.
+
+    An indicator, a flag or a truth value is 0 or 1, so a range holds one of them, or both.
+    """
+
+    def told(yes: str, no: str) -> Callable[[Range], str]:
+        return lambda r: (
+            f"{yes} or not" if r.low <= 0 and r.high > 1 else yes if r.low <= 1 < r.high else no
+        )
+
+    ways: dict[str, Callable[[Range], str]] = {}
+    for name, labels in encoding.columns.items():
+        if name in encoding.days:
+            ways[name] = lambda r: f"{r.feature} {day_words(r.low)} to under {day_words(r.high)}"
+        if labels is None:
+            ways[flag_of(name)] = told(f"{name} missing", f"{name} known")
+        elif labels == TRUTH:
+            ways[name] = told(f"{name} is true", f"{name} is false")
+        else:
+            for label in labels:
+                word = label_words(label)
+                ways[f"{name}={label}"] = told(f"{name} is {word}", f"{name} is not {word}")
+    return ways
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import Levels
+from dprl.logs._dates import days_of, on_day
 from dprl.logs.log import Facts, Label
 from dprl.policies._rule_facts import checked_facts
 
 __all__ = [
-    "KINDS", "WITH_LABELS", "WITH_NUMBER", "Condition", "ConditionKind", "Rule", "label_words",
-    "number_words", "read_rules",
+    "KINDS", "WITH_LABELS", "WITH_NUMBER", "Condition", "ConditionKind", "Rule", "day_words",
+    "label_words", "number_words", "read_rules",
 ]  # fmt: skip
 
 ConditionKind: TypeAlias = Literal["at most", "above", "missing", "known", "in", "not in"]
@@ -35,12 +36,23 @@ WITH_NUMBER = ("at most", "above")
 WITH_LABELS = ("in", "not in")
 PLAIN = re.compile(r"[^\W_][\w.+/-]*")
 """Labels that are read without quotation marks."""
-OWN_WORDS = {"and", "or", "nor", "neither", "not", "is", "at", "above", "missing", "known"}
+OWN_WORDS = {"and", "or", "nor", "neither", "not", "is", "at", "above", "after", "missing", "known"}
+LAST_DAY = 2_932_896
+"""The last day of the year 9999: beyond, days are told as numbers."""
 
 
 def number_words(value: float) -> str:
     """A number as people write it, with all of its digits: read again, it is the same number."""
     return repr(float(value)).removesuffix(".0")
+
+
+def day_words(value: float) -> str:
+    """Days since 1970-01-01 as a date; with the number of days where the date does not tell all."""
+    if abs(value) > LAST_DAY:
+        return f"day {number_words(value)}"
+    date = on_day(value)
+    same = float(days_of([np.datetime64(date)])[0]) == value
+    return date if same else f"{date} (day {number_words(value)})"
 
 
 def label_words(label: str) -> str:
@@ -60,8 +72,12 @@ class Condition:
             (any finite number, or any label that the policy has).
         value: The number; NaN where the kind needs none.
         labels: The labels; empty where the kind needs none. They are kept sorted.
+        day: Whether the number is of days since 1970-01-01, so that words tell a date. It is no
+            part of the condition: a policy knows which of its features are dates.
 
     Example:
+        >>> Condition("admitted", "above", 19811.0, day=True).words
+        'admitted after 2024-03-29'
         >>> Condition("pressure", "at most", 62.0).words
         'pressure at most 62'
         >>> Condition("ward", "in", labels=("ICU", "HDU")).words
@@ -72,6 +88,7 @@ class Condition:
     kind: ConditionKind
     value: float = math.nan
     labels: tuple[str, ...] = ()
+    day: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.feature, str) or not self.feature:
@@ -106,6 +123,8 @@ class Condition:
             return " or ".join(names)
         if self.kind == "not in":
             return f"not {names[0]}" if len(names) == 1 else f"neither {' nor '.join(names)}"
+        if self.day and self.kind in WITH_NUMBER:
+            return f"{'not ' * (self.kind == 'at most')}after {day_words(self.value)}"
         number = f" {number_words(self.value)}" if self.kind in WITH_NUMBER else ""
         return f"{self.kind}{number}"
 

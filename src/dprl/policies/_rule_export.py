@@ -22,6 +22,7 @@ from dprl.logs._dates import SINCE
 from dprl.logs._encoding import FAR, Encoding
 from dprl.logs.log import Label
 from dprl.policies._rule import Condition, Rule
+from dprl.policies._sql_labels import identifier, sql_reader, sql_text
 
 __all__ = ["apart", "to_json", "to_python", "to_sql"]
 
@@ -58,6 +59,9 @@ DAYS = (
 )
 """The part of a Python export that reads a date."""
 
+FOLDED = "Labels are folded first, as 'labels' says: trimmed of white space, and casefolded. "
+"""How labels are read that were folded, before SEMANTICS."""
+
 Fills: TypeAlias = Mapping[str, float]
 """The number that stands for a missing feature, where there is one."""
 Categories: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -75,6 +79,11 @@ def _fills(encoding: Encoding | None) -> Fills:
     return {name: value for name, value in values.items() if value is not None and value != FAR}
 
 
+def _fold(encoding: Encoding | None) -> str:
+    """What is done to labels first; '' where nothing is."""
+    return "" if encoding is None else encoding.fold
+
+
 def _accepted(condition: Condition, labels: Sequence[str]) -> list[str]:
     """The labels of a category that satisfy a condition."""
     good = list(labels)
@@ -90,6 +99,8 @@ LABEL = (
     "",
     "def label(value):",
     '    """A label as text; None where it is missing."""',
+    "    if isinstance(value, str):",
+    "        value = value{fold}",
     '    if value is None or value == "" or value != value:',
     "        return None",
     "    if isinstance(value, bool):",
@@ -117,17 +128,18 @@ def to_sql(
     asked = list(dict.fromkeys(c.feature for rule in rules for c in rule.conditions))
     apart([*asked, column])
     parts = [table] if isinstance(table, str) else list(table)
-    source = ".".join(map(_identifier, parts)) or _identifier("")
+    source = ".".join(map(identifier, parts)) or identifier("")
     kind = "VARCHAR" if isinstance(actions[0], str) else "BIGINT"
+    read = {name: sql_reader(name, labels, _fold(encoding)) for name, labels in categories.items()}
     lines = [
-        f"    WHEN {_sql_rule(rule, categories, fills, days)} THEN {_sql_label(rule, kind)}"
+        f"    WHEN {_sql_rule(rule, categories, fills, days, read)} THEN {_sql_label(rule, kind)}"
         for rule in rules
     ]
     cases = "\n".join(["CASE", *lines, "    ELSE NULL", "END"])
     answer = cases if lines else f"CAST(NULL AS {kind})"
     return (
         f"-- Rules of the policy {digest[:12]}; NULL stands for DEFER. SQL of DuckDB.\n"
-        f"SELECT *, {answer} AS {_identifier(column)}\nFROM {source}"
+        f"SELECT *, {answer} AS {identifier(column)}\nFROM {source}"
     )
 
 
@@ -143,9 +155,15 @@ def apart(names: Sequence[str]) -> None:
             )
 
 
-def _sql_rule(rule: Rule, categories: Categories, fills: Fills, days: Collection[str]) -> str:
+def _sql_rule(
+    rule: Rule,
+    categories: Categories,
+    fills: Fills,
+    days: Collection[str],
+    read: Mapping[str, str],
+) -> str:
     tests = [
-        _sql_labels(c, categories[c.feature])
+        _sql_labels(c, categories[c.feature], read[c.feature])
         if c.feature in categories
         else _sql_condition(c, fills.get(c.feature), c.feature in days)
         for c in rule.conditions
@@ -153,23 +171,19 @@ def _sql_rule(rule: Rule, categories: Categories, fills: Fills, days: Collection
     return " AND ".join(tests) or "TRUE"
 
 
-def _sql_labels(condition: Condition, labels: Sequence[str]) -> str:
-    name = f"CAST({_identifier(condition.feature)} AS VARCHAR)"
+def _sql_labels(condition: Condition, labels: Sequence[str], name: str) -> str:
+    """A condition on a category, of which `name` is the expression that reads its label."""
     if labels == TRUTH:
         name = f"lower({name})"
     if condition.kind == "missing":
         return f"({name} IS NULL OR {name} = '')"
-    return f"{name} IN ({', '.join(map(_sql_text, _accepted(condition, labels)))})"
-
-
-def _sql_text(text: str) -> str:
-    return "'" + _writable(text).replace("'", "''") + "'"
+    return f"{name} IN ({', '.join(map(sql_text, _accepted(condition, labels)))})"
 
 
 def _sql_condition(condition: Condition, fill: float | None, days: bool) -> str:
-    name = f"CAST({_identifier(condition.feature)} AS DOUBLE)"
+    name = f"CAST({identifier(condition.feature)} AS DOUBLE)"
     if days:
-        name = f"epoch_us(CAST({_identifier(condition.feature)} AS TIMESTAMP)) / 86400e6"
+        name = f"epoch_us(CAST({identifier(condition.feature)} AS TIMESTAMP)) / 86400e6"
     if fill is not None:
         name = f"coalesce(nullif({name}, 'NaN'::DOUBLE), {_double(fill)})"
     if condition.kind == "missing":
@@ -192,24 +206,7 @@ def _sql_label(rule: Rule, kind: str) -> str:
         return f"CAST(NULL AS {kind})"
     if isinstance(rule.suggested, int):
         return str(rule.suggested)
-    return _sql_text(rule.suggested)
-
-
-def _identifier(name: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise PolicyError("a table or a column needs a name.", repr(name), "Name it.")
-    return '"' + _writable(name).replace('"', '""') + '"'
-
-
-def _writable(text: str) -> str:
-    """The text; refused where it holds what no query can: NUL, or half a character."""
-    if "\0" in text or any("\ud800" <= ch <= "\udfff" for ch in text):
-        raise PolicyError(
-            "a name or a label cannot be written in SQL.",
-            ascii(text)[:200],
-            "Rename it and fit the policy again.",
-        )
-    return text
+    return sql_text(rule.suggested)
 
 
 # -- JSON --------------------------------------------------------------------------------------
@@ -223,13 +220,15 @@ def to_json(
     categories: Categories,
     encoding: Encoding | None,
 ) -> str:
-    """The rules as JSON text; version 2 where numbers are filled or dates are counted first."""
+    """The rules as JSON text; version 2 where values are filled, counted or folded first."""
     fills, days = _fills(encoding), _days(encoding)
+    folds = _fold(encoding) if categories else ""
     content = {
         "format": "dprl-rules",
-        "version": 2 if fills or days else 1,
+        "version": 2 if fills or days or folds else 1,
         "policy": digest,
-        "read_as": f"{DATED * bool(days)}{FILLED * bool(fills)}{SEMANTICS}",
+        "read_as": f"{DATED * bool(days)}{FILLED * bool(fills)}{FOLDED * bool(folds)}{SEMANTICS}",
+        **({"labels": folds} if folds else {}),
         **({"days": dict.fromkeys(days, SINCE)} if days else {}),
         **({"fills": dict(fills)} if fills else {}),
         "features": list(feature_names),
@@ -275,7 +274,10 @@ def to_python(
         '    """A number; the fill where it is missing, and NaN without one."""',
         '    x = float("nan") if value is None else float(value)',
         "    return fill if fill is not None and x != x else x",
-        *(LABEL if any(name in categories for name in asked) else ()),
+        *(
+            line.replace("{fold}", _python_fold(encoding))
+            for line in (LABEL if any(name in categories for name in asked) else ())
+        ),
         *(DAYS if "days" in readers.values() else ()),
         "",
         "",
@@ -297,6 +299,12 @@ def to_python(
         answer = "None" if rule.silent else _literal(rule.suggested)
         lines += [f"    if {' and '.join(tests) or 'True'}:", f"        return {answer}"]
     return "\n".join([*lines, "    return None", ""])
+
+
+def _python_fold(encoding: Encoding | None) -> str:
+    """The calls that fold a text, in Python."""
+    folds = _fold(encoding)
+    return ".strip()" * ("trim" in folds) + ".casefold()" * ("casefold" in folds)
 
 
 def _literal(label: Label) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dprl.errors import ParameterError
 from dprl.policies._rule import WITH_LABELS, Condition, Rule
+from dprl.policies._rule_days import days_told
 
 if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy
@@ -44,6 +46,8 @@ def narrower(policy: RulePolicy, number: int, conditions: Iterable[Any]) -> Rule
             do="Give what Rule.to_dict()['conditions'] looks like.",
         )
     asked = tuple(c if isinstance(c, Condition) else Condition.from_dict(c) for c in conditions)
+    dates = days_told(policy)
+    asked = tuple(replace(c, day=c.feature in dates) for c in asked)
     for condition in asked:
         policy.check_condition(condition)
     for condition in old.conditions:

@@ -72,7 +72,8 @@ def _node(rules: Sequence[tuple[int, tuple[Condition, ...]]]) -> TreeNode | None
             yes, no = _node(sides[True]), _node(sides[False])
             if yes is not None and no is not None:
                 feature, kind, value, labels = question
-                asked = Condition(feature, kind, math.nan if value is None else value, labels)
+                day = any(c.day for c in rules[0][1] if c.feature == feature)
+                asked = Condition(feature, kind, math.nan if value is None else value, labels, day)
                 return TreeNode(asked, yes, no)
     return None
 

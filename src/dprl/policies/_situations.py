@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,11 +86,12 @@ def in_regions(
     names, whole, situations = space.feature_names, whole_numbers(space, x), []
     for one in group(x, names, change_words(here), space.used):
         typical = int(one.rows[_from_median(z[one.rows]).argmin()])
-        state: Any = tuple(zip(names, x[typical].tolist(), strict=True))
+        state = space.shown(x[typical], range(len(names)))
         kinds = here.kind[one.inside]
         situations.append(
             Situation(
-                range_words(one.region.ranges, whole), None, one.region, state, one.inside,
+                range_words(one.region.ranges, whole, space.encoding), None, one.region, state,
+                one.inside,
                 one.rows, one.purity, here, typical,
                 confirmed=float((kinds == Kind.CONFIRM).mean()),
                 deferred=float((kinds == Kind.DEFER).mean()),

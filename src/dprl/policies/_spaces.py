@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.logs._categories import Levels
+from dprl.logs._dates import on_day
 from dprl.logs._encoding import FAR, Encoding, encoded_by
 from dprl.logs._feature_input import columns_in, features_of, plain_features
-from dprl.logs._gaps import is_gone
+from dprl.logs._gaps import GONE, is_gone
 from dprl.logs._label_codes import CodedFeatures, codes_for, mixed_features_of
+from dprl.logs._raw_states import NEVER, raw_value
 from dprl.logs._text import fold
 from dprl.logs.log import Label, Log
 
@@ -48,6 +50,7 @@ class LabelSpace:
     gone: str | None = None
     fold: str = ""
     feature_names: ClassVar[tuple[str, ...]] = ()
+    said: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
     def _codes(self) -> dict[Label, int]:
@@ -218,6 +221,12 @@ class FeatureSpace:
             x = x.view(CodedFeatures)
         return self._apart(x), np.arange(log.n_steps)
 
+    @functools.cached_property
+    def said(self) -> tuple[str, ...]:
+        """The names that words about states use: features, and the columns that they come from."""
+        columns = () if self.encoding is None else tuple(self.encoding.columns)
+        return tuple(dict.fromkeys((*columns, *self.feature_names)))
+
     def words(self, state: Floats) -> str:
         """One state (d,) as explanations name it."""
         return ", ".join(
@@ -226,18 +235,41 @@ class FeatureSpace:
         )
 
     def shown(self, state: Floats, places: Iterable[int]) -> tuple[tuple[str, float | str], ...]:
-        """Name and value of some features of one state (d,); labels and "missing" as words."""
-        return tuple((self.feature_names[j], self._shown(float(state[j]), j)) for j in places)
+        """Name and value of some features of one state (d,), as the log had them.
+
+        Labels, dates and "missing" are words. Indicators are the label that they stand for.
+        """
+        wanted, row = [*places], np.asarray(state, np.float64)
+        if self.encoding is None or self.levels is not None:
+            return tuple((self.feature_names[j], self._shown(float(row[j]), j)) for j in wanted)
+        at = {self.feature_names[j]: float(row[j]) for j in wanted}
+        values = []
+        for name in self.encoding.columns:
+            own = {n: at[n] for n in self.encoding.indicators(name) if n in at}
+            if own:
+                values.append((name, raw_value(self.encoding, name, own)))
+        return tuple(values)
+
+    def shown_columns(self, x: Floats) -> dict[str, list[Any]]:
+        """The features that count of states x (k, d), column by column, as the log had them."""
+        if self.encoding is None:
+            return {self.feature_names[j]: x[:, j].tolist() for j in self.used}
+        counting = {self.feature_names[j] for j in self.used}
+        names = [n for n in self.encoding.columns if counting & {*self.encoding.indicators(n)}]
+        rows = [dict(self.shown(row, self.used)) for row in x]
+        return {name: [row[name] for row in rows] for name in names}
 
     def _shown(self, value: float, j: int) -> float | str:
         if self.levels is None:
             return value
         if np.isnan(value):
-            return "missing"
+            return GONE
         labels = self.levels[j] if self.levels else None
         if labels is None:
-            return value
-        return labels[int(value)] if np.isfinite(value) else "a label never seen"
+            dates = () if self.encoding is None else self.encoding.days
+            dated = self.feature_names[j] in dates and np.isfinite(value)
+            return on_day(value) if dated else value
+        return labels[int(value)] if np.isfinite(value) else NEVER
 
 
 @dataclass(frozen=True)
@@ -245,6 +277,7 @@ class OpenSpace:
     """States are whatever a log holds: its labels, or its features in their order."""
 
     feature_names: ClassVar[tuple[str, ...]] = ()
+    said: ClassVar[tuple[str, ...]] = ()
     states: ClassVar[tuple[Label, ...]] = ()
 
     def read(self, states: Any) -> tuple[Any, bool]:

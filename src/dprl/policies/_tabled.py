@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
     from dprl.policies._luck_words import Luck
 
-__all__ = ["Tabled", "in_a_line", "steps_of", "summary_of"]
+__all__ = ["Tabled", "in_a_line", "steps_of", "summary_of", "texts_in"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,3 +259,8 @@ def steps_of(s: Mapping[str, Any]) -> dict[str, float]:
 
 ROWS = {**STATES, "choice": "int32", "steps": "int64"}
 """The arrays that hold one number per state, and their dtypes."""
+
+
+def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:
+    """The columns that hold text, which tables do not write as numbers."""
+    return frozenset(n for n, own in columns.items() if any(isinstance(x, str) for x in own))

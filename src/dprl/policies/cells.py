@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table
 from dprl.errors import PolicyError
+from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.policies._decisions import Decisions, Terms
@@ -26,7 +27,7 @@ from dprl.policies._regions import range_words
 from dprl.policies._restrict import Approved, limit_states
 from dprl.policies._situations import Situation, at_states, whole_numbers
 from dprl.policies._spaces import FeatureSpace
-from dprl.policies._tabled import Tabled, in_a_line
+from dprl.policies._tabled import Tabled, in_a_line, texts_in
 from dprl.policies.table import changes_of, confirmations_of
 
 if TYPE_CHECKING:
@@ -362,18 +363,23 @@ class CellPolicy(Tabled):
             >>> len(policy.situations(log))
             2
         """
-        x = plain_features(log)
+        x = plain_features(encoded_by(log, self.encoding))
         centres, names, used = self.space.features(self.z), self.feature_names, self.space.used
 
-        def centre(s: int) -> tuple[tuple[str, float], ...]:
-            return tuple((names[j], float(centres[s, j])) for j in used)
+        def centre(s: int) -> tuple[tuple[str, float | str], ...]:
+            return self.space.shown(centres[s], used)
 
         def words(s: int, rows: NDArray[np.int64]) -> str:
-            near = ", ".join(f"{name} = {value:.4g}" for name, value in centre(s))
+            near = ", ".join(
+                f"{name} = {value if isinstance(value, str) else f'{value:.4g}'}"
+                for name, value in centre(s)
+            )
             cell_words = f"cell {s}: all states nearest to {near}"
             if not len(rows):
                 return cell_words
-            ranges = range_words(ranges_of(x, names, rows, used), whole_numbers(self.space, x))
+            ranges = range_words(
+                ranges_of(x, names, rows, used), whole_numbers(self.space, x), self.encoding
+            )
             return f"{cell_words}; in this log {ranges}"
 
         return at_states(self.decisions, self.cells_of(x), words, centre)
@@ -409,19 +415,19 @@ class CellPolicy(Tabled):
         """A table by cell, with the features of its centre."""
         x = self.space.features(self.z[np.array(table["state"], np.int64)])
         columns: dict[str, Any] = {"state": table["state"]}
-        for i in self.space.used:
-            columns[apart(self.feature_names[i], table.columns)] = x[:, i].tolist()
+        named = {apart(n, table.columns): own for n, own in self.space.shown_columns(x).items()}
+        columns |= named
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
-        return replace(table, columns=columns)
+        return replace(table, columns=columns, identifiers=table.identifiers | texts_in(named))
 
     def _changed(self) -> list[dict[str, Any]]:
         ours = changes_of(self.decisions).columns
-        names = [apart(self.feature_names[i], ours) for i in self.space.used]
+        names = {n: apart(n, ours) for n in self.space.shown_columns(self.z[:0])}
 
         def words(row: dict[str, Any]) -> str:
             near = [
-                f"{self.feature_names[i]} = {row[name]:.4g}"
-                for i, name in zip(self.space.used, names, strict=True)
+                f"{name} = {row[own] if isinstance(row[own], str) else f'{row[own]:.4g}'}"
+                for name, own in names.items()
             ]
             more = f" and {len(near) - 4} more" if len(near) > 4 else ""
             return f"cell {row['state']}: around {', '.join(near[:4])}{more}"

@@ -19,6 +19,7 @@ from dprl._core.plural import form, many
 from dprl._core.table import Table
 from dprl.errors import PolicyError
 from dprl.evidence.decision_points import allowed, best_choice
+from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Label, Log
 from dprl.policies._base import Stored
@@ -29,7 +30,7 @@ from dprl.policies._regions import Region, read_layers
 from dprl.policies._restrict import Approved, limit_regions
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
-from dprl.policies._tabled import in_a_line, steps_of, summary_of
+from dprl.policies._tabled import in_a_line, steps_of, summary_of, texts_in
 from dprl.policies.table import changes_of, confirmations_of
 
 if TYPE_CHECKING:
@@ -545,14 +546,14 @@ class NeighborPolicy(Stored):
         if cases:
             columns[unit] = [self.episodes[e] for e in self.episode[rows]]
         taken = {unit, *table.columns}
-        for i in self.space.used:
-            columns[apart(self.feature_names[i], taken)] = x[:, i].tolist()
+        named = {apart(n, taken): own for n, own in self.space.shown_columns(x).items()}
+        columns |= named
         columns |= {n: v for n, v in table.columns.items() if n != "state"}
         return replace(
             table,
             columns=columns,
             caption=f"{many(rows, 'training point')} {happens}",
-            identifiers=table.identifiers | {unit},
+            identifiers=table.identifiers | {unit} | texts_in(named),
         )
 
     def situations(self, log: Log) -> list[Situation]:
@@ -574,7 +575,7 @@ class NeighborPolicy(Stored):
             >>> len(policy.situations(log))
             1
         """
-        x = plain_features(log)
+        x = plain_features(encoded_by(log, self.encoding))
         return in_regions(self.at(x), self.space, x)
 
     def limited_to(self, approved: Sequence[Approved], **noted: Any) -> NeighborPolicy:

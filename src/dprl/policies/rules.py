@@ -29,6 +29,7 @@ from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
 from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
 from dprl.policies._rule_claim import claim, stated
+from dprl.policies._rule_days import with_dates
 from dprl.policies._rule_facts import groups_by, labels_in
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
@@ -86,7 +87,7 @@ class RulePolicy(Stored):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rules", read_rules(self.rules))
+        object.__setattr__(self, "rules", with_dates(self, read_rules(self.rules)))
         names = self.feature_names
         if not names or len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
             self._refuse("its features have no names of their own")
@@ -670,10 +671,8 @@ class RulePolicy(Stored):
         rules = list(self.rules)
         rules[rule - 1] = with_facts(rules[rule - 1], new, facts)
         origin = {**sealed_origin(self.provenance)}
-        origin["narrowed"] = [
-            *(origin.get("narrowed") or ()),
-            {"policy": self.digest(), "rule": rule},
-        ]
+        step = {"policy": self.digest(), "rule": rule}
+        origin["narrowed"] = [*(origin.get("narrowed") or ()), step]
         return replace(self, rules=tuple(rules), provenance=origin)
 
     def summary(self) -> dict[str, Any]:

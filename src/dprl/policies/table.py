@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import many
 from dprl._core.table import Table
+from dprl.logs._encoding import encoded_by
 from dprl.logs.log import Label, Log
 from dprl.policies._decisions import DEFER, Answer, Decisions, Defer, Kind
 from dprl.policies._explain import Explanation, change_rows, explain_at
@@ -230,6 +231,7 @@ class TablePolicy(Tabled):
         name = self.provenance.get("columns", {}).get("state")
         label = name if isinstance(name, str) else "state"
         head = "" if self.encoding is not None else f"{label} = "  # its names are in the label
+        log = encoded_by(log, self.encoding)
         codes = self.space.codes(log.states)[log.codes()]
         return at_states(self.decisions, codes, lambda s, rows: f"{head}{self.states[s]}")
 

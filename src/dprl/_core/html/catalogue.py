@@ -143,6 +143,8 @@ class Words:
             return self._local(text)
         if name == "kind":
             return self.messages.get(f"cell.{text}", text)
+        if name == "why":
+            return self.quote(text)
         return self.situation(text, features) if name in ("where", "state") else text
 
     def usual(self, label: Any, actions: Sequence[Any] = ()) -> str:

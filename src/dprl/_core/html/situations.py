@@ -25,18 +25,37 @@ LISTED = {
 }  # fmt: skip
 """Messages whose places hold labels, which stay as they are → what stands between two of them."""
 
+DATE = r"\d{4}-\d\d-\d\d(?: [\d:.]+)?"
+"""A date as sentences write it, with the time where it is not midnight."""
+AS_IS = ("where.dates", "where.after", "where.not-after", "where.equals")
+"""Messages whose places hold a date or a label, which stay as they are."""
+
 N = f"({NUMBER.pattern})"
 CONDITIONS = {
     f"(?:is )?at most {N}": "where.at-most",
     f"(?:is )?above {N}": "where.above",
+    f"(?:is )?not after ({DATE})": "where.not-after",
+    f"(?:is )?after ({DATE})": "where.after",
     "(?:is )?missing": "where.missing",
     "(?:is )?known": "where.known",
     f"(?:is )?not ({LABEL})": "where.is-not",
     f"(?:is )?neither ({LABEL}(?: nor {LABEL})+)": "where.neither",
     f"is ({LABEL}(?: or {LABEL})*)": "where.is",
 }
-RANGES = {f"{N} to under {N}": "where.range", f"= {N}": "where.equal"}
-CENTRE = {f"= {N}": "where.equal"}
+RANGES = {
+    f"{N} to under {N}": "where.range",
+    f"= {N}": "where.equal",
+    f"({DATE}) to under ({DATE})": "where.dates",
+    "missing": "where.missing",
+    "known": "where.known",
+    f"is not ({LABEL})": "where.is-not",
+    f"is ({LABEL})": "where.is",
+}
+CENTRE = {
+    f"= {N}": "where.equal",
+    f"= ({DATE})": "where.equals",
+    f"= ({LABEL})": "where.equals",
+}
 """Kinds of words about one feature → the message that says them."""
 
 Numbers = Callable[[str], str]
@@ -132,7 +151,7 @@ def _piece(
     )
     places = {}
     for i, place in enumerate(own.groups()):
-        places[f"x{i}"] = numbers(place)
+        places[f"x{i}"] = place if key in AS_IS else numbers(place)
         if key in LISTED:
             places[f"x{i}"] = messages[LISTED[key]].join(re.findall(EACH, place))
     return messages[key].format(**places)

@@ -56,7 +56,7 @@ def act(
         columns = columns_for(fitted, None, "act")["state"]
         state = columns[0] if isinstance(columns, list) and len(columns) == 1 else columns
     answered = answer(
-        fitted, states, state, column, partitions, decimal or ".", encoding or "utf-8"
+        fitted, states, state, column, partitions, decimal or ".", encoding or "utf-8", out
     )
     counts = answered.counts()
     if answered.guessed:

@@ -22,17 +22,22 @@ def changes(
         confirmations: List instead the states where it suggests the usual action.
     """
     from dprl.policies._load import deferring
+    from dprl.policies._rule_record import rules_of
+    from dprl.policies._rule_rejected import not_issued
 
     fitted = deferring(policy)
     listed = fitted.confirmations if confirmations else fitted.changes
     table = listed(cases=cases)
-    proved = fitted.certificate
+    proved, ruled = fitted.certificate, rules_of(fitted)
+    apart = None if ruled is None else not_issued(ruled)
     if json:
         facts = None if proved is None else proved.to_dict()
         more: dict[str, Any] = {"stated": fitted.stated} if fitted.stated else {}
         if fitted.luck is not None:
             more["luck"] = {**fitted.provenance["luck"], "words": fitted.luck.words}
+        if apart is not None:
+            more["not_issued"] = apart.to_dicts()
         show({"rows": table.to_dicts(), "certificate": facts, **more}, json)
         return 0
-    show("\n\n".join(str(x) for x in (fitted, table, proved) if x is not None), json)
+    show("\n\n".join(str(x) for x in (fitted, table, apart or None, proved) if x is not None), json)
     return 0

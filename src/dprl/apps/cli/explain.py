@@ -14,30 +14,37 @@ from dprl.errors import ParameterError
 __all__ = ["explain"]
 
 
+HOW = "a state is written NAME=VALUE,NAME=VALUE"
+
+
 @command
-def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = False) -> int:
+def explain(policy: str, state: list[str], /, *, cases: Cases = False, json: Json = False) -> int:
     """Say why a policy answers as it does in one state.
+
+    Examples: `dprl explain policy.dprl mild`, `dprl explain policy.dprl stage=mild` or, where
+    states are features, `dprl explain policy.dprl pressure=58 lactate=2.1 'ward=ICU, north'`
 
     Args:
         policy: A policy file.
-        state: A state's label; or its features, as in 'pressure=58,lactate=2.1'. For rules a
-            category is its label, and nothing stands for a missing value:
-            'pressure=58,ward=ICU,lactate='. A label with a comma: '"ward=ICU, north",pressure=58'.
+        state: A state's label, or its column and the label (stage=mild); or its features, a
+            NAME=VALUE each ('pressure=58,lactate=2.1' in one word, too). A category is its label,
+            and nothing stands for a missing value: pressure=58 ward=ICU lactate=
     """
     from dprl.policies._load import deferring
 
     fitted = deferring(policy)
-    label: Any = state
     names = fitted.space.feature_names
     encoding = getattr(fitted.space, "encoding", None)
-    if encoding is not None and state not in fitted.states:
+    word = " ".join(state)
+    if encoding is not None and word not in fitted.states:
         names = tuple(encoding.columns)
+    label: Any
     if names:
         levels = getattr(fitted.space, "levels", None) if encoding is None else encoding.levels
         label = (
-            numbers(state.split(","), "a state is written NAME=VALUE,NAME=VALUE")
+            numbers(_pairs(state), HOW)
             if levels is None
-            else _mixed(state, names, levels, () if encoding is None else encoding.days)
+            else _mixed(_pairs(state), names, levels, () if encoding is None else encoding.days)
         )
         for name in label:
             if name not in names:
@@ -45,34 +52,61 @@ def explain(policy: str, state: str, /, *, cases: Cases = False, json: Json = Fa
                     f"{name!r} is no feature of this policy.",
                     do=f"Features: {', '.join(names)}.",
                 )
-    elif fitted.states and not isinstance(fitted.states[0], str):
-        by_text = {str(s).lower(): s for s in fitted.states}
-        try:
-            label = by_text[state.lower()] if state.lower() in by_text else whole(state)
-        except ValueError:
-            what = "true or false" if isinstance(fitted.states[0], bool) else "whole numbers"
-            raise ParameterError(
-                f"this policy's states are {what}; got {state!r}.",
-                do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
-            ) from None
+    else:
+        label = _label(fitted, state)
     explanation = fitted.explain(label, cases=cases)
     show(explanation.to_dict() if json else str(explanation), json)
     return 0
 
 
+def _pairs(words: Sequence[str]) -> list[str]:
+    """NAME=VALUE pairs: a word each, or several in one word with commas between them.
+
+    A comma that no name follows belongs to a label where each word is a pair.
+    """
+    if len(words) == 1:
+        return next(csv.reader([words[0]], skipinitialspace=True), [])
+    pairs: list[str] = []
+    for word in words:
+        parts = next(csv.reader([word.rstrip(",")], skipinitialspace=True), [])
+        pairs += parts if all("=" in part for part in parts) else [word]
+    return pairs
+
+
+def _label(fitted: Any, words: Sequence[str]) -> Any:
+    """The label of a state, from the label or from its column and the label."""
+    word = " ".join(words)
+    column = fitted.provenance.get("columns", {}).get("state") or "state"
+    column = column[0] if isinstance(column, list) and len(column) == 1 else column
+    name, equals, value = word.partition("=")
+    if equals and name.strip() == column and word not in map(str, fitted.states):
+        word = value
+    if not fitted.states or isinstance(fitted.states[0], str):
+        return word  # the policy folds it as it folded the labels of its log
+    by_text = {str(s).lower(): s for s in fitted.states}
+    word = word.strip()
+    try:
+        return by_text[word.lower()] if word.lower() in by_text else whole(word)
+    except ValueError:
+        what = "true or false" if isinstance(fitted.states[0], bool) else "whole numbers"
+        raise ParameterError(
+            f"this policy's states are {what}; got {word!r}.",
+            do=f"Its states look like {', '.join(map(str, fitted.states[:3]))}.",
+        ) from None
+
+
 def _mixed(
-    state: str, names: Sequence[str], levels: Sequence[Any], days: Collection[str]
+    pairs: Sequence[str], names: Sequence[str], levels: Sequence[Any], days: Collection[str]
 ) -> dict[str, Any]:
     """A state as written: text for categories and dates, None where nothing is given."""
     categories = {name for name, own in zip(names, levels, strict=False) if own is not None}
     categories |= set(days)
-    how = "a state is written NAME=VALUE,NAME=VALUE"
     by_name: dict[str, Any] = {}
-    for pair in next(csv.reader([state], skipinitialspace=True), []):
+    for pair in pairs:
         name, equals, value = pair.partition("=")
         name = name.strip()
         if not equals:
-            raise ParameterError(f"{how}; got {pair!r}.", do="ward=ICU,lactate=2.1")
+            raise ParameterError(f"{HOW}; got {pair!r}.", do="ward=ICU,lactate=2.1")
         if name in by_name:
             raise ParameterError(f"{name!r} is given twice.")
         if not value.strip():
@@ -80,5 +114,5 @@ def _mixed(
         elif name in categories:
             by_name[name] = value
         else:
-            by_name |= numbers([pair], how)
+            by_name |= numbers([pair], HOW)
     return by_name

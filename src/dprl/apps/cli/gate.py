@@ -12,6 +12,7 @@ from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.fit_sites import is_evidence
 from dprl.apps.cli.log_columns import columns_for
+from dprl.apps.cli.next_steps import after_vacuous
 from dprl.apps.cli.options import Json, MaybeWhole, OtherColumns, Whole
 from dprl.errors import ParameterError
 
@@ -113,27 +114,41 @@ def gate(
             else read_like(fitted, files, tell, **named)
         )  # fmt: skip
         labels = data.schema.states if of_sites else data.states
+        fold = "" if of_sites else str(getattr(fitted.space, "fold", ""))
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,
             value_range=None if lowest is None or highest is None else (lowest, highest),
-            states=None if states is None else _declared(states, labels), markov=markov,
+            states=None if states is None else _declared(states, labels, fold),
+            markov=markov,
             horizon=horizon, seed=seed, confounding=confounding,
         )  # fmt: skip
         gated.save(out)
     proved = gated.certificate
+    steps: list[str] = []
+    if proved is not None and proved.vacuous:
+        n_units = data.groups if of_sites else len(data.groups)
+        steps = after_vacuous(fitted, n_units, delta=delta, grade=grade, mode=mode)
     if json and proved is not None:
         show({**gated.summary(), "policy": str(out), "digest": gated.digest(),
-              "certificate": proved.to_dict(), "warnings": cautions}, json)  # fmt: skip
+              "certificate": proved.to_dict(), "warnings": cautions,
+              "next_steps": [line.strip(" -") for line in steps[1:]]}, json)  # fmt: skip
         return 0
     caution(cautions)
-    show(f"before: {fitted}\nafter:  {gated}\n\n{proved}\n\nSaved as {out}.", json)
+    after = "".join(f"\n{line}" for line in ("", *steps)) if steps else ""
+    show(f"before: {fitted}\nafter:  {gated}\n\n{proved}{after}\n\nSaved as {out}.", json)
     return 0
 
 
-def _declared(path: Path, states: tuple[Label, ...]) -> list[Label]:
-    """The states named in a file, one per line, as the labels they are in the log."""
-    from dprl.errors import ParameterError
+def _declared(path: Path, states: tuple[Label, ...], how: str) -> list[Label]:
+    """The states named in a file, one per line, as the labels they are in the log.
+
+    Args:
+        path: The file.
+        states: The states of the log.
+        how: What was done to the labels of the policy's log ("trim,casefold"); '' for nothing.
+    """
+    from dprl.logs._text import fold
 
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -143,4 +158,5 @@ def _declared(path: Path, states: tuple[Label, ...]) -> list[Label]:
             do="Give a text file with one state per line.",
         ) from None
     label = {str(state): state for state in states}
-    return [label.get(line.strip(), line.strip()) for line in lines if line.strip()]
+    named = [fold(line.strip(), how) for line in lines if line.strip()]
+    return [label.get(name, name) for name in (dict.fromkeys(named) if how else named)]

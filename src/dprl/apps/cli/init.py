@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from dprl._core.disk import check_target, replacing
 from dprl.apps.cli._app import command
-from dprl.apps.cli.console import complain, progress, show
+from dprl.apps.cli.console import caution, complain, progress, show
 from dprl.apps.cli.options import SETTINGS, FilesOfLog, Json
 from dprl.apps.cli.reading import Dates, Decimal, Labels, Letters
 from dprl.errors import ParameterError
@@ -91,17 +91,20 @@ def init(
     if proposal.open:
         _refuse(proposal)
     text = _toml(files, proposal, written)
+    cautions = _cautions(proposal)
     with replacing(target) as part:
         part.write_text(text, encoding="utf-8")
     if json:
         show(
             {
                 "columns": proposal.columns, "reasons": proposal.reasons,
-                "left_out": proposal.left_out, "rows": proposal.rows, "settings": SETTINGS,
+                "left_out": proposal.left_out, "candidates": proposal.candidates,
+                "rows": proposal.rows, "settings": SETTINGS, "warnings": cautions,
             },
             as_json=True,
         )  # fmt: skip
         return 0
+    caution(cautions)
     show(
         f"{text}\nSaved as {SETTINGS}. It is a proposal from {proposal.rows:,} rows: read it, mend "
         "it. Then: dprl check, dprl fit",
@@ -176,13 +179,22 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
         if role.name in proposal.columns:
             value = _value(proposal.columns[role.name])
             lines.append(f"{role.name} = {value}  # {_line(proposal.reasons[role.name])}")
+        if others := proposal.candidates.get(role.name):
+            more = f" and {len(others) - SHOWN:,} more" if len(others) > SHOWN else ""
+            also = "also " if role.name in proposal.columns else ""
+            names = ", ".join(map(_word, others[:SHOWN])) + more
+            lines.append(f"# {role.name} could {also}be: {names}")
     lines += [f"{name} = {_value(value)}" for name, value in written.items()]
+    if proposal.zeros:
+        word = f"{proposal.columns['reward']}=zero"
+        lines.append(f"missing = {_value([word])}  # an outcome on the last row; before it 0")
     lines += [f"# left out: {_word(name)}: {why}" for name, why in proposal.left_out.items()]
     features = isinstance(proposal.columns["state"], list)
-    gamma = 1.0 if proposal.single else 0.99
-    why = (
-        "one decision each" if proposal.single else "what comes a step later counts 0.99 of it now"
-    )
+    gamma, why = 0.99, "what comes a step later counts 0.99 of it now"
+    if proposal.single:
+        gamma, why = 1.0, "one decision each"
+    elif proposal.outcome:
+        gamma, why = 1.0, "one outcome at the end of short episodes: it counts whole, early or late"
     lines += ["", "[fit]", f"gamma = {gamma}  # {why}"]
     if features:
         lines.append(
@@ -191,6 +203,21 @@ def _toml(files: list[str], proposal: Proposal, written: dict[str, Any]) -> str:
     else:
         lines.append("n-min = 20  # episodes an action needs before it may be suggested")
     return "\n".join(lines) + "\n"
+
+
+def _cautions(proposal: Proposal) -> list[str]:
+    """What a user must look at before anything is learned."""
+    state = proposal.columns["state"]
+    kept = [state] if isinstance(state, str) else state
+    return [
+        f"{name!r} tells the action on {share:.1%} of rows: most likely what was given, not why. "
+        + (
+            "It is in the state as you said; nothing can be compared there."
+            if name in kept
+            else "It is left out of the state; leave it out of what is compared too (also)."
+        )
+        for name, share in proposal.fixing.items()
+    ]
 
 
 def _value(value: Any) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from dprl._core.table import Table
+from dprl.policies._rule_rejected import not_issued
 
 __all__ = ["facts_of_rules", "words_of_rules"]
 
@@ -22,6 +23,7 @@ def facts_of_rules(policy: Any) -> dict[str, Any]:
         "stated": policy.stated,
         "notes": policy.provenance["notes"],
         "worth": policy.worth().to_dicts(),
+        "not_issued": not_issued(policy).to_dicts(),
         "models": record["models"],
         "divisions": record["divisions"],
         "division": record["division"],
@@ -40,9 +42,11 @@ def words_of_rules(policy: Any) -> str:
         caption="Probabilities of actions, judged on groups that the models have not seen",
         note="log-loss in nats per row; misplaced: 0 perfect, 1 all wrong.",
     )
+    apart = not_issued(policy)
+    tables = "\n\n".join(map(str, (apart, table) if len(apart) else (table,)))
     if policy.rules:
-        return f"{policy}\n\n{policy.worth()}\n\n{table}"
+        return f"{policy}\n\n{policy.worth()}\n\n{tables}"
     return "\n".join(
         ["No rule was certified: the policy defers everywhere.", *policy.provenance["notes"], "",
-         str(table)]
+         tables]
     )  # fmt: skip

@@ -119,7 +119,7 @@ def rows_in(files: list[str]) -> int:
         if kind != "parquet":
             return 0
         real = [os.path.realpath(file) for file in named]
-        with connect(folders=[os.path.dirname(file) for file in real]) as con:
+        with connect(files=real) as con:
             sql = "SELECT sum(num_rows) FROM parquet_file_metadata(?)"
             row = con.execute(sql, [[literal(file) for file in real]]).fetchone()
             return int(row[0] or 0) if row else 0

@@ -46,7 +46,7 @@ class Answered:
             with replacing(out) as part:
                 self.table.write_with(name, words, part, Path(out).suffix.lower(), guard=True)
             return
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=self.table.room) as folder:
             part = Path(folder) / "answers.csv"
             self.table.write_with(name, words, part, ".csv")
             with part.open(encoding="utf-8", newline="") as stream:
@@ -64,23 +64,26 @@ def answer(
     partitions: bool = False,
     decimal: str = ".",
     encoding: str = "utf-8",
+    out: str | None = None,
 ) -> Answered:
     """Answer every row of a CSV or Parquet file, or of CSV on standard input ('-').
 
     `column` names the column of states (by default the one that the policy was fitted on); `added`
     is the name of the new column of answers. With `partitions`, folders named NAME=VALUE are read
     as columns too. `decimal` and `encoding` say how a CSV file is written; dates are written as in
-    the log that the policy was fitted to.
+    the log that the policy was fitted to. The answers can be written to the folder of `out`.
     """
     text = Text(decimal, encoding, policy.provenance.get("columns", {}).get("dates", "iso"))
+    folder_out = None if out is None else Path(out).parent
     if source != "-":
-        table = TableFile(source, partitions=partitions, text=text)
+        table = TableFile(source, partitions=partitions, text=text, out=folder_out)
         return _answer(policy, table, column, added)
     with tempfile.TemporaryDirectory() as folder:
         name = Path(folder) / "standard input.csv"  # the name used in messages
         with name.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
-        return _answer(policy, TableFile(str(name), text=text), column, added)
+        table = TableFile(str(name), text=text, out=folder_out)
+        return _answer(policy, table, column, added)
 
 
 def _answer(policy: Policy, table: TableFile, column: str | None, added: str) -> Answered:

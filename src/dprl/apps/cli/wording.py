@@ -101,7 +101,9 @@ def in_options(text: str) -> str:
         text = re.sub(pattern, option, text)
     text = re.sub(rf"{ARGUMENT}(?P<also>{ALSO})", _argument, text)
     text = re.sub(r"^([a-z][a-z_]*)(?= (?:must|needs|is)\b)", _named, text)
-    text = re.sub(r"\b(?:dprl\.\w+|DPRL[A-Z]\w+)\b(?!\.\w)(?:\(\.\.\.\))?", _called, text)
+    text = re.sub(
+        r"(?<!policy of )\b(?:dprl\.\w+|DPRL[A-Z]\w+)\b(?!\.\w)(?:\(\.\.\.\))?", _called, text
+    )
     text = re.sub(r"\0(\d+)\0", lambda hit: kept[int(hit[1])], text)
     return re.sub(r"--learner dprl(?: (?:and|or) --learner dprl)+", "--learner dprl", text)
 

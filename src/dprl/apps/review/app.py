@@ -31,6 +31,9 @@ from dprl.apps.review.narrowing import Shown, fields_of, kept_words, look, words
 from dprl.apps.review.verdicts import NotStoredError, Verdict, Verdicts, statuses, tidy_name, who
 from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.learners.held_out import HeldOut
+from dprl.logs._gaps import GONE
+from dprl.policies._rule_days import days_told
+from dprl.policies._rule_record import rules_of
 
 __all__ = ["review_app"]
 
@@ -156,7 +159,7 @@ class _Site:
             exported=self.exported,
             since=0 if self.exported is None else len(verdicts) - self.exported.verdicts,
             digest=self.digest,
-            narrowed_words=kept_words,
+            narrowed_words=self._kept_words,
             message=message or _said(request),
         )
 
@@ -223,14 +226,19 @@ class _Site:
             if self.half is None or c.rule is None
             else fields_of(self.half.policy, c.rule.number, asked),
             unread=self.unread if c.rule is not None else "",
-            narrowed_words=kept_words,
+            narrowed_words=self._kept_words,
         )
+
+    def _kept_words(self, text: str) -> str:
+        """Where a narrower rule that a verdict keeps holds, in words."""
+        rules = rules_of(self.described.policy)
+        return kept_words(text, () if rules is None else days_told(rules))
 
     def _similar(self, c: Change) -> list[dict[str, Any]]:
         if c.region is None or not self.training_cases:
             return []
-        near = self.described.policy.explain([value for _, value in c.typical], cases=True)
-        return near.similar.to_dicts()
+        state = [None if value == GONE else value for _, value in c.typical]
+        return self.described.policy.explain(state, cases=True).similar.to_dicts()
 
     def _certified(self, c: Change) -> list[tuple[str, str]]:
         """The certificate's row on this change, as words."""

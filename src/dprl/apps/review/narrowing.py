@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dprl._core.table import to_json_value
-from dprl.errors import DprlError, ParameterError
+from dprl.errors import DprlError, LogError, ParameterError
 from dprl.learners.held_out import HeldOut
-from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, number_words
+from dprl.logs._dates import day_of, on_day
+from dprl.policies._rule import (
+    WITH_LABELS,
+    WITH_NUMBER,
+    Condition,
+    Rule,
+    day_words,
+    number_words,
+)  # fmt: skip
+from dprl.policies._rule_days import dated, days_told
 from dprl.policies._rule_record import RuleRecord, record_of
 from dprl.policies.rules import RulePolicy
 
@@ -60,12 +69,17 @@ def read_kept(text: str) -> Narrowing | None:
     return Narrowing(tuple(kept["conditions"]), kept["facts"])
 
 
-def kept_words(text: str) -> str:
-    """Where a narrower rule that a verdict keeps holds, in words; '' where there is none."""
+def kept_words(text: str, dates: Collection[str] = ()) -> str:
+    """Where a narrower rule that a verdict keeps holds, in words; '' where there is none.
+
+    Args:
+        text: What the verdict keeps.
+        dates: The features that are dates. Default (): none.
+    """
     kept = read_kept(text)
     if kept is None:
         return ""
-    return Rule(tuple(Condition.from_dict(c) for c in kept.conditions), "").words
+    return dated(Rule(tuple(Condition.from_dict(c) for c in kept.conditions), ""), dates).words
 
 
 @dataclass(frozen=True)
@@ -137,10 +151,10 @@ def fields_of(policy: RulePolicy, number: int, given: Any = None) -> list[dict[s
     """
     rule = policy.rules[number - 1]
     ranges = policy.provenance.get("ranges") or [None] * len(policy.feature_names)
-    fields = []
+    fields, dates = [], days_told(policy)
     for place, name in enumerate(policy.feature_names):
         own = [c for c in rule.conditions if c.feature == name]
-        levels, ends = policy.levels_of(name), ranges[place]
+        levels, ends, day = policy.levels_of(name), ranges[place], name in dates
         lows = [c.value for c in own if c.kind == "above"]
         highs = [c.value for c in own if c.kind == "at most"]
         left = [x for x in levels or () if all(_accepts(c, x) for c in own)]
@@ -148,9 +162,10 @@ def fields_of(policy: RulePolicy, number: int, given: Any = None) -> list[dict[s
             "place": place, "name": name, "levels": levels, "asked": bool(own),
             "fixed": " and ".join(c.demand for c in own if c.kind in ("missing", "known")),
             "closed": any(c.kind == "missing" for c in own),
-            "above": number_words(max(lows)) if lows else "",
-            "most": number_words(min(highs)) if highs else "",
-            "left": left if own else [], "range": ends if levels is None else None,
+            "above": _end_words(max(lows), day) if lows else "",
+            "most": _end_words(min(highs), day) if highs else "",
+            "left": left if own else [], "day": day,
+            "range": _shown_range(ends, day) if levels is None else None,
         }  # fmt: skip
         if given is not None:
             field["above"] = given.get(f"above-{place}", "")[:40]
@@ -183,7 +198,8 @@ def _asked_in(half: HeldOut, number: int, given: Any) -> tuple[Condition, ...]:
         if levels is None:
             for kind, text in (("above", field["above"]), ("at most", field["most"])):
                 if text.strip():
-                    conditions.append(Condition(name, kind, _number(name, text)))  # type: ignore[arg-type]
+                    end = _end(policy, name, text)
+                    conditions.append(Condition(name, kind, end))  # type: ignore[arg-type]
         elif field["left"] and (field["asked"] or len(field["left"]) < len(levels)):
             conditions.append(Condition(name, "in", labels=tuple(field["left"])))
         elif field["asked"] and any(
@@ -191,6 +207,36 @@ def _asked_in(half: HeldOut, number: int, given: Any) -> tuple[Condition, ...]:
         ):
             raise ParameterError(f"no label of {name} is left.", do="Leave at least one label.")
     return tuple(conditions)
+
+
+def _end_words(value: float, day: bool) -> str:
+    """An end of a rule as the form shows it: a date, or a number."""
+    return day_words(value) if day else number_words(value)
+
+
+def _shown_range(ends: Any, day: bool) -> Any:
+    """The smallest and the largest value in training, as the form shows them."""
+    return [on_day(end) for end in ends] if day and ends and None not in ends else ends
+
+
+def _end(policy: RulePolicy, name: str, text: str) -> float:
+    """The number that a text in the form stands for; of a date its days.
+
+    The text of an end that was not touched is the number that the rule has, to its last digit.
+    """
+    if name not in days_told(policy):
+        return _number(name, text)
+    own = [c.value for r in policy.rules for c in r.conditions if c.feature == name]
+    same = [value for value in own if day_words(value) == text.strip()]
+    if same:
+        return same[0]
+    written = {} if policy.encoding is None else policy.encoding.days
+    try:
+        return float(day_of(text.strip(), written.get(name, "iso"), name))
+    except LogError as error:
+        raise ParameterError(
+            f"{name}: {text.strip()[:40]!r} is no date.", do="Write it as 2024-02-01."
+        ) from error
 
 
 def _number(name: str, text: str) -> float:

@@ -162,11 +162,14 @@ def build(
         raise LogError(f"the folder of {str(target)!r} does not exist.", do="Make it first.")
     names = event_files(files, rules)
     beside = {kind: target.with_name(f"{target.stem}.{kind}.md") for kind in BESIDE}
-    refuse_overwrite(target, *names, *([rules.episodes.table] if rules.episodes.table else []))
+    refuse_overwrite(target, *read_by(rules, names))
     check_target(*beside.values())
     report = progress or (lambda stage, share: None)
     room = str(temp or tempfile.gettempdir())
-    with speaking("building the log", room), database(memory, threads, temp, "events") as con:
+    with (
+        speaking("building the log", room),
+        database(memory, threads, temp, "events", read_by(rules, names), [target.parent]) as con,
+    ):
         folder = Path(con.execute("SELECT current_setting('temp_directory')").fetchone()[0])
         report("reading events", 0.0)
         loaded = begin(con, rules, names, folder.with_name("parts"))
@@ -183,6 +186,11 @@ def event_files(files: Files, spec: Spec) -> list[str]:
         return list(spec.source.files)
     given = [files] if isinstance(files, str | os.PathLike) else list(files)
     return [os.fspath(name) for name in given]
+
+
+def read_by(spec: Spec, files: list[str]) -> list[str]:
+    """What is read to make the log: the files of events, and a table of episodes."""
+    return [*files, *([spec.episodes.table] if spec.episodes.table else [])]
 
 
 def _run_parts(con: Any, spec: Spec, loaded: Any, target: Path, report: Any) -> Built:
@@ -241,7 +249,7 @@ def _write(con: Any, built: Built, beside: dict[str, Path]) -> None:
         part = stack.enter_context(replacing(built.path))
         con.execute(
             f"COPY (SELECT {', '.join(map(quoted, names))} FROM log ORDER BY key, start, episode, "
-            f"step) TO {text(str(part))} (FORMAT parquet, COMPRESSION zstd)"
+            f"step) TO {text(str(part))} (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
         )
         for kind, path in beside.items():
             table = {"dictionary": built.dictionary, "flow": built.flow, "missing": built.missing}[

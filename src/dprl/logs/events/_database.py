@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dprl._core.checks import check_threads, wrong
-from dprl._core.database import connect
+from dprl._core.database import confine, connect
 from dprl.logs._sources import quoted
 
 __all__ = ["database", "number", "text", "unsigned_zero"]
@@ -32,14 +33,25 @@ def unsigned_zero(value: str) -> str:
 
 
 @contextmanager
-def database(memory: str, threads: int | None, temp: Any, name: str) -> Iterator[Any]:
+def database(
+    memory: str,
+    threads: int | None,
+    temp: Any,
+    name: str,
+    reads: Iterable[str | os.PathLike[str]] = (),
+    writes: Iterable[str | os.PathLike[str]] = (),
+) -> Iterator[Any]:
     """Open a DuckDB database in a temporary folder, which is removed at the end of the block.
+
+    Its queries can reach nothing but this folder and what is named here.
 
     Args:
         memory: Limit of DuckDB's memory, such as "4GB"; what does not fit goes to disk.
         threads: Number of threads; None: DuckDB's own.
         temp: Folder in which the temporary folder is made; None: the system's.
         name: Name of the database, for the names of files.
+        reads: Files, patterns and folders that it reads. Default: none.
+        writes: Folders that it writes to. Default: none.
 
     Raises:
         ParameterError: The limit of memory or the number of threads is none.
@@ -60,6 +72,21 @@ def database(memory: str, threads: int | None, temp: Any, name: str) -> Iterator
                 raise wrong("memory", "a size such as 4GB", memory) from error
             if (cores := check_threads(threads)) is not None:
                 con.execute(f"SET threads = {cores}")
+            confine(con, files=_reached(reads), folders=[place, *writes])
             yield con
         finally:
             con.close()
+
+
+def _reached(names: Iterable[str | os.PathLike[str]]) -> list[Path | str]:
+    """The files that names, patterns and folders stand for, by the names that queries use."""
+    files: list[Path | str] = []
+    for given in names:
+        name = os.fspath(given)
+        for path in [name] if os.path.lexists(name) else glob.glob(name, recursive=True):
+            if os.path.isdir(path):
+                files += Path(path).iterdir()
+            else:
+                whole = Path(path).absolute()
+                files += [path, whole, f"{whole}.wal"]  # the last: of an attached DuckDB file
+    return files

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dprl._core.table import Table
 from dprl.errors import LogError
-from dprl.logs.events._build import MEMORY, Files, event_files
+from dprl.logs.events._build import MEMORY, Files, event_files, read_by
 from dprl.logs.events._database import database
 from dprl.logs.events._moments import moment, written_of
 from dprl.logs.events._run import begin, make_part, row_columns, speaking, time_of
@@ -77,7 +77,7 @@ def explain(
     report = progress or (lambda stage, share: None)
     with (
         speaking("explaining the decision", tempfile.gettempdir()),
-        database(memory, None, None, "explain") as con,
+        database(memory, None, None, "explain", read_by(rules, names)) as con,
     ):
         report("reading events", 0.0)
         folder = Path(con.execute("SELECT current_setting('temp_directory')").fetchone()[0])

@@ -107,7 +107,7 @@ class Stays:
         """
         computed = ("bolus", "vasopressor", "last_bolus", "last_vasopressor", "reward")
         names = ", ".join(name for name in COLUMNS if name not in computed)
-        with connect() as con:
+        with connect(files=[self.path]) as con:
             con.execute("CREATE TABLE chosen AS SELECT unnest($1::BIGINT[]) AS subject_id",
                         [list(self.subjects)])  # fmt: skip
             con.execute(
@@ -154,7 +154,7 @@ def read_stays(path: str | os.PathLike[str]) -> Stays:
         raise LogError(f"there is no file {str(file)!r}.", do="Make it: dprl icu build.")
     try:
         real = file.resolve()
-        with connect(folders=[real.parent]) as con:
+        with connect(files=[real]) as con:
             columns_of_files([str(real)], "parquet", con.execute)  # each column once
             in_file = {row[0] for row in con.sql(f"SELECT * FROM {_scan(real)}").description}
             missing = [name for name in COLUMNS if name not in in_file]

@@ -211,7 +211,11 @@ def build(
     tables = find_tables(Path(folder))
     report = progress or (lambda stage, share: None)
     room = str(temp or tempfile.gettempdir())
-    with said_if_short("building the cohort", room), database(memory, threads, temp, "icu") as con:
+    read: list[str | Path] = [*tables.files.values(), _items_file(items)]
+    with (
+        said_if_short("building the cohort", room),
+        database(memory, threads, temp, "icu", read, [target.parent]) as con,
+    ):
         tables.open(con)
         load_items(con, items)
         set_variables(con, **asdict(rules), usual_map=None)
@@ -293,6 +297,12 @@ def set_variables(con: Any, **values: Any) -> None:
         con.execute(f"SET VARIABLE {name} = {text}")
 
 
+def _items_file(items: str | os.PathLike[str] | None) -> str:
+    """The file of item codes: the one that is named, or the packaged list."""
+    packaged = resources.files("dprl.studies.icu").joinpath("items.csv")
+    return str(packaged) if items is None else os.fspath(items)
+
+
 def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
     """Make the table `items`: what each item code measures or gives, and its valid range.
 
@@ -300,8 +310,7 @@ def load_items(con: Any, items: str | os.PathLike[str] | None) -> None:
     """
     import duckdb
 
-    packaged = resources.files("dprl.studies.icu").joinpath("items.csv")
-    path = str(packaged) if items is None else os.fspath(items)
+    path = _items_file(items)
     if not Path(path).is_file():
         raise LogError(f"there is no file {path!r}.", do="Name a CSV file of item codes.")
     types = (
@@ -360,7 +369,8 @@ def _write(con: Any, built: Built, target: Path) -> None:
         with replacing(target) as part:
             con.execute(
                 f"COPY (SELECT {columns} FROM rewarded ORDER BY stay_id, hour) TO "
-                f"{quoted(str(part), chr(39))} (FORMAT parquet, COMPRESSION zstd)"
+                f"{quoted(str(part), chr(39))} (FORMAT parquet, COMPRESSION zstd, "
+                "USE_TMP_FILE false)"
             )
         for kind, table in (("dictionary", dictionary()), ("flow", built.flow)):
             with replacing(target.with_name(f"{target.stem}.{kind}.md")) as part:

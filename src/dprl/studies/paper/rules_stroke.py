@@ -42,7 +42,7 @@ def stroke_trial(file: Path) -> Log:
         >>> stroke_trial(Path("ist.parquet"))  # doctest: +SKIP
         Log: 19,285 episodes · 19,285 steps · 5 features · 2 actions
     """
-    with connect(folders=[file.parent]) as con:
+    with connect(files=[file.resolve()]) as con:
         rows = con.execute(
             "SELECT AGE::DOUBLE AS age, RSBP::DOUBLE AS pressure, RDELAY::DOUBLE AS delay, "
             "(RCONSC <> 'F')::INT::DOUBLE AS drowsy, (SEX = 'M')::INT::DOUBLE AS male, "

@@ -364,3 +364,61 @@ def test_parts_of_labels_and_gaps_are_of_the_training_log():
     assert served.shares["ward"] == {
         "1": 0.35, "2": 0.325, "3": 0.325, "missing": 0.0, "unseen": 0.0,
     }  # fmt: skip
+
+
+ODD = (
+    None, True, False, 0, 1, -1, 3, 1.5, 1e308, -1e308, 10**400, "", " ", "x", "ICU", "true", "TRUE", "0",
+    "NaN", "inf", "\ud800", "\x00", "é" * 300, [], {}, [None], "9" * 500, 2**63, -0.0, 5e-324,
+    "2024-13-99", "2024-02-30", "9999-12-31", "0001-01-01", "10000-01-01", "31/12/2024", "1/2/24",
+    "2024-06-01T10:00:00+14:00", "2024-06-01T24:00:00Z", "0001-01-01T00:00:00+14:00",
+    "2024-06-01T10:00:00+99:99", "9999-12-31T23:59:59-14:00",
+    "2024-06-01 10:00:00.1234567", "1e9", 1e9, "missing",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["rules", "near", "joined"])
+def test_whatever_a_column_holds_it_is_answered_or_refused(kind):
+    if kind == "rules":
+        policy = rules_on(stays(missing={"ward": "flag"}), ICU, GONE, LATE)
+    elif kind == "near":
+        learner = dprl.DPRLContinuous(n_min=1, radius=1.0, gamma=1.0)
+        policy = learner.fit(stays(missing={"pressure": "flag"}))
+    else:
+        policy = dprl.DPRLDiscrete(n_min=1, gamma=1.0).fit(
+            dprl.from_arrays(
+                episode=range(4), state=[["ICU", True], ["HDU", False]] * 2, action=["a", "b"] * 2,
+                reward=[0, 1] * 2, feature_names=["ward", "fever"],
+            )
+        )  # fmt: skip
+    served = Answers(policy)
+    row = {name: value for name, value in ROW.items() if name in served.columns}
+    given = [{**row, name: value} for name in row for value in ODD]
+    for one in [*given, *ODD]:
+        try:
+            (here,) = served.act([one])
+            why = served.explain(one)
+        except StateError as error:
+            assert (error.index, error.do) >= (0, "")
+            with pytest.raises(StateError) as caught:  # the same in a request of many
+                served.act([row, one])
+            assert caught.value.index == 1
+            continue
+        assert why["action"] == here["action"]
+        json.dumps([here, why])
+        try:
+            acted = policy.act(one)
+        except dprl.LogError:  # too large for a distance
+            assert (here["defer"], here["in_range"]) == (True, False)
+            continue
+        assert here["defer"] or here["action"] == acted
+        assert here["in_range"] is False or acted == (here["action"] or dprl.DEFER)
+
+
+def test_dprl_act_names_states_by_their_dates(run, tmp_path):
+    rules_on(stays(), ICU, LATE).save(tmp_path / "p.dprl")
+    rows = "pressure,ward,fever,admitted\n,ICU,true,01/06/2024\n60,HDU,false,\n"
+    code, out, _ = run("act", "p.dprl", "--json", stdin=rows)
+    assert code == 0
+    first, second = json.loads(out)["rows_out"]
+    assert first["state"]["admitted"] == "2024-06-01"
+    assert (first["suggested"], second["state"]["admitted"]) == ("fluids", None)

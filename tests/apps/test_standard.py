@@ -42,7 +42,7 @@ def written(policy, parts, tmp_path_factory):
         use=USE,
     )  # fmt: skip
     text = (folder / "r.html").read_text(encoding="utf-8")
-    return result, text, json.loads((folder / "model-card.json").read_text(encoding="utf-8"))
+    return result, text, json.loads((folder / "r.model-card.json").read_text(encoding="utf-8"))
 
 
 def test_every_item_is_there_and_blanks_are_marked(written):
@@ -202,10 +202,10 @@ def test_the_command_reads_the_intended_use(run, visits, tmp_path, monkeypatch):
     asked = ("report", "p.dprl", "test.parquet", "--draws", "50", "--no-values")
     code, said, _ = run(*asked, "--standard", "target")
     assert code == 0
-    assert "Model card → model-card.json" in said
+    assert "Model card → review.model-card.json" in said
     assert "to fill in" in said
     assert "Which drug first?" in (tmp_path / "review.html").read_text()
-    card = json.loads((tmp_path / "model-card.json").read_text())
+    card = json.loads((tmp_path / "review.model-card.json").read_text())
     assert card["intended_use"]["question"] == "Which drug first?"
     code, _, said = run(*asked, "--lang", "fr")
     assert code == 1
@@ -256,3 +256,13 @@ def test_values_that_the_policy_fills_count_as_missing(lang, tmp_path):
     assert {"en": "Rows (of 300) without a value: lactate (30)",
             "de": "Zeilen (von 300) ohne Wert: lactate (30)"}[lang] in words  # fmt: skip
     assert {"en": "Where values are missing", "de": "Wo Werte fehlen"}[lang] in words
+
+
+def test_the_next_report_leaves_the_card_of_another_alone(policy, parts, tmp_path):
+    asked = {"values": False, "draws": 20, "date": DAY, "standard": "target", "use": USE}
+    first = dprl.report(policy, parts[1], tmp_path / "a.html", **asked)
+    card = first.card.read_bytes()
+    second = dprl.report(policy, parts[1], tmp_path / "b.v2.html", **asked, title="Another")
+    assert (first.card.name, second.card.name) == ("a.model-card.json", "b.v2.model-card.json")
+    assert first.card.read_bytes() == card
+    assert json.loads(card)["report"]["file"] == "a.html"

@@ -386,3 +386,12 @@ def test_act_reads_decimal_commas(rows, near, tmp_path, run):
     assert [r["suggested"] for r in json.loads(out)["rows_out"]] == [
         None if a is dprl.DEFER else a for a in ours
     ]
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "2024-06-01T10:00:00+99:99"])
+def test_a_time_that_utc_does_not_have_is_no_date(text):
+    from dprl.logs._dates import day_of
+
+    for dates in ("iso", "%Y-%m-%dT%H:%M:%S%z"):
+        with pytest.raises(dprl.LogError, match="is no date as declared"):
+            day_of(text, dates, "seen")

@@ -270,3 +270,21 @@ def test_in_german_too():
     assert "admitted = 2024-03-29" in de.situation(
         "cell 3: all states nearest to ward = ICU, admitted = 2024-03-29", names
     )
+
+
+def test_the_table_of_those_who_followed_has_the_columns_of_the_log():
+    from dprl.apps._baseline import baseline
+
+    table = world(200)
+    table.loc[::9, "ward"] = None
+    raw = read(table, missing={"lactate": "flag", "ward": "flag"})
+    ready = with_indicators(raw)
+    assert "ward=missing" in ready.feature_names
+    changed, took = np.ones(200, bool), np.arange(200) % 3 == 0
+    assert baseline(ready, changed, took) == baseline(raw, changed, took)
+    assert baseline(filled(raw), changed, took) == baseline(raw, changed, took)
+    rows = baseline(ready, changed, took).rows
+    assert {row.label for row in rows if row.column == "ward"} == {"HDU", "ICU", "ward 3"}
+    lactate = next(row for row in rows if row.column == "lactate")
+    assert lactate.missing_followed + lactate.missing_otherwise == table["lactate"].isna().sum()
+    assert any(row.column == "admitted (days since 1970-01-01)" for row in rows)

@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import to_json_value
+from dprl.logs._categories import TRUTH
+from dprl.logs._dates import SINCE
+from dprl.logs._encoding import FAR, Encoding, encoding_of
+from dprl.logs._gaps import GONE
 from dprl.logs.log import Log
 
 __all__ = ["Baseline", "BaselineRow", "baseline"]
@@ -117,12 +121,40 @@ def _columns(log: Log, rows: Ints) -> Iterator[_Column]:
         name = name if isinstance(name, str) else "state"
         yield _Column(name, log.state[rows].astype(np.float64), tuple(map(str, log.states)))
     elif log.features is not None:
-        for j, name in enumerate(log.feature_names):
-            labels = log.levels[j] if log.levels else None
-            yield _Column(name, log.features[rows, j], labels)
+        encoding = encoding_of(log.columns)
+        days = log.columns.get("days", {})
+        if encoding is not None and encoding.how == "indicators":
+            own = [_as_read(encoding, name, log, rows) for name in encoding.columns]
+        else:
+            levels = log.levels or (None,) * len(log.feature_names)
+            own = [
+                _Column(name, log.features[rows, j], levels[j])
+                for j, name in enumerate(log.feature_names)
+            ]
+        for column in own:
+            since = f" (days since {SINCE})" if column.name in days else ""
+            yield replace(column, name=f"{column.name}{since}")
     if log.also is not None:
         for j, name in enumerate(log.also.names):
             yield _Column(name, log.also.numbers(j, rows), log.also.levels[j])
+
+
+def _as_read(encoding: Encoding, name: str, log: Log, rows: Ints) -> _Column:
+    """A column as the log had it before it became indicators: labels, and gaps where they show.
+
+    A gap that the median filled, without a flag, cannot be told from a value.
+    """
+    labels = encoding.columns[name]
+    places = [log.feature_names.index(feature) for feature in encoding.indicators(name)]
+    x = np.asarray(log.features)[rows][:, places]
+    if labels is None or (len(places) == 1 and labels[:2] == TRUTH):
+        gone = (x[:, 0] == FAR) | (x[:, -1] == 1.0 if len(places) > 1 else False)
+        levels = log.levels[places[0]] if labels is None and log.levels else labels
+        return _Column(name, np.where(gone, np.nan, x[:, 0]), levels)
+    shown = [i for i, label in enumerate(labels) if label != GONE or not encoding.flagged(name)]
+    marks = x[:, shown] == 1.0
+    codes = np.where(marks.any(axis=1), marks.argmax(axis=1), np.nan)
+    return _Column(name, codes, tuple(labels[i] for i in shown))
 
 
 def _rows(column: _Column, took: NDArray[np.bool_]) -> Iterator[BaselineRow]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 
 from dprl.errors import ParameterError
 
-__all__ = ["ASKED", "CARD", "TABLE", "check_use"]
+__all__ = ["ASKED", "TABLE", "card_beside", "check_use"]
 
 TABLE = "intended-use"
 """Name of the table in dprl.toml."""
@@ -26,8 +27,8 @@ ASKED = (
 )  # fmt: skip
 """The keys of the table: first those about the use, then those of the study, in their order."""
 
-CARD = "model-card.json"
-"""Name of the file of the model card, where no other is given."""
+CARD = ".model-card.json"
+"""How the name of the model card ends, where no other is given: review.model-card.json."""
 
 LONGEST, MOST = 4_000, 20_000
 """Largest number of characters of one answer, and of all of them."""
@@ -80,3 +81,8 @@ def check_use(use: Mapping[str, str] | None, where: str = "") -> dict[str, str]:
             "Write them shorter, and refer to a protocol for the rest.",
         )
     return answers
+
+
+def card_beside(report: Path) -> Path:
+    """The file of the model card beside a report; each report has a card of its own."""
+    return report.with_name(report.stem + CARD)

@@ -1,4 +1,4 @@
-"""model-card.json: what a report says about a policy, for machines that keep records of models.
+"""The model card: what a report says about a policy, for machines that keep records of models.
 
 The sections are those of a model card: details, intended use, factors, metrics, data, analyses,
 ethics, caveats. What nobody said is null, and named under "to_fill_in".
@@ -15,7 +15,7 @@ from pathlib import Path
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
 from dprl.apps._changes import Described
-from dprl.apps._intended_use import ASKED, CARD
+from dprl.apps._intended_use import ASKED, card_beside
 from dprl.apps._standard import Study
 from dprl.errors import ParameterError
 from dprl.evaluation._result import Evaluation
@@ -144,7 +144,7 @@ def card_path(
                 do="Say standard='target' (--standard target), or leave the card out.",
             )
         return None
-    path = target.with_name(CARD) if card is None else Path(card)
+    path = card_beside(target) if card is None else Path(card)
     if not path.parent.is_dir() or path.is_dir() or path.resolve() == target.resolve():
         raise ParameterError(
             f"the model card cannot be written to {str(path)!r}.",

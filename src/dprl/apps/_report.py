@@ -98,7 +98,8 @@ def report(
             blanks marked *to fill in*, and write a model card. Default None: neither.
         use: What only people can say, for the standard: key → text, such as {"question": "…"}.
             Keys are those of the table [intended-use] of dprl.toml. Default None: nothing.
-        card: The JSON file for the model card. Default None: model-card.json beside the report.
+        card: The JSON file for the model card. Default None: beside the report and named after
+            it, review.model-card.json for review.html.
         lang: Language of the page: "en" or "de". Labels from data stay as they are. Default "en".
         progress: Called with the name of the stage and the share of it that is done. Default None.
 

@@ -318,7 +318,7 @@ def _named(policies: Any) -> dict[str, Any]:
         raise ParameterError(
             f"policies must be a dict of names and policies, or a list; got a "
             f"{type(policies).__name__}.",
-            do='dprl.compare({"ours": policy, "theirs": other}, log)',
+            do="Give a dict, say with the names 'ours' and 'theirs', or a list of policies.",
         )
     if not named:
         raise ParameterError("there is no policy to compare.", do="Name at least one.")

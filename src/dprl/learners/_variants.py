@@ -101,7 +101,8 @@ def _check_learner(learner: Any, names: Sequence[str]) -> None:
     field_names = {field.name for field in fields(learner)} if is_dataclass(learner) else set()
     for name in names:
         if name not in field_names:
-            raise ParameterError(f"{kind} has no {name} to vary.", do=needs)
+            has = f"Its settings are {', '.join(sorted(field_names))}." if field_names else needs
+            raise ParameterError(f"{kind} has no {name} to vary.", do=has)
 
 
 def variant(learner: Any, setting: Mapping[str, Any]) -> Any:

@@ -71,7 +71,18 @@ def check_dates(dates: Any) -> str:
 
 
 def _moment(text: str, dates: str) -> datetime.datetime | None:
-    """The time a text stands for; None where it stands for none."""
+    """The time a text stands for; None where it stands for none, or for one that UTC has not."""
+    try:
+        time = _written(text, dates)
+        if time is not None and time.tzinfo is not None:
+            time.astimezone(datetime.UTC)
+    except (OverflowError, ValueError):  # before the year 1 or after 9999, or no such zone
+        return None
+    return time
+
+
+def _written(text: str, dates: str) -> datetime.datetime | None:
+    """The time that is written, in its own zone."""
     if "%" in dates:
         try:
             return datetime.datetime.strptime(text.strip(), dates)

@@ -251,7 +251,7 @@ def from_minari(
         ...     terminations=[False, True], truncations=[False, False],
         ... )
         >>> dprl.from_minari([episode])
-        Log: 1 episodes · 2 steps · 2 states · 2 actions
+        Log: 1 episode · 2 steps · 2 states · 2 actions
     """
     episodes = dataset.iterate_episodes() if hasattr(dataset, "iterate_episodes") else dataset
     parts = ("observations", "actions", "rewards", "terminations")
@@ -307,7 +307,7 @@ def from_d3rlpy(
         ...     terminated=True,
         ... )
         >>> dprl.from_d3rlpy([episode])
-        Log: 1 episodes · 2 steps · 2 features · 2 actions
+        Log: 1 episode · 2 steps · 2 features · 2 actions
     """
     episodes = getattr(dataset, "episodes", dataset)
     parts = ("observations", "actions", "rewards", "terminated")

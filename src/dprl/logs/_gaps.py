@@ -121,7 +121,7 @@ def missing_words(missing: Any, names: Mapping[str, Any]) -> dict[str, Word]:
         if column in part_of and part_of[column] != "reward" and word == "zero":
             raise ParameterError(
                 f"{column!r} is the log's {part_of[column]}, and only a missing reward can be 0.",
-                f"missing {column}=zero",
+                f"missing {column}={word}",
                 "Say zero for the column of the reward, and another word for this one.",
             )
     words: dict[str, Word] = {}

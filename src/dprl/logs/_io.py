@@ -266,7 +266,7 @@ def from_frame(
         >>> import dprl
         >>> table = duckdb.sql("SELECT 1 AS id, 'ill' AS stage, 'a' AS drug, 0.5 AS score")
         >>> dprl.from_frame(table, episode="id", state="stage", action="drug", reward="score")
-        Log: 1 episodes · 1 steps · 1 states · 1 actions
+        Log: 1 episode · 1 step · 1 state · 1 action
     """
     parts = by_role(locals())
     return build(

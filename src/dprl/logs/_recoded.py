@@ -24,12 +24,14 @@ PIECE = 1 << 20
 class Recoded:
     """Copies of files in UTF-8; they are removed when nothing refers to this any more.
 
+    They are in a private folder in `room`. Default None: the system's place for temporary files.
+
     Attributes:
         files: The copies, in the order of the files and under the same names.
     """
 
-    def __init__(self, files: Sequence[str], encoding: str) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="dprl-utf8-"))
+    def __init__(self, files: Sequence[str], encoding: str, room: str | None = None) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="dprl-utf8-", dir=room))
         self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.files: list[str] = []
         try:

@@ -281,7 +281,7 @@ class Log:
             ...     ended=["cut"] * 4,
             ... )
             >>> log.followed(2)
-            Log: 2 episodes · 3 steps · 1 states · 1 actions · 1 episodes cut · followed for 2 steps
+            Log: 2 episodes · 3 steps · 1 state · 1 action · 1 episode cut · followed for 2 steps
         """
         from dprl.logs._lost_outcomes import followed
 

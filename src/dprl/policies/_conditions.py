@@ -26,7 +26,7 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
         provenance: Where the policy comes from.
     """
     words = [window_words(provenance.get("columns", {}).get("follow_up"))]
-    n = provenance.get("cut_episodes") or 0
+    n = int(provenance.get("cut_episodes") or 0)
     were = form(n, "was", "were")
     cut = {
         "drop-unrelated": f"{many(n, 'cut episode')} {were} left out: {UNRELATED} (declared by the "

@@ -547,8 +547,7 @@ class NeighborPolicy(Stored):
             columns[unit] = [self.episodes[e] for e in self.episode[rows]]
         taken = {unit, *table.columns}
         named = {apart(n, taken): own for n, own in self.space.shown_columns(x).items()}
-        columns |= named
-        columns |= {n: v for n, v in table.columns.items() if n != "state"}
+        columns |= named | {n: v for n, v in table.columns.items() if n != "state"}
         return replace(
             table,
             columns=columns,

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
-from dprl.apps._intended_use import CARD
+from dprl.apps._intended_use import card_beside
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.log_columns import columns_for
@@ -51,7 +51,11 @@ def report(
         ),
     ] = None,
     card: Annotated[
-        Path | None, Parameter(help="File for the model card. Default: model-card.json beside.")
+        Path | None,
+        Parameter(
+            help="File for the model card. Default: beside the report and named after it, as in "
+            "review.model-card.json."
+        ),
     ] = None,
     lang: Annotated[str, Parameter(help='Language of the page: "en" or "de".')] = "en",
     json: Json = False,
@@ -76,7 +80,7 @@ def report(
 
     speak(lang)  # what is refused is refused before a long log is read
     if check_standard(standard) is not None and card is None:
-        card = out.with_name(CARD)
+        card = card_beside(out)
     for target in (out, card):
         refuse_overwrite(target, policy, *files)
     use = intended_use() if standard is not None else None

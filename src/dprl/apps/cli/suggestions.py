@@ -11,6 +11,7 @@ from typing import Any
 from dprl._core.disk import replacing
 from dprl._core.table import harmless
 from dprl.errors import LogError
+from dprl.logs._dates import on_day
 from dprl.logs._table_file import TableFile
 from dprl.logs._text import Text
 from dprl.policies._decisions import DEFER
@@ -98,7 +99,11 @@ def _answer(policy: Policy, table: TableFile, column: str | None, added: str) ->
     table.read_gaps({*policy.space.states, *(label for own in kinds for label in own or ())})
     if encoding is not None and column is None:
         columns = table.mixed_features(list(encoding.columns), encoding.levels, encoding.days)
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        shown = columns | {
+            name: [None if day is None else on_day(day) for day in columns[name]]
+            for name in encoding.days
+        }
+        rows = [dict(zip(shown, row, strict=True)) for row in zip(*shown.values(), strict=True)]
         labels = set(policy.space.states)
         unknown = 0 if names else len(rows) - sum(s in labels for s in encoding.states(rows))
         return Answered(table, rows, policy.act(columns) if rows else [], unknown, "")

@@ -135,14 +135,17 @@ class Answers:
             for i, label in enumerate(labels):
                 self._check_label(label, i)
             here = self.policy.at(labels)
-            inside = _Place()
-            return [self._answer(here, i, inside) for i in range(len(states))], None, []
+            return [self._answer(here, i, INSIDE) for i in range(len(states))], None, []
         x = self.rows.read(states)
-        places = [self._place(state, row) for state, row in zip(states, x.tolist(), strict=True)]
-        asked = x
+        asked, inside = x, [False] * len(x)
         if not self._by_rules:  # those outside are not asked about: a distance may be too large
             low, high = np.array(self.policy.provenance["ranges"], np.float64).T
             asked = np.clip(x, low, high)
+            inside = (asked == x).all(axis=1).tolist()
+        places = [
+            INSIDE if within else self._place(state, row)
+            for within, state, row in zip(inside, states, x.tolist(), strict=True)
+        ]
         here = self.policy.at(asked)
         return [self._answer(here, i, place) for i, place in enumerate(places)], x, places
 
@@ -306,3 +309,7 @@ class _Place:
 
     outside: str = ""
     strange: str = ""
+
+
+INSIDE = _Place()
+"""Inside of what was trained on."""

@@ -305,7 +305,7 @@ def from_events(
         ...     rewards=[Reward(at="end", codes="DISCHARGE")],
         ... )
         >>> dprl.from_events("events.csv", spec)
-        Log: 1 episodes · 1 groups · 3 steps · 1 features · 1 values missing · 2 actions
+        Log: 1 episode · 1 group · 3 steps · 1 feature · 1 value missing · 2 actions
     """
     from dprl.logs._io import read
 

@@ -13,6 +13,7 @@ is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,7 +62,9 @@ def scan(files: Any, run: Any, words: Text) -> Iterator[tuple[str, list[str], di
         try:
             read = names
             if words.foreign(names):
-                copies = Recoded(names, words.encoding)
+                spill = run("SELECT current_setting('temp_directory')").fetchone()[0]
+                room = os.path.realpath(os.path.dirname(spill))  # where the connection may read
+                copies = Recoded(names, words.encoding, room)
                 read, words = copies.files, replace(words, encoding="utf-8")
             sql, values = scan_csv(read, MISSING_WORDS, False, words)
         except LogError as error:

@@ -156,7 +156,7 @@ def test_a_command_follows_and_a_policy_keeps_its_window(run, tmp_path):
     assert "Values are of the first 3 steps of an episode" in out
     code, out, err = run("fit", "stays.csv", *names, *more, "--follow-up", "a while")
     assert code == 1
-    assert "follow_up must be a whole number of steps" in err
+    assert "--follow-up must be a whole number of steps" in err
 
 
 # -- how episodes end ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from dprl._core.table import Table
-from dprl.policies._rule_rejected import not_issued
 
 __all__ = ["facts_of_rules", "words_of_rules"]
 
@@ -17,6 +16,8 @@ def facts_of_rules(policy: Any) -> dict[str, Any]:
     Args:
         policy: A policy of `dprl.Rules`.
     """
+    from dprl.policies._rule_rejected import not_issued  # which needs numpy
+
     record = policy.provenance["rules"]
     return {
         "rules": json.loads(policy.to_json_rules()),
@@ -36,6 +37,8 @@ def words_of_rules(policy: Any) -> str:
     Args:
         policy: A policy of `dprl.Rules`.
     """
+    from dprl.policies._rule_rejected import not_issued  # which needs numpy
+
     models = policy.provenance["rules"]["models"]
     table = Table(
         {name: [line.get(name) for line in models] for name in models[0]},

@@ -6,7 +6,6 @@ import math
 from statistics import NormalDist
 from typing import Any
 
-from dprl._core.intervals import LEVEL
 from dprl._core.plural import form, many
 
 __all__ = ["after_vacuous"]
@@ -89,6 +88,8 @@ def _ends(row: Any) -> tuple[float, float] | None:
 
 def _factor(row: Any, n_tested: int, delta: float) -> float:
     """How many times as many episodes it takes to tell the advantage of a change from 0."""
+    from dprl._core.intervals import LEVEL  # which needs numpy
+
     low, high = _ends(row) or (0.0, 0.0)
     error = (high - low) / (2 * NormalDist().inv_cdf((1 + LEVEL) / 2))
     needed = NormalDist().inv_cdf(1 - delta / n_tested)

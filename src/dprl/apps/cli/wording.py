@@ -66,7 +66,7 @@ ALIKE = {"value_range": "--lowest and --highest"}
 @functools.cache
 def _known() -> tuple[frozenset[str], frozenset[str]]:
     """All options of all commands, and all commands."""
-    from dprl.apps.cli._app import app
+    from dprl.apps.cli.main import app  # where every command is registered
 
     commands = [name for name in app if not name.startswith("-")]
     options: set[str] = set()

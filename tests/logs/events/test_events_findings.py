@@ -127,6 +127,23 @@ def test_a_horizon_and_an_end_are_no_reason_to_warn(folder):
     assert not [one for one in limited.findings if one.rule.startswith("open")]
 
 
+def test_decisions_after_the_last_row_of_a_stay_without_an_end_are_pointed_out(folder):
+    """Subject 2 has no row that the spec uses between two admissions, which are days apart."""
+    spec = SPEC.replace('every = "12 h"', 'every = "12 h"\nhorizon = "48 h"')
+    (folder / "two_days.toml").write_text(spec)
+    limited = build(folder / "events.csv", folder / "two_days.toml", folder / "two_days.parquet")
+    finding = next(one for one in limited.findings if one.rule == "open_at_horizon")
+    assert finding.level == "warning"
+    assert "1 of 4 episodes without an end event run on to the horizon" in finding.what
+    assert "3 of 9 decisions come after it, the longest run is 48 h." in finding.what
+    assert "subject 2, episode that begins at 2024-03-01 08:00:00" in finding.where
+    by_step = {row["step"]: row for row in limited.flow.to_dicts()}
+    assert by_step["no end event, to the horizon"]["episodes"] == 1
+    assert by_step["no end event, to the horizon"]["decisions"] == 4
+    last = next(one for one in limited.findings if one.rule == "open_at_last_row")
+    assert "with a horizon below 48 h in [clock]" in last.do
+
+
 def test_only_spelling_needs_only_labels(folder):
     spec = read_spec(folder / "spec.toml")
     finding = code_findings(

@@ -134,15 +134,26 @@ def _several(words: Sequence[str]) -> str:
 
 # -- stays without an end --------------------------------------------------------------------------
 
-NEXT, LAST = "next", "last"
-"""An episode without an end event runs until the next one begins, or to the subject's last row."""
+NEXT, LAST, HORIZON = "next", "last", "horizon"
+"""An episode without an end event runs until the next one begins, to the subject's last row, or to
+the horizon if that comes first."""
+SILENT = "silent"
+"""Those that run to the horizon, and have decisions after the last row that the spec uses."""
 
 
 def open_stays(con: Any, counts: dict[str, dict[str, Any]]) -> None:
     """Add to `counts` the episodes of one part that have no end event, by where they were cut."""
     rows = con.execute(
         "SELECT open, count(*), count(DISTINCT subject), sum(n)::BIGINT, max(finish - start), "
-        "min({'subject': subject, 'start': start}) FROM episodes WHERE open <> '' GROUP BY open"
+        "min({'subject': subject, 'start': start}) FROM episodes WHERE open <> '' GROUP BY open "
+        "UNION ALL "
+        f"SELECT '{SILENT}', count(*), count(DISTINCT subject), sum(n)::BIGINT, max(length), "
+        "min({'subject': subject, 'start': start}) FROM (SELECT e.subject, e.start, count(*) AS n, "
+        "any_value(e.finish - e.row) AS length FROM (SELECT s.episode, s.subject, s.start, "
+        "s.finish, max(v.t) AS row FROM episodes AS s JOIN ev AS v ON v.subject = s.subject AND "
+        f"v.t >= s.start AND v.t < s.finish WHERE s.open = '{HORIZON}' GROUP BY ALL) AS e "
+        "JOIN decisions AS d ON d.episode = e.episode AND d.t > e.row GROUP BY e.subject, e.start) "
+        "HAVING count(*) > 0"
     ).fetchall()
     for why, episodes, subjects, decisions, longest, first in rows:
         sums = counts.setdefault(
@@ -190,7 +201,27 @@ def open_findings(
                 '[[end]], or use episodes by = "gap".'
                 if why == NEXT
                 else "They are cut there. If that row may come long after the stay, limit them "
-                'with horizon = "14 days" in [clock].',
+                + (
+                    'with horizon = "14 days" in [clock].'
+                    if spec.clock.horizon is None
+                    else f"with a horizon below {spec.clock.horizon} in [clock]."
+                ),
+            )
+        )
+    if SILENT in open_counts:
+        sums = open_counts[SILENT]
+        findings.append(
+            Finding(
+                "warning",
+                "open_at_horizon",
+                f"{sums['episodes']:,} of {_count(episodes, 'episode')} without an end event run "
+                "on to the horizon after the last of their rows that the spec uses: "
+                f"{sums['decisions']:,} of {_count(decisions, 'decision')} come after it, the "
+                f"longest run is {sums['longest'] / HOUR:,.4g} h.",
+                f"subject {sums['first']['subject']}, episode that begins at "
+                f"{_time(sums['first']['start'], spec)}",
+                "If the stay was over by then, these decisions count as time without treatment: "
+                'name the code that ends it in [[end]], or use episodes by = "gap".',
             )
         )
     return findings

@@ -156,6 +156,31 @@ def test_only_spelling_needs_only_labels(folder):
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "like"),
+    [
+        ("Nor-Adrenalin", "Noradrenalin"),
+        ("nor adrenaline", "Noradrenalin"),
+        ("Vollelektrolytloesung", "Vollelektrolytlösung"),
+        ("vollelektrolyt-loesungen", None),
+        ("LAB 12", None),  # 1-2 is not 12
+        ("lab-1 2", "LAB 1-2"),
+    ],
+)
+def test_hyphens_and_replaced_umlauts_are_pointed_out(folder, written, like):
+    both = '["Noradrenalin", "Vollelektrolytlösung", "LAB 1-2"]'
+    (folder / "german.toml").write_text(SPEC.replace('"Noradrenalin"', both), encoding="utf-8")
+    spec = read_spec(folder / "german.toml")
+    meant = {"Noradrenalin": 3, "Vollelektrolytlösung": 2, "LAB 1-2": 1}
+    near = [
+        one for one in code_findings(spec, {**meant, written: 7}, meant) if one.rule == "near_codes"
+    ]
+    assert len(near) == (like is not None)
+    if like is not None:
+        assert f"{written!r} (7 rows) is like {like!r}" in near[0].what
+        assert "trim,casefold" not in near[0].do  # which would not help
+
+
 def test_a_code_in_another_case_is_the_one_that_was_meant(folder):
     (folder / "other.toml").write_text(SPEC.replace('"Noradrenalin"', '"ADRENALIN"'))
     with pytest.raises(LogError, match="Did you mean 'Adrenalin'"):

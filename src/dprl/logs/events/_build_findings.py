@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dprl.logs._findings import Finding
 from dprl.logs._near_labels import near_words
+from dprl.logs._text import fold
 from dprl.logs.events._codes import uses
 from dprl.logs.events._fields import HOUR, UNITS, place
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["alike", "code_findings", "open_findings", "open_stays"]
 
 SHOWN = 5
+FOLDED = "trim,casefold"
 SHORT = 4
 """Patterns of fewer letters are like too many codes."""
 
@@ -25,6 +27,17 @@ SHORT = 4
 def alike(code: str) -> str:
     """A code without what people write differently: case, blanks, hyphens, forms of characters."""
     return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", code)).strip().casefold()
+
+
+UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "ø": "oe", "å": "aa"})
+
+
+def _letters(code: str) -> str:
+    """As `alike`, with no blank between two letters, and letters with dots as people replace them.
+
+    A blank beside a digit stays: 1-2 is not 12.
+    """
+    return re.sub(r"(?<=[^\W\d]) (?=[^\W\d])", "", alike(code)).translate(UMLAUTS)
 
 
 def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -> list[Finding]:
@@ -40,8 +53,9 @@ def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -
     """
     meant = set(used)
     unused = {code: alike(code) for code in rows_of if code not in meant and code}
+    letters = {code: _letters(code) for code in unused}
     by_length: dict[int, list[str]] = {}
-    for code, plain in unused.items():
+    for code, plain in letters.items():
         by_length.setdefault(len(plain), []).append(code)
     made = {interval.name for interval in spec.intervals}
     near: dict[str, tuple[str, str, bool]] = {}  # code → code of the spec, place, only spelling
@@ -57,11 +71,11 @@ def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -
                         near.setdefault(code, (pattern, where, True))
                 hit = any(re.fullmatch(_pattern(pattern), code, re.S) for code in rows_of)
             else:
-                plain = alike(pattern)
+                plain = _letters(pattern)
                 for length in (len(plain) - 1, len(plain), len(plain) + 1):
                     for code in by_length.get(length, ()):
-                        same = unused[code] == plain
-                        if same or near_words(plain, unused[code]):
+                        if letters[code] == plain or near_words(plain, letters[code]):
+                            same = fold(code, FOLDED) == fold(pattern, FOLDED)
                             near.setdefault(code, (pattern, where, same))
                 hit = pattern in rows_of
             if not hit and pattern not in made:

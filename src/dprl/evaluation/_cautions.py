@@ -16,7 +16,7 @@ from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
 
-__all__ = ["no_spread", "wary_of"]
+__all__ = ["no_spread", "wary_of", "weights_off"]
 
 FAR_OFF = 3.0
 """Standard errors between the mean weight and 1 above which there is a warning."""
@@ -66,7 +66,7 @@ def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
     ]
 
 
-def _weights_off(facts: Mapping[str, Any]) -> list[str]:
+def weights_off(facts: Mapping[str, Any]) -> list[str]:
     """A warning where the weights do not have mean 1, beyond what chance explains; else nothing.
 
     Weights have a long tail. Where a log happens not to hold the few episodes with the largest
@@ -182,7 +182,7 @@ def wary_of(
             f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
             "WIS, WPDIS and WDR do not exist there."
         )
-    cautions += _weights_off(facts)
+    cautions += weights_off(facts)
     if facts["clipped"] > OFTEN:
         cautions.append(
             f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"

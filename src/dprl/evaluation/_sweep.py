@@ -55,9 +55,10 @@ class Sweep:
             reached such a step and how many followed, the effective sample size over all and where
             it matters, the estimated difference with its interval in units of returns, the chance
             that whoever follows the policy meets an action that nobody took there (`unsupported`;
-            above .05 there is no interval), and what lies outside the range of returns (see
-            `Evaluation.outside`). With `delta`, also the number of certified suggestions and their
-            certified gain.
+            above .05 there is no interval), what lies outside the range of returns (see
+            `Evaluation.outside`), and, of IS, PDIS and WPDIS, a mean weight that is not 1
+            (`weights_off`; '' where it is, give or take chance). With `delta`, also the
+            number of certified suggestions and their certified gain.
         policies: The policy of each setting.
         evaluations: The evaluation of each policy on `valid`.
         estimator: The estimator that the rows show.
@@ -115,6 +116,11 @@ class Sweep:
             "each row alone. The best of several is lucky: judge what you pick on episodes this "
             "sweep never saw."
             + (" outside: what of the value no return in the log reaches." if marked else "")
+            + (
+                f" weights_off: weights should have mean 1, and {self.estimator} is off by as much."
+                if any(row["weights_off"] for row in self.rows)
+                else ""
+            )
             + (
                 " unsupported: the chance to meet an action that nobody took there; above "
                 f"{100 * BLIND:g} % there is no interval."

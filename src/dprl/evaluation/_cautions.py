@@ -92,6 +92,23 @@ def weights_off(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _another_practice(facts: Mapping[str, Any]) -> list[str]:
+    """A warning where the behaviour given is plainly not that of the log; else nothing."""
+    expected, done = facts["suggested_expected"], facts["suggested_done"]
+    if facts["behavior"] != "given" or expected is None:
+        return []
+    steps = facts["spoken"] * facts["steps"]
+    error = float(np.sqrt(expected * (1 - expected) / steps))  # at most: chances may vary
+    if abs(done - expected) <= max(4 * error, 0.01):
+        return []
+    return [
+        f"the behaviour given expects what the policy suggests at {100 * expected:.1f} % of the "
+        f"steps at which it speaks, and it was done at {100 * done:.1f} %: that is not the "
+        "practice of this log. Its rows must be in the order of log.states (or of the steps), its "
+        "columns in that of log.actions."
+    ]
+
+
 def wary_of(
     facts: Mapping[str, Any],
     policy: Policy,
@@ -182,6 +199,7 @@ def wary_of(
             f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
             "WIS, WPDIS and WDR do not exist there."
         )
+    cautions += _another_practice(facts)
     cautions += weights_off(facts)
     if facts["clipped"] > OFTEN:
         cautions.append(

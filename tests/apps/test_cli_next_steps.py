@@ -24,18 +24,18 @@ def test_how_many_episodes_it_would_take_follows_from_the_surest_change():
         for s, a in zip(rng.choice(["x", "y"], 120), rng.choice(["new", "old"], 120), strict=True)
     ]
     policy = dprl.DPRLDiscrete(n_min=5, gamma=1.0).fit(to_log([[row] for row in rows]))
-    lines = after_vacuous(policy, 120, delta=0.05, grade="large-sample", mode="in-sample")
+    lines = after_vacuous(policy, 120, delta=1e-6, grade="large-sample", mode="in-sample")
     table = policy.changes()
     need = min(
         (row["high"] - row["low"]) / 2 / 1.959964 / row["advantage"]
         for row in table
         if row["advantage"] > 0
     )
-    z = {1: 1.644854, 2: 1.959964}[len(table)]
+    z = {1: 4.753424, 2: 4.891638}[len(table)]
     expected = 120 * (z * need) ** 2
     size = 10 ** (math.floor(math.log10(expected)) - 1)
     assert f"about {math.ceil(expected / size) * size:,}, if" in lines[1]
-    split = after_vacuous(policy, 120, delta=0.05, grade="proved", mode="swap-split")
+    split = after_vacuous(policy, 120, delta=1e-6, grade="proved", mode="swap-split")
     assert "at least about" in split[1]
     assert "--grade large-sample" in split[2]
     assert "δ does not hold" in lines[-1]
@@ -44,6 +44,22 @@ def test_how_many_episodes_it_would_take_follows_from_the_surest_change():
         "changes nothing"
         in after_vacuous(nothing, 120, delta=0.05, grade="proved", mode="policy")[1]
     )
+
+
+@pytest.mark.parametrize("grade", ["proved", "large-sample"])
+def test_a_log_that_proves_nothing_is_not_said_to_be_large_enough(grade):
+    class Sure:
+        def changes(self):
+            row = {"where": "x above 1", "suggested": "new", "advantage": 0.13}
+            return [{**row, "low": 0.06, "high": 0.2}]
+
+    line = after_vacuous(Sure(), 1500, delta=0.05, grade=grade, mode="swap-split")[1]
+    assert line.startswith("  - More episodes than the 1,500 of this log for its one change")
+    assert "(x above 1: new)" in line
+    assert "How many cannot be told" in line
+    few = after_vacuous(Sure(), 1500, delta=1e-12, grade=grade, mode="swap-split")[1]
+    assert "it takes " in few
+    assert few.endswith("this log has 1,500.")
 
 
 def test_the_gate_says_what_to_try(run, tmp_path):

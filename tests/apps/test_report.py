@@ -491,6 +491,21 @@ def test_a_log_with_cut_episodes_has_one_population(tmp_path):
     assert card["evaluation_data"]["flow"]["always"] <= card["evaluation_data"]["flow"]["reached"]
 
 
+def test_the_first_decision_of_a_patient_is_the_first_in_time():
+    """Labels of episodes say nothing of their order: here the later ones come first."""
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(
+        to_log([[("s", "b", 1.0)]] * 6 + [[("s", "a", 0.0)]] * 8)
+    )
+    n = 12  # in time every patient gets b once, and then a
+    log = dprl.from_arrays(
+        episode=[f"{when}{i}" for when in ("z", "a") for i in range(n)],
+        time=[0] * n + [1] * n, group=[*range(n)] * 2, state=["s"] * 2 * n,
+        action=["b"] * n + ["a"] * n, reward=[1.0] * n + [0.0] * n,
+    )  # fmt: skip
+    (change,) = describe_changes(policy, log).changes
+    assert (change.check.took, change.check.others, change.met) == (n, 0, n)
+
+
 def test_the_terminal_says_where_the_estimate_rests_on_few(tmp_path):
     world = dprl.envs.care_pathway()
     policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(world.sample(1_000, seed=0))

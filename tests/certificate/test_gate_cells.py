@@ -304,7 +304,7 @@ def test_gate_command_refused(run, ward_csv, tmp_path):
         "gate", "policy.dprl", path, *columns, "--lowest", 0, "--highest", 0.5
     )  # fmt: skip
     assert code == 1
-    assert "outside value_range" in err
+    assert "outside --lowest and --highest" in err
     code, _, err = run(
         "gate", "policy.dprl", path, *columns, "--lowest", 0, "--highest", 1,
         "--mode", "in-sample",

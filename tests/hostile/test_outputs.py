@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import csv
 import json
 import sqlite3
 
@@ -56,6 +57,22 @@ def test_act_guards_formulas_in_a_file(folder, tmp_path, capsys):
                      "'=HYPERLINK(1),' =2,+3e5,-9"]  # fmt: skip
     assert _run(["act", str(folder / "p.dprl"), str(table), "--state", "state"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "=HYPERLINK(1),@SUM(1),-1.5,-9"
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("-0,5", "-0,5"), ("+1.234,50", "+1.234,50"), ("-,5", "-,5"), (" -2,5e3", " -2,5e3"),
+        ("-1,5+A1", "'-1,5+A1"), ("-A1,5", "'-A1,5"), ("=1,5", "'=1,5"), ("-1,", "'-1,"),
+    ],
+)  # fmt: skip
+def test_act_keeps_numbers_with_a_decimal_comma(folder, tmp_path, cell, written):
+    table, out = tmp_path / "t.csv", tmp_path / "o.csv"
+    table.write_text(f"state;x\n=HYPERLINK(1);{cell}\n")
+    command = ["act", str(folder / "p.dprl"), str(table), "--state", "state", "--decimal", ","]
+    assert _run([*command, "--out", str(out)]) == 0
+    with out.open(newline="") as lines:
+        assert next(csv.DictReader(lines))["x"] == written
 
 
 def test_settings_found_in_a_folder_are_said(folder, tmp_path, monkeypatch, capsys):

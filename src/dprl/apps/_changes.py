@@ -69,6 +69,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         near = policy.bootstrap_neighbors()
         # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
         settled = settle(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
+    settled = settled.gathered()  # a group's first decision is the first in time
     notes = [*strange, *(str(w.message) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(f"{cannot_tell(policy.provenance)}. If it has, all of this flatters it.")

@@ -199,6 +199,6 @@ def sure_words(policy: DeferringPolicy) -> str:
 
 
 def first_rows(log: Log, rows: Ints) -> Ints:
-    """The first of `rows` (ascending) in each episode, or in each group where there are groups."""
+    """The first of `rows` (ascending) in each episode, or in each group of a gathered log."""
     episode = np.searchsorted(log.starts, rows, "right") - 1
     return np.asarray(np.sort(rows[np.unique(log.group[episode], return_index=True)[1]]))

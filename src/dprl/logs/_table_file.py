@@ -186,11 +186,16 @@ class TableFile(Files):
             raise LogError("the table could not be written.", reason) from error
 
 
+WITH_COMMA = r" *[+\-]?[0-9.]*,[0-9]+([eE][+\-]?[0-9]+)? *"
+"""A number with a decimal comma (-0,5 or -1.234,5): DuckDB does not take it for one."""
+
+
 def _no_formula(column: str) -> str:
     """SQL: text that is no number and begins like a formula, with a ' before it."""
     signs = "".join(FORMULA).replace("-", "\\-")
     return (
         f"CASE WHEN regexp_matches({column}::VARCHAR, '^\\s*[{signs}]') "
         f"AND try_cast({column}::VARCHAR AS DOUBLE) IS NULL "
+        f"AND NOT regexp_full_match({column}::VARCHAR, '{WITH_COMMA}') "
         f"THEN chr(39) || {column}::VARCHAR ELSE {column}::VARCHAR END"
     )

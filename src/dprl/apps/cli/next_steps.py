@@ -49,18 +49,8 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
             key=lambda pair: pair[0],
         )
         row = hopeful[best]
-        where = row.get("state", row.get("where", "")) or "one of its regions"
         needed = _rounded(need * halves * n_units)
-        at_least = "at least " if grade == "proved" else ""
-        lines.append(
-            f"  - More episodes: for the surest change ({where}: {row['suggested']}) it takes "
-            f"{at_least}about {needed:,}, if what it brought stays as it was seen; this log has "
-            f"{n_units:,}. The other {form(len(table) - 1, 'change takes', 'changes take')} more."
-            if len(table) > 1
-            else f"  - More episodes: for its one change ({where}: {row['suggested']}) it takes "
-            f"{at_least}about {needed:,}, if what it brought stays as it was seen; this log has "
-            f"{n_units:,}."
-        )
+        lines.append(_more(row, len(table), needed, n_units, grade))
     if grade == "proved":
         lines.append(
             "  - A narrower range of returns (--lowest, --highest), if rewards allow it; or "
@@ -76,6 +66,30 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
         "not hold. Choose the settings now, and gate episodes that are new."
     )
     return lines
+
+
+def _more(row: Any, n_changes: int, needed: int, n_units: int, grade: str) -> str:
+    """How many episodes the change of `row`, the surest of `n_changes`, would need."""
+    where = row.get("state", row.get("where", "")) or "one of its regions"
+    one = "its one change" if n_changes == 1 else "the surest change"
+    if needed <= n_units:
+        reason = (
+            "its bounds hold for samples of any size, and first decisions alone are compared"
+            if grade == "proved"
+            else "it compares first decisions alone, and does not weigh them"
+        )
+        return (
+            f"  - More episodes than the {n_units:,} of this log for {one} ({where}: "
+            f"{row['suggested']}). How many cannot be told: its interval in training asks for "
+            f"about {needed:,}, but the gate asks for more ({reason})."
+        )
+    at_least = "at least " if grade == "proved" else ""
+    others = form(n_changes - 1, "change takes", "changes take") if n_changes > 1 else ""
+    return (
+        f"  - More episodes: for {one} ({where}: {row['suggested']}) it takes {at_least}about "
+        f"{needed:,}, if what it brought stays as it was seen; this log has {n_units:,}."
+        + (f" The other {others} more." if others else "")
+    )
 
 
 def _ends(row: Any) -> tuple[float, float] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -125,3 +127,30 @@ def test_chances_that_are_not_those_of_the_log_are_warned_of():
     assert any("where 1 is expected" in words for words in wrong.warnings)
     right = dprl.evaluate(policy(), lots(0.5), draws=50)
     assert not any("mean weight" in words for words in right.warnings)
+
+
+@dataclass
+class Drug:
+    """The drug, whatever comes."""
+
+    n_min: int = 1
+    gamma: float = 1.0
+
+    def fit(self, log):
+        return dprl.CallablePolicy(lambda s: ["drug"] * len(s), log.actions, trained_on=log)
+
+
+def test_a_sweep_and_a_comparison_use_what_is_recorded():
+    log = sites()
+    train, valid = log.split(0.5, seed=0)
+    policy = Drug().fit(train)
+    alone = dprl.evaluate(policy, valid, gamma=1.0, draws=50)
+    assert alone.facts["recorded"] == 1
+    swept = dprl.sweep(Drug(), train, valid, n_min=[1], draws=50).evaluations[0]
+    assert dict(swept["DR"]) == dict(alone["DR"])
+    assert swept.facts["recorded"] == 1
+    beside = dprl.compare({"drug": policy}, valid, gamma=1.0, draws=50).evaluations["drug"]
+    assert dict(beside["DR"]) == dict(alone["DR"])
+    given = np.array([[0.4, 0.25, 0.35]])
+    swept = dprl.sweep(Drug(), train, valid, n_min=[1], behavior=given, draws=50).evaluations[0]
+    assert swept.facts["behavior"] == "given"

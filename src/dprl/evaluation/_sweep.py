@@ -339,7 +339,8 @@ def sweep(
             the same. Default None: no others.
         estimator: The estimator that the rows show. Default None: "DR", or "WPDIS" where `values`
             is False.
-        behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: estimated once.
+        behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: as recorded in the
+            log's `propensity`; without it, estimated once.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models. Default 0.
@@ -394,10 +395,10 @@ def sweep(
             do="Split the log by whole groups: train, valid = log.split(0.5, seed=0), "
             "or dprl split.",
         )
-    if not isinstance(behavior, Behavior):
-        behavior = (
-            Behavior.fit(valid, seed=seed) if behavior is None else Behavior.given(valid, behavior)
-        )
+    if behavior is None and valid.propensity is None:  # else as recorded: `evaluate` knows how
+        behavior = Behavior.fit(valid, seed=seed)
+    elif behavior is not None and not isinstance(behavior, Behavior):
+        behavior = Behavior.given(valid, behavior)
     tell = progress or (lambda stage, share: None)
     judge = Judge(
         estimator, behavior, level, draws, seed, clip, values,

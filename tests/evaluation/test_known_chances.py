@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -125,3 +127,62 @@ def test_chances_that_are_not_those_of_the_log_are_warned_of():
     assert any("where 1 is expected" in words for words in wrong.warnings)
     right = dprl.evaluate(policy(), lots(0.5), draws=50)
     assert not any("mean weight" in words for words in right.warnings)
+
+
+@dataclass
+class Drug:
+    """The drug, whatever comes."""
+
+    n_min: int = 1
+    gamma: float = 1.0
+
+    def fit(self, log):
+        return dprl.CallablePolicy(lambda s: ["drug"] * len(s), log.actions, trained_on=log)
+
+
+def test_a_sweep_and_a_comparison_use_what_is_recorded():
+    log = sites()
+    train, valid = log.split(0.5, seed=0)
+    policy = Drug().fit(train)
+    alone = dprl.evaluate(policy, valid, gamma=1.0, draws=50)
+    assert alone.facts["recorded"] == 1
+    swept = dprl.sweep(Drug(), train, valid, n_min=[1], draws=50).evaluations[0]
+    assert dict(swept["DR"]) == dict(alone["DR"])
+    assert swept.facts["recorded"] == 1
+    beside = dprl.compare({"drug": policy}, valid, gamma=1.0, draws=50).evaluations["drug"]
+    assert dict(beside["DR"]) == dict(alone["DR"])
+    given = np.array([[0.4, 0.25, 0.35]])
+    swept = dprl.sweep(Drug(), train, valid, n_min=[1], behavior=given, draws=50).evaluations[0]
+    assert swept.facts["behavior"] == "given"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_bounds_begin_with_what_is_recorded(steps):
+    log = sites()
+    if steps == 2:  # two decisions an episode
+        log = dprl.from_arrays(
+            episode=np.arange(log.n_steps) // 2, state=["ill"] * log.n_steps,
+            action=[log.actions[a] for a in log.action], reward=log.reward,
+            propensity=log.propensity,
+        )  # fmt: skip
+    policy = dprl.CallablePolicy(lambda s: ["drug"] * len(s), log.actions, trained_on=[])
+    bounds = dprl.sensitivity(policy, log, discount=1.0, gamma=[1, 1.5], draws=20, yardstick=False)
+    drug = log.action == log.actions.index("drug")
+    one = bounds.rows[0]
+    if steps == 1:
+        odds = 1 / log.propensity[drug] - 1
+        guess = np.average(log.reward[drug], weights=odds)
+        expected = np.mean(np.where(drug, log.reward, guess))
+        assert bounds.facts["sharp"] is False
+    else:
+        expected = dprl.evaluate(policy, log, gamma=1.0, draws=20)["WIS"]["value"]
+    assert one["value_min"] == pytest.approx(expected)
+    assert one["value_max"] == pytest.approx(expected)
+    assert "those of: the record" in str(bounds)
+    assert bounds.rows[1]["value_min"] < expected < bounds.rows[1]["value_max"]
+    model = dprl.Behavior.fit(log)
+    estimated = dprl.sensitivity(
+        policy, log, discount=1.0, gamma=1, draws=20, yardstick=False, behavior=model
+    )
+    assert estimated.facts["behavior"] == model.how
+    assert estimated.rows[0]["value_min"] != pytest.approx(expected)

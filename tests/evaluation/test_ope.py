@@ -409,3 +409,23 @@ def test_weights_without_their_tail_are_warned_of():
     assert judged.facts["ess_differs"] > 100
     assert judged["IS"]["value_high"] < 0.9  # 1 is true: all returns are 1
     assert any("mean weight is 0.70 where 1 is expected" in words for words in judged.warnings)
+
+
+def test_a_behaviour_in_another_order_is_warned_of():
+    rng = np.random.default_rng(0)
+    ill = rng.random(600) < 0.7
+    drug = rng.random(600) < np.where(ill, 0.8, 0.3)
+    log = dprl.from_arrays(
+        episode=range(600),
+        state=np.where(ill, "ill", "well"),
+        action=np.where(drug, "drug", "wait"),
+        reward=drug.astype(float),
+    )
+    always = dprl.CallablePolicy(lambda s: ["drug"] * len(s), log.actions, trained_on=[])
+    right = np.array([[0.8, 0.2], [0.3, 0.7]])
+    warned = [
+        [w for w in dprl.evaluate(always, log, gamma=1.0, behavior=b, draws=20).warnings
+         if "in the order of log.states" in w]
+        for b in (right, right[::-1], right[:, ::-1])
+    ]  # fmt: skip
+    assert [len(words) for words in warned] == [0, 1, 1]

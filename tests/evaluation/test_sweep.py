@@ -326,6 +326,42 @@ def test_nothing_passes_and_no_such_rule(care, swept):
     assert len(str(caught.value).splitlines()) == 3
 
 
+@dataclass
+class Always:
+    """The drug, whatever comes."""
+
+    n_min: int = 1
+    gamma: float = 1.0
+
+    def fit(self, log):
+        return dprl.CallablePolicy(lambda s: ["drug"] * len(s), log.actions, trained_on=log)
+
+
+def test_weights_that_miss_their_tail_pass_no_rule():
+    # All returns are -1, whatever is done. Of 120 long episodes none takes the drug always, so the
+    # weights have mean .7, and by IS and WPDIS the policy is worth -.7: seemingly a gain of .3
+    def log(name):
+        return dprl.from_arrays(
+            episode=[f"{name}{i}" for i in [*range(280), *np.repeat(np.arange(280, 400), 10)]],
+            state=["ill"] * 1480,
+            action=["drug", "wait"] * 740,
+            reward=[-1.0] * 280 + ([0.0] * 9 + [-1.0]) * 120,
+        )
+
+    by_weight = dprl.sweep(Always(), log("a"), log("b"), n_min=[1], values=False, draws=50)
+    row = by_weight.rows[0]
+    assert row["difference_low"] > 0.2
+    assert min(row["ess"], row["ess_differs"]) > 100
+    assert row["weights_off"] == "mean 0.70"
+    assert "WPDIS is off by as much" in str(by_weight)
+    for rule in RULES:
+        with pytest.raises(PolicyError, match="whose weights have mean 1"):
+            by_weight.pick(rule)
+    by_values = dprl.sweep(Always(), log("a"), log("b"), n_min=[1], draws=50)
+    assert by_values.rows[0]["weights_off"] == ""
+    assert by_values.rows[0]["difference"] == pytest.approx(0)
+
+
 def test_what_comes_closest_is_short_of_the_least(swept):
     def row(low, size):
         return {**swept.rows[0], "difference_low": low, "ess": size, "ess_differs": size}
@@ -423,7 +459,7 @@ def test_table_json_frame(swept):
     text = str(swept)
     assert text.startswith("4 settings, judged on 1,000 held-out episodes; usual practice gets")
     assert "never saw" in text
-    assert swept.to_frame().shape == (4, 15)
+    assert swept.to_frame().shape == (4, 16)
     data = json.loads(swept.to_json())
     assert [row["n_min"] for row in data["settings"]] == GRID
     assert data["valid"] == swept.valid

@@ -16,7 +16,7 @@ from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
 
-__all__ = ["no_spread", "wary_of"]
+__all__ = ["no_spread", "wary_of", "weights_off"]
 
 FAR_OFF = 3.0
 """Standard errors between the mean weight and 1 above which there is a warning."""
@@ -66,7 +66,7 @@ def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
     ]
 
 
-def _weights_off(facts: Mapping[str, Any]) -> list[str]:
+def weights_off(facts: Mapping[str, Any]) -> list[str]:
     """A warning where the weights do not have mean 1, beyond what chance explains; else nothing.
 
     Weights have a long tail. Where a log happens not to hold the few episodes with the largest
@@ -89,6 +89,23 @@ def _weights_off(facts: Mapping[str, Any]) -> list[str]:
         f"errors away: {facts['unit']} that would count most are missing here by chance, or the "
         "chances behind the weights are not those of this log. IS, PDIS and WPDIS are off by "
         "about as much, and no interval shows it."
+    ]
+
+
+def _another_practice(facts: Mapping[str, Any]) -> list[str]:
+    """A warning where the behaviour given is plainly not that of the log; else nothing."""
+    expected, done = facts["suggested_expected"], facts["suggested_done"]
+    if facts["behavior"] != "given" or expected is None:
+        return []
+    steps = facts["spoken"] * facts["steps"]
+    error = float(np.sqrt(expected * (1 - expected) / steps))  # at most: chances may vary
+    if abs(done - expected) <= max(4 * error, 0.01):
+        return []
+    return [
+        f"the behaviour given expects what the policy suggests at {100 * expected:.1f} % of the "
+        f"steps at which it speaks, and it was done at {100 * done:.1f} %: that is not the "
+        "practice of this log. Its rows must be in the order of log.states (or of the steps), its "
+        "columns in that of log.actions."
     ]
 
 
@@ -182,7 +199,8 @@ def wary_of(
             f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
             "WIS, WPDIS and WDR do not exist there."
         )
-    cautions += _weights_off(facts)
+    cautions += _another_practice(facts)
+    cautions += weights_off(facts)
     if facts["clipped"] > OFTEN:
         cautions.append(
             f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"

@@ -28,7 +28,7 @@ class Judge:
     """How the policy of a setting is judged: the arguments of `sweep`; `delta` of one setting."""
 
     estimator: str
-    behavior: Behavior
+    behavior: Behavior | None
     level: float
     draws: int
     seed: int

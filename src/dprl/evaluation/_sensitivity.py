@@ -32,7 +32,7 @@ from dprl.evaluation._decisions import spoken
 from dprl.evaluation._matters import differs, practice
 from dprl.evaluation._result import ENOUGH
 from dprl.evaluation._sensitivity_bounds import Bounds, OneDecision, Several, resampled
-from dprl.evaluation._sensitivity_log import one_decision, several_decisions
+from dprl.evaluation._sensitivity_log import chances, one_decision, several_decisions
 from dprl.evaluation._sensitivity_result import Sensitivity
 from dprl.evaluation._yardstick import yardstick as hidden_columns
 from dprl.logs._censoring import check_claim, settle
@@ -86,8 +86,8 @@ def sensitivity(
         gamma: The values of Γ, each from 1 to 20. Default 1, 1.5, 2 and 3. (The discount is called
             `discount` here.)
         discount: Discount per step, in (0, 1]. Default None: the policy's own.
-        behavior: The probability of each action, as for `dprl.evaluate`. Default None: estimated
-            from the log.
+        behavior: The probability of each action, as for `dprl.evaluate`. Default None: that of the
+            action taken as the log records it (`propensity`), and estimated where it does not.
         cut: How cut episodes are treated: "drop-unrelated", "terminal" or "bootstrap". Default
             None: as when the policy was learned.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
@@ -147,15 +147,17 @@ def sensitivity(
     table, row = practice(model, log)
     apart = differs(decisions, table, row[rows])
     counts = np.add.reduceat(apart.astype(np.int64), settled.starts[:-1])
+    b, recorded = chances(model, rows, clip, settled.propensity if behavior is None else None)
     G = returns(settled, discount)
     ends = declared or (float(G.min()), float(G.max()))
     most = int(counts.max())
     if most <= 1:
         bounds: OneDecision | Several = one_decision(
-            settled, decisions, model, rows, apart, G, discount, clip, ends, seed
-        )
+            settled, decisions, apart, G, discount, b, ends, seed,
+            by_state=model.estimated and not recorded[apart].any(),
+        )  # fmt: skip
     else:
-        bounds = several_decisions(settled, decisions, model, rows, apart, G, clip)
+        bounds = several_decisions(settled, decisions, apart, G, b)
     usual = float(G[settled.starts[:-1]].mean())
     result = _rows(bounds, strengths, settled, G, level, draws, seed, ends, tell)
     star, point = _breakdown(bounds, level, draws, seed, tell) if apart.any() else (None, None)
@@ -171,10 +173,13 @@ def sensitivity(
         "reached": int((counts > 0).sum()),
         "decisions": most,
         "estimator": "means" if isinstance(bounds, OneDecision) else "WIS",
-        "sharp": most <= 1 and settled.state is not None and model.estimated,
+        "sharp": most <= 1
+        and settled.state is not None
+        and model.estimated
+        and not recorded[apart].any(),
         "untaken": bounds.untaken if isinstance(bounds, OneDecision) else 0.0,
         "ess": bounds.sample_size if apart.any() else None,
-        "behavior": model.how,
+        "behavior": "the record" if recorded.any() and recorded[apart].all() else model.how,
         "usual": usual,
         "lowest": ends[0],
         "highest": ends[1],

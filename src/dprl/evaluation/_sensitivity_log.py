@@ -14,7 +14,7 @@ from dprl.evidence._cross_fit import Fit, in_threads
 from dprl.evidence._nuisance_models import Inputs, predicted, usual_value_model
 from dprl.logs.log import Log
 
-__all__ = ["one_decision", "several_decisions"]
+__all__ = ["chances", "one_decision", "several_decisions"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -24,17 +24,34 @@ LEAST = 40
 """With fewer followers no model of their returns is fitted."""
 
 
-def _chance(model: Behavior, rows: Ints, clip: float) -> Floats:
-    """float64 (n,): the probability of the action taken at each of these rows."""
+def chances(
+    model: Behavior, rows: Ints, clip: float, on_record: Floats | None
+) -> tuple[Floats, Bools]:
+    """float64 (N,): the probability of the action taken at each step; bool (N,): if recorded.
+
+    Args:
+        model: Usual practice.
+        rows: int64 (N,), the rows of the model at each step.
+        clip: An estimated probability below this is raised to it.
+        on_record: float64 (N,), those on record, NaN where there is none; None: none is.
+    """
     floor = clip if model.estimated else np.finfo(float).tiny
-    return np.asarray(np.maximum(model.took()[rows], max(floor, np.finfo(float).tiny)))
+    b = np.maximum(model.took()[rows], max(floor, np.finfo(float).tiny))
+    if on_record is None:
+        return b, np.zeros(len(b), bool)
+    recorded = ~np.isnan(on_record)
+    return np.where(recorded, on_record, b), recorded
 
 
 def one_decision(
-    log: Log, decisions: Spoken, model: Behavior, rows: Ints, apart: Bools, G: Floats,
-    discount: float, clip: float, ends: tuple[float, float], seed: int,
+    log: Log, decisions: Spoken, apart: Bools, G: Floats, discount: float, b: Floats,
+    ends: tuple[float, float], seed: int, *, by_state: bool,
 ) -> OneDecision:  # fmt: skip
-    """The bounds where no episode has more than one differing step."""
+    """The bounds where no episode has more than one differing step.
+
+    `b` (N,) is the probability of the action taken. `by_state` compares within each labelled state,
+    where all have the same chance, and needs no `b`.
+    """
     at = np.flatnonzero(apart)
     episode = np.searchsorted(log.starts, at, "right") - 1
     factor = discount ** (at - log.starts[episode])
@@ -44,7 +61,7 @@ def one_decision(
     lost[episode] = (1 - share) * Y
     took = np.flatnonzero(share > 0)
     guess: Floats | None = None
-    if log.state is not None and model.estimated:
+    if log.state is not None and by_state:
         place, A = log.codes()[at].astype(np.int64), pi.shape[1]
         where, action = np.nonzero(pi > 0)
         otherwise = action != log.action[at][where]
@@ -56,10 +73,10 @@ def one_decision(
         pair, n_pairs = own[: len(took)], max(len(codes), 1)
         mass = mass[0], own[len(took) :], mass[2]
     else:
-        b = _chance(model, rows[at[took]], clip)
+        chance = b[at[took]]
         mass = episode, np.zeros(len(at), np.int64), 1 - share
         pair, n_pairs = np.zeros(len(took), np.int64), 1
-        weight = share[took] * (1 - b) / b
+        weight = share[took] * (1 - chance) / chance
         guess = _guess(log, at[took], Y[took], seed)
     shortest = float(factor.min(initial=1.0))
     low, high = min(ends[0], ends[0] * shortest), max(ends[1], ends[1] * shortest)
@@ -91,16 +108,14 @@ def _guess(log: Log, at: Ints, Y: Floats, seed: int) -> Floats | None:
     return result
 
 
-def several_decisions(
-    log: Log, decisions: Spoken, model: Behavior, rows: Ints, apart: Bools, G: Floats, clip: float
-) -> Several:
-    """The bounds where an episode has several differing steps."""
+def several_decisions(log: Log, decisions: Spoken, apart: Bools, G: Floats, b: Floats) -> Several:
+    """The bounds where an episode has several differing steps; `b` (N,) is of the action taken."""
     at = np.flatnonzero(apart)
     share = decisions.pi[decisions.row[at], log.action[at]]
-    b = _chance(model, rows[at], clip)
+    chance = b[at]
     starts = np.concatenate(([0], np.cumsum(np.add.reduceat(
         apart.astype(np.int64), log.starts[:-1]))))  # fmt: skip
     return Several(
         group=log.group.astype(np.int64), n_groups=len(log.groups), returns=G[log.starts[:-1]],
-        starts=starts, share=share, odds=(1 - b) / b,
+        starts=starts, share=share, odds=(1 - chance) / chance,
     )  # fmt: skip

@@ -55,9 +55,10 @@ class Sweep:
             reached such a step and how many followed, the effective sample size over all and where
             it matters, the estimated difference with its interval in units of returns, the chance
             that whoever follows the policy meets an action that nobody took there (`unsupported`;
-            above .05 there is no interval), and what lies outside the range of returns (see
-            `Evaluation.outside`). With `delta`, also the number of certified suggestions and their
-            certified gain.
+            above .05 there is no interval), what lies outside the range of returns (see
+            `Evaluation.outside`), and, of IS, PDIS and WPDIS, a mean weight that is not 1
+            (`weights_off`; '' where it is, give or take chance). With `delta`, also the
+            number of certified suggestions and their certified gain.
         policies: The policy of each setting.
         evaluations: The evaluation of each policy on `valid`.
         estimator: The estimator that the rows show.
@@ -115,6 +116,11 @@ class Sweep:
             "each row alone. The best of several is lucky: judge what you pick on episodes this "
             "sweep never saw."
             + (" outside: what of the value no return in the log reaches." if marked else "")
+            + (
+                f" weights_off: weights should have mean 1, and {self.estimator} is off by as much."
+                if any(row["weights_off"] for row in self.rows)
+                else ""
+            )
             + (
                 " unsupported: the chance to meet an action that nobody took there; above "
                 f"{100 * BLIND:g} % there is no interval."
@@ -333,7 +339,8 @@ def sweep(
             the same. Default None: no others.
         estimator: The estimator that the rows show. Default None: "DR", or "WPDIS" where `values`
             is False.
-        behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: estimated once.
+        behavior: The behaviour of `valid`, as in `dprl.evaluate`. Default None: as recorded in the
+            log's `propensity`; without it, estimated once.
         level: Coverage of the intervals, in (0, 1). Default 0.95.
         draws: Number of bootstrap draws, a whole number from 1. Default 2,000.
         seed: Seed of the bootstrap, the folds and the models. Default 0.
@@ -388,10 +395,10 @@ def sweep(
             do="Split the log by whole groups: train, valid = log.split(0.5, seed=0), "
             "or dprl split.",
         )
-    if not isinstance(behavior, Behavior):
-        behavior = (
-            Behavior.fit(valid, seed=seed) if behavior is None else Behavior.given(valid, behavior)
-        )
+    if behavior is None and valid.propensity is None:  # else as recorded: `evaluate` knows how
+        behavior = Behavior.fit(valid, seed=seed)
+    elif behavior is not None and not isinstance(behavior, Behavior):
+        behavior = Behavior.given(valid, behavior)
     tell = progress or (lambda stage, share: None)
     judge = Judge(
         estimator, behavior, level, draws, seed, clip, values,

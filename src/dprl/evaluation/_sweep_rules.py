@@ -7,31 +7,34 @@ from typing import Any
 
 import numpy as np
 
+from dprl.evaluation._cautions import weights_off
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.logs._parquet import Row
 
 __all__ = ["COLUMNS", "RULES", "closeness", "row_of", "setting_words", "value_words"]
 
 
+def _passes(row: Row) -> bool:
+    enough = min(row["ess"], row["ess_differs"]) >= ENOUGH
+    return bool(row["difference_low"] > 0 and enough and not row.get("weights_off"))
+
+
 def _cautious(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
     fewest = -row.get("differs", 0.0)
-    return (row.get("n_min", 0), -(row.get("radius") or 0.0), fewest) if good else None
+    return (row.get("n_min", 0), -(row.get("radius") or 0.0), fewest) if _passes(row) else None
 
 
 def _lower_end(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["difference_low"],) if good else None
+    return (row["difference_low"],) if _passes(row) else None
 
 
 def _bold(row: Row) -> tuple[float, ...] | None:
-    good = row["difference_low"] > 0 and min(row["ess"], row["ess_differs"]) >= ENOUGH
-    return (row["differs"],) if good else None
+    return (row["differs"],) if _passes(row) else None
 
 
 _PASSES = (
     f"whose interval of the difference lies above 0 and whose effective sample size where it "
-    f"matters is at least {ENOUGH}"
+    f"matters is at least {ENOUGH} (and, of IS, PDIS and WPDIS, whose weights have mean 1)"
 )
 RULES: Mapping[str, tuple[str, Callable[[Row], tuple[float, ...] | None]]] = {
     "cautious": (
@@ -48,10 +51,13 @@ The row with the largest rank is picked; the rank is None for a row that does no
 """
 
 
+BY_WEIGHT_ALONE = ("IS", "PDIS", "WPDIS")
+"""Estimators that are off by as much as the mean weight is off 1."""
+
 COLUMNS = (
     "changes", "confirmations", "deferred", "changed", "differs", "reached", "followers", "ess",
     "ess_differs", "difference", "difference_low", "difference_high", "unsupported", "outside",
-    "certified", "certified_gain",
+    "weights_off", "certified", "certified_gain",
 )  # fmt: skip
 """The columns of a row that are no settings."""
 
@@ -60,6 +66,7 @@ def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
     """The row of one setting: what its policy would do, and its evaluation by one estimator."""
     facts, estimate = evaluation.facts, evaluation[estimator]
     summary = policy.summary() if hasattr(policy, "summary") else {}
+    off = estimator in BY_WEIGHT_ALONE and weights_off(facts)
     summary = summary if isinstance(summary, Mapping) else {}
     return {
         "changes": summary.get("changes"),
@@ -76,15 +83,16 @@ def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
         "difference_high": estimate["difference_high"],
         "unsupported": facts["unsupported"],
         "outside": evaluation.outside[estimator],
+        "weights_off": f"mean {facts['mean_weight']:.2f}" if off else "",
     }
 
 
 def closeness(row: Row) -> tuple[int, float]:
     """How close a row that no rule picks comes to passing: the larger, the closer.
 
-    Where the interval lies above 0, only sample size is missing, and the largest is the closest.
-    Then come rows with enough of it, then the others, each by the lower end; a row without an
-    interval is the farthest.
+    Where the interval lies above 0, only sample size (or the mean weight) is missing, and the
+    largest sample is the closest. Then come rows with enough of it, then the others, each by
+    the lower end; a row without an interval is the farthest.
     """
     low, size = row["difference_low"], min(row["ess"], row["ess_differs"])
     if np.isnan(low):

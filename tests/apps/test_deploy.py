@@ -174,7 +174,7 @@ tests:
         alertname: DprlNotReady
         exp_alerts:
           - exp_labels: {{severity: page}}
-            exp_annotations: {{summary: "The policy service replies, but gives no answers."}}
+            exp_annotations: {{summary: "The policy service replies, but is not ready: it is starting, or the audit has no room."}}
       - eval_time: 60m
         alertname: DprlManyErrors
         exp_alerts:

@@ -216,6 +216,7 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
         assert "No space left" in error["where"]
         assert client.post("/explain", json={"state": "s"}).status_code == 503
         assert client.get("/readyz").status_code == 503
+        assert numbers(client)["dprl_ready"] == 0
         assert client.get("/livez").status_code == 200
         assert only_grows or path.read_bytes() == before
         assert numbers(client)["dprl_not_stored_total"] == 2
@@ -223,6 +224,7 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
         assert numbers(client)['dprl_answers_total{kind="change"}'] == 1
         full.clear()
         assert client.get("/readyz").status_code == 200
+        assert numbers(client)["dprl_ready"] == 1
         assert client.post("/act", json={"states": ["s"]}).status_code == 200
     checked = check_audit(path)
     assert (checked["torn"] > 0) == only_grows
@@ -270,6 +272,7 @@ def test_it_is_not_ready_where_the_disk_has_too_little_room(tmp_path, monkeypatc
         monkeypatch.setattr(os, "fstatvfs", lambda handle: os.statvfs_result(disk))
         assert client.get("/readyz").status_code == 503
         assert numbers(client)["dprl_audit_room_bytes"] == 3 * 4096
+        assert numbers(client)["dprl_ready"] == 0
         disk[2] = 0  # a disk that does not say how large it is
         assert client.get("/readyz").status_code == 200
 

@@ -256,6 +256,11 @@ class _Service:
         return Json({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
+        await self._check_answering()
+        return Json({"status": "ok"})
+
+    async def _check_answering(self) -> None:
+        """Refuse while it starts, while the audit cannot be written, and while that has no room."""
         audit = self.records.audit
         if audit is not None and audit.failing and self.metrics.ready:
             if time.monotonic() >= self._probed:
@@ -274,7 +279,6 @@ class _Service:
                     f"{needed:,}.", do="Make room for it.",
                 )  # fmt: skip
                 raise RefusedError(503, "audit", error)
-        return Json({"status": "ok"})
 
     def _largest(self) -> int:
         """Bytes that the lines of one request may take in the audit."""
@@ -285,6 +289,11 @@ class _Service:
 
     async def text(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")[:1000]
+        try:
+            await self._check_answering()
+            self.metrics.answering = True
+        except RefusedError:
+            self.metrics.answering = False
         body, media = await run_in_threadpool(self.metrics.text, accept)
         return Response(body, headers={"Content-Type": media})
 

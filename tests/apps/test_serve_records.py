@@ -263,6 +263,31 @@ def test_it_is_not_ready_where_the_largest_answer_would_not_fit(tmp_path):
     check_audit(path)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_audit_that_was_taken_away_stops_answers_until_it_is_back(
+    tmp_path, monkeypatch, replaced
+):
+    monkeypatch.setattr("dprl.apps.serve.app.PROBED_EVERY", 0.0)
+    path, elsewhere = tmp_path / "audit", tmp_path / "audit.1"
+    with client_of(records=Records(None, Audit(path))) as client:
+        ready(client)
+        assert client.post("/act", json={"states": ["s"]}).status_code == 200
+        path.rename(elsewhere)
+        before = elsewhere.read_bytes()
+        if replaced:
+            path.touch()
+        refused = client.get("/readyz")  # also where nobody has asked for an answer yet
+        assert refused.status_code == 503
+        assert "moved or removed" in refused.json()["error"]["where"]
+        assert client.post("/act", json={"states": ["s"]}).status_code == 503
+        assert numbers(client)["dprl_ready"] == 0
+        assert elsewhere.read_bytes() == before
+        elsewhere.replace(path)
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/act", json={"states": ["s"]}).status_code == 200
+    assert check_audit(path)["torn"] == 0
+
+
 def test_it_is_not_ready_where_the_disk_has_too_little_room(tmp_path, monkeypatch):
     stat = os.fstatvfs
     with client_of(records=Records(None, Audit(tmp_path / "audit"))) as client:

@@ -262,13 +262,14 @@ class _Service:
     async def _check_answering(self) -> None:
         """Refuse while it starts, while the audit cannot be written, and while that has no room."""
         audit = self.records.audit
-        if audit is not None and audit.failing and self.metrics.ready:
+        if audit is not None and self.metrics.ready and (audit.failing or audit.moved):
             if time.monotonic() >= self._probed:
                 self._probed = time.monotonic() + PROBED_EVERY
                 with contextlib.suppress(OSError):
                     await audit.store([{"event": "check"}])
             if audit.failing:
-                error = DprlError("the audit cannot be written.", do="Make room for it.")
+                do = "Put it back, or start again." if audit.moved else "Make room for it."
+                error = DprlError("the audit cannot be written.", audit.failing, do)
                 raise RefusedError(503, "audit", error)
         self._check_ready()
         if audit is not None:

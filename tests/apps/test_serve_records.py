@@ -346,7 +346,7 @@ def test_counts_begin_at_zero():
         'dprl_feedback_total{outcome="accepted"}', 'dprl_feedback_total{outcome="overridden"}',
         'dprl_answers_total{kind="change"}', 'dprl_answers_total{kind="confirmation"}',
         'dprl_answers_total{kind="defer"}', 'dprl_answers_total{kind="out_of_range"}',
-        "dprl_not_stored_total", "dprl_log_lost_total",
+        "dprl_not_stored_total", "dprl_log_lost_total", "dprl_tokens_refused_total",
     ):  # fmt: skip
         assert counts[series] == 0, series
 

@@ -98,6 +98,8 @@ def test_tokens_are_read_again_and_a_bad_file_changes_nothing(client, path, tmp_
         assert client.portal.call(client.life.reload_tokens)
         assert "the tokens in the file are not taken over" in capsys.readouterr().err
         assert (ask(client, WARD), ask(client, LAB), ask(client, NEW)) == (401, 200, 200)
+    counted = client.get("/metrics", headers={"Authorization": f"Bearer {LAB}"}).text
+    assert "dprl_tokens_refused_total 3.0" in counted
     changed = [e["callers"] for e in entries(tmp_path / "audit") if e["event"] == "callers"]
     assert changed == [["lab.x", "ward-7"], ["lab", "new"]]
 

@@ -125,6 +125,7 @@ class Life:
         try:
             await asyncio.to_thread(self.tokens.reload)
         except DprlError as error:
+            self.metrics.add("dprl_tokens_refused")
             self._say("the tokens in the file are not taken over", "tokens refused", str(error))
             return str(error)
         if before != self.tokens.by_name:

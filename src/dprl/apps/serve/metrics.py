@@ -35,6 +35,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("feature", "part", "policy"),
     ),
     "dprl_reloads": ("Policies taken over from the file while serving, or refused.", ("result",)),
+    "dprl_tokens_refused": ("Files of tokens not taken over; the tokens before hold on.", ()),
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
     "dprl_feedback": (
         "Feedback on cards by outcome; unknown_card: on a card or a suggestion that was not given.",

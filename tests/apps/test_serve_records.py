@@ -278,7 +278,7 @@ def test_an_audit_that_was_taken_away_stops_answers_until_it_is_back(
             path.touch()
         refused = client.get("/readyz")  # also where nobody has asked for an answer yet
         assert refused.status_code == 503
-        assert "moved or removed" in refused.json()["error"]["where"]
+        assert "moved or removed" in refused.json()["error"]["what"]
         assert client.post("/act", json={"states": ["s"]}).status_code == 503
         assert numbers(client)["dprl_ready"] == 0
         assert elsewhere.read_bytes() == before

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from dprl.apps._web import CALLER, Guard
 from dprl.apps.serve.answers import StateError
-from dprl.apps.serve.audit import line_of
+from dprl.apps.serve.audit import MOVED, line_of
 from dprl.apps.serve.given import cards_given, marked, read_feedback
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.kept import Kept
@@ -207,7 +207,7 @@ class _Service:
             self.metrics.add("dprl_not_stored")
             refusal = DprlError(
                 "this could not be stored in the audit, so it is not answered.", str(error)[:200],
-                "Nothing was recorded. Make room for the audit, then ask again.",
+                "Nothing was recorded. Make room for the audit (or put it back), then ask again.",
             )  # fmt: skip
             raise RefusedError(503, "audit", refusal) from error
 
@@ -267,9 +267,13 @@ class _Service:
                 self._probed = time.monotonic() + PROBED_EVERY
                 with contextlib.suppress(OSError):
                     await audit.store([{"event": "check"}])
+            if audit.moved:
+                error = DprlError(f"{MOVED}.", do="Put it back, or start again.")
+                raise RefusedError(503, "audit", error)
             if audit.failing:
-                do = "Put it back, or start again." if audit.moved else "Make room for it."
-                error = DprlError("the audit cannot be written.", audit.failing, do)
+                error = DprlError(
+                    "the audit cannot be written.", audit.failing, "Make room for it."
+                )
                 raise RefusedError(503, "audit", error)
         self._check_ready()
         if audit is not None:

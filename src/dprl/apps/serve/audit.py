@@ -35,7 +35,7 @@ try:
 except ImportError:  # not on this system
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Audit", "chained", "check_ordinary", "line_of", "now", "size_of", "write_all"]
+__all__ = ["MOVED", "Audit", "chained", "check_ordinary", "line_of", "now", "size_of", "write_all"]
 
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16

@@ -74,3 +74,54 @@ def test_a_behaviour_that_is_given_wins():
     drug = log.action == log.actions.index("drug")
     assert given["IS"]["value"] == pytest.approx(np.mean(drug / 0.5 * log.reward))
     assert given.facts["recorded"] == 0
+
+
+def sites(seed=0, n=1200, gone=0):
+    """Three arms in one state; which is likely depends on the site, which is not in the state."""
+    rng = np.random.default_rng(seed)
+    north = rng.random(n) < 0.5
+    chances = np.where(north[:, None], [0.6, 0.3, 0.1], [0.2, 0.2, 0.6])
+    arm = (rng.random(n)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
+    taken = chances[np.arange(n), arm]
+    taken[:gone] = np.nan
+    return dprl.from_arrays(
+        episode=range(n), state=["ill"] * n, action=np.array(["drug", "half", "wait"])[arm],
+        reward=(arm == 0) + rng.normal(0, 0.1, n), propensity=taken,
+        also={"site": np.where(north, "north", "south")},
+    )  # fmt: skip
+
+
+def test_balance_is_weighted_by_what_is_recorded():
+    log = sites()
+    result = dprl.evaluate(policy(), log, draws=50)
+    drug = log.action == log.actions.index("drug")
+    south = log.also.numbers(0, np.arange(log.n_steps))
+    apart = [np.average(south[side], weights=1 / log.propensity[side]) for side in (drug, ~drug)]
+    row = result.balance.rows[0]
+    assert row.column == "site south"
+    assert abs(row.before) > 0.5
+    assert row.after == pytest.approx((apart[0] - apart[1]) / south.std())
+    assert abs(row.after) < 0.1
+    assert not any("what the state leaves out" in words for words in result.warnings)
+
+
+def test_balance_with_chances_on_some_rows_alone_is_weighted_by_estimates():
+    log = sites(gone=1)
+    assert abs(dprl.evaluate(policy(), log, draws=50).balance.rows[0].after) > 0.5
+
+
+def lots(p, n=800):
+    """One decision each, half of them for the drug; `p` is on record."""
+    drug = np.arange(n) % 2 == 0
+    return dprl.from_arrays(
+        episode=range(n), state=["ill"] * n, action=np.where(drug, "drug", "wait"),
+        reward=drug.astype(float), propensity=[p] * n,
+    )  # fmt: skip
+
+
+def test_chances_that_are_not_those_of_the_log_are_warned_of():
+    wrong = dprl.evaluate(policy(), lots(0.6), draws=50)
+    assert wrong.facts["mean_weight"] == pytest.approx(0.5 / 0.6)
+    assert any("where 1 is expected" in words for words in wrong.warnings)
+    right = dprl.evaluate(policy(), lots(0.5), draws=50)
+    assert not any("mean weight" in words for words in right.warnings)

@@ -391,3 +391,21 @@ def test_where_nobody_follows_no_estimate_has_an_interval():
     assert np.isnan(ends).all()
     assert np.isfinite(judged.behavior["low"])
     assert any("no estimate has an interval" in warning for warning in judged.warnings)
+
+
+def test_weights_without_their_tail_are_warned_of():
+    # 280 decide once, by a fair coin; 120 decide ten times, and none of them takes the drug always,
+    # though a thousandth should: the others have equal weights, and the effective size looks good
+    once = ["drug", "wait"] * 140
+    often = (["drug", "wait"] * 5) * 120
+    log = dprl.from_arrays(
+        episode=[*range(280), *np.repeat(np.arange(280, 400), 10)],
+        state=["ill"] * 1480,
+        action=once + often,
+        reward=[1.0] * 280 + ([0.0] * 9 + [1.0]) * 120,
+    )
+    always = dprl.CallablePolicy(lambda s: ["drug"] * len(s), ["drug", "wait"], trained_on=[])
+    judged = dprl.evaluate(always, log, gamma=1.0, draws=50)
+    assert judged.facts["ess_differs"] > 100
+    assert judged["IS"]["value_high"] < 0.9  # 1 is true: all returns are 1
+    assert any("mean weight is 0.70 where 1 is expected" in words for words in judged.warnings)

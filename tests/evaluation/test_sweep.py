@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -324,6 +324,20 @@ def test_nothing_passes_and_no_such_rule(care, swept):
         few.pick("cautious")
     assert "comes closest" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 3
+
+
+def test_what_comes_closest_is_short_of_the_least(swept):
+    def row(low, size):
+        return {**swept.rows[0], "difference_low": low, "ess": size, "ess_differs": size}
+
+    def closest(*rows):
+        named = [{**one, "n_min": 10 * (i + 1)} for i, one in enumerate(rows)]
+        with pytest.raises(PolicyError) as caught:
+            replace(swept, rows=tuple(named)).pick("bold")
+        return int(str(caught.value).split("n_min ")[-1].split(" ")[0])
+
+    assert closest(row(0.3, 2.2), row(0.2, 28.0), row(-0.01, 70.0)) == 20
+    assert closest(row(-0.2, 70.0), row(-0.1, 2.0), row(-0.05, 60.0), row(np.nan, 90.0)) == 30
 
 
 def test_the_picked_must_be_judged_on_other_episodes(care, swept, tmp_path):

@@ -12,7 +12,14 @@ import pytest
 from dprl.logs.events._database import database
 from dprl.studies import icu
 from dprl.studies.icu._state import STATE, make_hours
-from dprl.studies.icu.stays import STEPS, Cohort, load_items, run_sql, set_variables
+from dprl.studies.icu.stays import (
+    STEPS,
+    Cohort,
+    _items_file,
+    load_items,
+    run_sql,
+    set_variables,
+)
 from dprl.studies.icu.tables import find_tables
 
 HELPERS = Path(__file__).parents[1] / "helpers"
@@ -22,7 +29,8 @@ DATA = Path(os.environ.get("DPRL_DATA", Path(__file__).parents[3] / "shared" / "
 def both(folder):
     """The decisions as the study makes them, and as the grid does; column → values, sorted."""
     tables = find_tables(folder)
-    with database("2GB", 1, None, "icu") as con:
+    read = [*tables.files.values(), _items_file(None)]
+    with database("2GB", 1, None, "icu", read) as con:
         tables.open(con)
         load_items(con, None)
         set_variables(con, **asdict(Cohort()), usual_map=None)

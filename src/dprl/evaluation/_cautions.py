@@ -18,6 +18,11 @@ from dprl.policies._protocol import Policy
 
 __all__ = ["no_spread", "wary_of"]
 
+FAR_OFF = 3.0
+"""Standard errors between the mean weight and 1 above which there is a warning."""
+OFTEN = 0.05
+"""Share of clipped probabilities above which there is a warning."""
+
 
 def _window(policy: Policy, log: Log) -> list[str]:
     """What is said of the time for which episodes are followed, here and in training."""
@@ -58,6 +63,32 @@ def no_spread(followed: tuple[int, float] | None, level: float) -> list[str]:
         "no spread among them, and intervals are too short. A return that none of them had may "
         f"still come in up to {100 * most:.2g} % of such episodes (with {100 * level:g} % "
         "confidence)."
+    ]
+
+
+def _weights_off(facts: Mapping[str, Any]) -> list[str]:
+    """A warning where the weights do not have mean 1, beyond what chance explains; else nothing.
+
+    Weights have a long tail. Where a log happens not to hold the few episodes with the largest
+    ones, the rest have much the same weights: the effective sample size looks good, and only the
+    mean tells that something is missing.
+    """
+    mean, ess = facts["mean_weight"], facts["ess"]
+    if abs(mean - 1) > 0.5:
+        return [
+            f"the mean weight is {mean:.2f}, not 1: the behaviour is badly estimated where it "
+            "matters, or too few follow."
+        ]
+    if not ess or facts["unsupported"] > FEW_BLIND or facts["clipped"] > OFTEN:
+        return []  # another warning says why
+    error = mean * np.sqrt(max(1 / ess - 1 / facts["groups"], 0.0))
+    if abs(mean - 1) <= max(FAR_OFF * error, 0.02):
+        return []
+    return [
+        f"the mean weight is {mean:.2f} where 1 is expected, {abs(mean - 1) / error:.1f} standard "
+        f"errors away: {facts['unit']} that would count most are missing here by chance, or the "
+        "chances behind the weights are not those of this log. IS, PDIS and WPDIS are off by "
+        "about as much, and no interval shows it."
     ]
 
 
@@ -151,12 +182,8 @@ def wary_of(
             f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
             "WIS, WPDIS and WDR do not exist there."
         )
-    if abs(facts["mean_weight"] - 1) > 0.5:
-        cautions.append(
-            f"the mean weight is {facts['mean_weight']:.2f}, not 1: the behaviour is badly "
-            "estimated where it matters, or too few follow."
-        )
-    if facts["clipped"] > 0.05:
+    cautions += _weights_off(facts)
+    if facts["clipped"] > OFTEN:
         cautions.append(
             f"{100 * facts['clipped']:.0f} % of the probabilities behind the weights were clipped:"
             " the policy often does what is hardly ever done."

@@ -259,7 +259,7 @@ def evaluated(
             row |= {name: np.nan for name in row if name.endswith(("_low", "_high"))}
     wary = [*first_warnings, *wary_of(facts, asked, log, undefined, trouble, draws, cut)]
     wary += no_spread(only_return(weighted, settled, apart, never), level)
-    balanced = compared(behavior_model, decisions, rows, settled, changed)
+    balanced = compared(behavior_model, decisions, rows, settled, changed, recorded)
     groups = None
     if columns:
         groups = subgroups(

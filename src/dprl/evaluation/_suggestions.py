@@ -66,14 +66,29 @@ def _chances(
 
 
 def compared(
-    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, changed: Bools
+    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, changed: Bools, recorded: Bools
 ) -> Balance | None:
-    """Those who took the suggestions beside the others; None where nothing can be compared."""
+    """Those who took the suggestions beside the others; None where nothing can be compared.
+
+    Where the chance of what was done is on record (`recorded`, (N,) or empty) at all steps that
+    change, it makes the weights here as it does in the estimates. On part of them it cannot: among
+    several other actions, one over the chance of each and one over that of all of them together are
+    not on one scale.
+    """
     if not comparable(log):
         return None
     suggested = decisions.suggested[decisions.row]
     changes = changes_in(log, np.flatnonzero(changed), suggested, decisions.actions)
-    return balance(log, changes, _chance_of_suggested(behavior, decisions, rows, log, changed))
+    chance = _chance_of_suggested(behavior, decisions, rows, log, changed)
+    if not (len(recorded) and recorded[changed].all()):
+        return balance(log, changes, chance)
+    done: Floats = np.asarray(log.propensity)
+    took = log.action == suggested
+    if log.n_actions == 2:
+        chance = np.where(took, done, 1 - done)
+    else:
+        chance = np.where(took, done, np.minimum(chance, 1 - done))
+    return balance(log, changes, chance, done)
 
 
 def _chance_of_suggested(

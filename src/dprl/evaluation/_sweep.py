@@ -32,7 +32,7 @@ from dprl.evaluation._draws import MODEL
 from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._judge import Judge, Judged, fit_and_judge
 from dprl.evaluation._result import BLIND, Evaluation
-from dprl.evaluation._sweep_rules import COLUMNS, RULES, or_lowest, setting_words
+from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, setting_words
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
@@ -233,7 +233,7 @@ class Sweep:
             name = getattr(rule, "__name__", "a function")
             words, chosen = (rule.__doc__ or "a rule of your own").strip(), rule(self.rows)
         if chosen is None:
-            best = max(self.rows, key=lambda row: or_lowest(row["difference_low"]))
+            best = max(self.rows, key=closeness)
             raise PolicyError(
                 f"no setting passes the rule {name!r}: {words}.",
                 f"{setting_words(best, self.varied)} comes closest, {best['difference']:+.3f} "

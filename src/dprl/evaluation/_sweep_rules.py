@@ -10,7 +10,7 @@ import numpy as np
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.logs._parquet import Row
 
-__all__ = ["COLUMNS", "RULES", "or_lowest", "row_of", "setting_words", "value_words"]
+__all__ = ["COLUMNS", "RULES", "closeness", "row_of", "setting_words", "value_words"]
 
 
 def _cautious(row: Row) -> tuple[float, ...] | None:
@@ -79,9 +79,17 @@ def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
     }
 
 
-def or_lowest(value: float) -> float:
-    """The value, or minus infinity where it is NaN."""
-    return -np.inf if np.isnan(value) else value
+def closeness(row: Row) -> tuple[int, float]:
+    """How close a row that no rule picks comes to passing: the larger, the closer.
+
+    Where the interval lies above 0, only sample size is missing, and the largest is the closest.
+    Then come rows with enough of it, then the others, each by the lower end; a row without an
+    interval is the farthest.
+    """
+    low, size = row["difference_low"], min(row["ess"], row["ess_differs"])
+    if np.isnan(low):
+        return 0, 0.0
+    return (3, size) if low > 0 else (2 if size >= ENOUGH else 1, low)
 
 
 def setting_words(row: Row, names: Sequence[str]) -> str:

@@ -8,10 +8,10 @@ episode, is compared where the policy makes a change:
     d = (mean of those who took the suggestion - mean of the others) / standard deviation of all
 
 before weighting, and after each decision is weighted by 1 / chance of what was done there (as in
-importance sampling): what weighting leaves over is what the estimates cannot have taken out. Every
-group counts once per change, at its first decision there, so that a column that never changes
-within a patient is not counted a hundred times. A label is compared as a column of 0 and 1, and so
-is "missing".
+importance sampling; the recorded chance, where the log has it at all of them): what weighting
+leaves over is what the estimates cannot have taken out. Every group counts once per change, at its
+first decision there, so that a column that never changes within a patient is not counted a hundred
+times. A label is compared as a column of 0 and 1, and so is "missing".
 
 A difference is large above `LARGE`, by custom. It is called *sure* if it is also beyond what chance
 gives when so many columns are compared: more than 3 standard errors, and more than Bonferroni's
@@ -95,7 +95,12 @@ def comparable(log: Log) -> bool:
     return log.also is not None and bool(log.also.names or log.also.left_out)
 
 
-def balance(log: Log, changes: Sequence[Compared], chance: Floats | None = None) -> Balance | None:
+def balance(
+    log: Log,
+    changes: Sequence[Compared],
+    chance: Floats | None = None,
+    done: Floats | None = None,
+) -> Balance | None:
     """Compare those who took the suggestions with the others, over all columns in `log.also`.
 
     Args:
@@ -103,6 +108,9 @@ def balance(log: Log, changes: Sequence[Compared], chance: Floats | None = None)
         changes: The changes of a policy.
         chance: float64 (N,), the chance of the suggested action at each step (only the steps of
             the changes are read). Default None: the share that took it, change by change.
+        done: float64 (N,), the chance of what was done at each step, where it is on record (only
+            the steps of the changes are read): the weights then are one over it, and `chance`
+            tells of the overlap alone. Default None: `chance`, and 1 - `chance` of the others.
 
     Returns:
         The differences, worst first; None where the log has no further columns and left none out.
@@ -125,12 +133,12 @@ def balance(log: Log, changes: Sequence[Compared], chance: Floats | None = None)
     group = np.repeat(log.group, log.lengths)
     step = _steps(log)
     sides = [_Side.of(log, group, one.rows, np.full(len(one.rows), one.action)) for one in changes]
-    whole = _together(log, group, changes, sides, chance)
+    whole = _together(log, group, changes, sides, chance).with_chance(None, done)
     rows, copies = _differences(also, step, ALL, whole)
     order = sorted(range(len(changes)), key=lambda i: (-len(sides[i].rows), i))
     singles = []
     for i in order[:MOST_CHANGES]:
-        one = sides[i].with_chance(chance)
+        one = sides[i].with_chance(chance, done)
         ours: tuple[Difference, ...] = ()
         if min(one.counts) >= SIDE:
             ours, others = _differences(also, step, changes[i].words, one)
@@ -148,11 +156,15 @@ def balance(log: Log, changes: Sequence[Compared], chance: Floats | None = None)
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """The first decision of every group in one change, who took the suggestion, its chance."""
+    """The first decision of every group in one change, who took the suggestion, its chance.
+
+    `done` is the chance of what was done, where it is on record.
+    """
 
     rows: Ints
     took: Bools
     p: Floats | None = None
+    done: Floats | None = None
 
     @classmethod
     def of(cls, log: Log, group: NDArray[Any], rows: Ints, suggested: Ints) -> _Side:
@@ -165,8 +177,13 @@ class _Side:
         """How many took the suggestion, and how many did not."""
         return int(self.took.sum()), int((~self.took).sum())
 
-    def with_chance(self, chance: Floats | None) -> _Side:
-        return self if chance is None else _Side(self.rows, self.took, chance[self.rows])
+    def with_chance(self, chance: Floats | None, done: Floats | None = None) -> _Side:
+        return _Side(
+            self.rows,
+            self.took,
+            self.p if chance is None else chance[self.rows],
+            self.done if done is None else done[self.rows],
+        )
 
     @property
     def clear(self) -> float | None:
@@ -180,6 +197,8 @@ class _Side:
         """1 / chance of what was done; 0 where a share of 0 or 1 leaves nothing to compare."""
         if self.p is None:
             return np.ones(len(self.rows))
+        if self.done is not None:
+            return np.asarray(np.where(self.done < 1, 1 / np.maximum(self.done, CLIP), 0.0))
         p = np.clip(np.where(self.took, self.p, 1 - self.p), CLIP, 1)
         return np.asarray(np.where((self.p > 0) & (self.p < 1), 1 / p, 0.0))
 

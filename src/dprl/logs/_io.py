@@ -324,8 +324,8 @@ def from_arrays(
         ended: (N,), how the episode ended, read from its last row: terminal (true), cut or censored
             (false), or one of `events`. Default None: not recorded, treated as terminal.
         propensity: (N,), the chance with which the action taken was taken, above 0 and at most 1,
-            NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses
-            it. Default None: not recorded.
+            NaN or None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`,
+            `dprl.evaluate` and `dprl.gate` use it. Default None: not recorded.
         feature_names: The d names of the features. Default None: x0, x1, ….
         missing: What to do about missing values: "error" refuses them, except in features, which
             stay NaN; "drop-episodes" leaves out the episodes that have one, features included;

@@ -246,7 +246,7 @@ def probabilities_known(log: Log) -> Finding | None:
         "note",
         "probabilities_known",
         f"{what}, from {p.min():g} to {p.max():g}.",
-        do="dprl.Rules uses it; other learners, evaluation and the gate do not.",
+        do="dprl.Rules, evaluation and the gate use it; other learners do not.",
     )
 
 

@@ -103,3 +103,22 @@ def test_states_in_a_file_and_in_words_are_folded_as_the_policy_folds(run, visit
 )
 def test_pairs(words, pairs):
     assert _pairs(words) == pairs
+
+
+def test_columns_that_became_several_features_do_not_differ_from_the_settings(run):
+    lines = ["e,ward,age,drug,score"]
+    lines += [f"{i},{'ab'[i % 2]},{i % 7},{'xy'[i % 3 % 2]},{i % 2}" for i in range(60)]
+    Path("mixed.csv").write_text("\n".join(lines) + "\n")
+    Path("dprl.toml").write_text(
+        '[log]\nepisode = "e"\nstate = ["ward", "age"]\naction = "drug"\nreward = "score"\n'
+    )
+    fit = ["fit", "mixed.csv", "--n-min", 3, "--radius", 2, "--gamma", 1, "--out", "p.dprl"]
+    assert run(*fit)[0] == 0
+    code, _, err = run("gate", "p.dprl", "mixed.csv", "--lowest", 0, "--highest", 1)
+    assert code == 0, err
+    assert "differs from the policy's own columns" not in err
+    Path("dprl.toml").write_text(Path("dprl.toml").read_text().replace('"age"', '"score"'))
+    assert (
+        "differs from the policy's own columns"
+        in run("gate", "p.dprl", "mixed.csv", "--lowest", 0, "--highest", 1)[2]
+    )

@@ -32,7 +32,7 @@ def columns_for(policy: Any, asked: OtherColumns | None, command: str) -> dict[s
     others = [
         f"{part} = {_shown(name)}, used is {_shown(used.get(part))} (--{part} overrides)"
         for part, name in in_settings.items()
-        if not _same(used.get(part), name)
+        if not _same(used.get(part), name) and not _same(own.get(part), name)  # categories, gaps
     ]
     if others:
         complain(f"{SETTINGS} differs from the policy's own columns: {'; '.join(others)}.")

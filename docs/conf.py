@@ -32,12 +32,14 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "api_pages",
     "drawings",
+    "formulas",
     "names",
 ]
 exclude_patterns = ["_build", "_drawings", "benchmarks/*.md"]
 
 html_theme = "furo"
 html_title = "dprl"
+html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 

@@ -245,7 +245,7 @@ def test_where_it_defers_there_is_no_card(site):
         ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "code": "mm[Hg]", "system": "urn:units"}), "not one of UCUM"),
         ("pressure", observation("pressure", 60.0, valueQuantity={"value": 60.0, "unit": "mm[Hg]", "system": "http://unitsofmeasure.org"}), "another unit"),
         ("pressure", coded("pressure", "60"), "has no unit"),
-        ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no final value"),
+        ("lactate", {"resourceType": "Patient", "id": "1288992"}, "no observation of lactate"),
     ],
 )  # fmt: skip
 def test_a_value_that_may_not_be_used_is_said_and_not_guessed(site, name, resource, why):
@@ -586,6 +586,46 @@ def test_rules_over_labels_gaps_and_dates_are_asked_by_observations(tmp_path):
         given = body(normal, "ICU")
         del given["prefetch"]["pressure"]
         assert ask(client, given).status_code == 412
+
+
+def failed(severity):
+    return {"resourceType": "OperationOutcome", "issue": [{"severity": severity, "code": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (failed("error"), "could not look up the value of lactate"),
+        (failed("warning"), "could not look up the value of lactate"),  # and no observation
+        (bundle(failed("fatal")), "could not look up the value of lactate"),
+        (bundle({"resourceType": "OperationOutcome"}), "could not look up the value of lactate"),
+        ({"resourceType": "Patient", "id": "p1"}, "no observation of lactate"),
+        ({}, "no observation of lactate"),
+        ("timeout", "no observation of lactate"),
+        ({"resourceType": "Bundle", "type": "searchset", "total": 3}, "has none of lactate"),
+        (None, ""),
+        (bundle(), ""),
+        ({"resourceType": "Bundle", "type": "searchset", "total": 0}, ""),
+        (bundle(failed("warning")), ""),
+    ],
+)
+def test_a_query_that_failed_is_no_gap(data, why):
+    source = Source.of("lactate", {**SERVICE["features"]["lactate"], "gaps": True})
+    context = {"patientId": "p1"}
+    if not why:
+        assert source.value(context, data, NOW) is None
+        return
+    with pytest.raises(LackingError, match=why):
+        source.value(context, data, NOW)
+
+
+def test_a_warning_beside_an_observation_does_not_matter():
+    source = Source.of("lactate", SERVICE["features"]["lactate"])
+    given = observation("lactate", 2.5)
+    context = {"patientId": given["subject"]["reference"].partition("/")[2]}
+    assert source.value(context, bundle(given, failed("warning")), NOW) == 2.5
+    with pytest.raises(LackingError, match="could not look up"):
+        source.value(context, bundle(given, failed("error")), NOW)
 
 
 def test_gaps_need_a_policy_that_takes_them():

@@ -93,6 +93,7 @@ tests:
       - {{series: 'dprl_policy_reviewed', values: '1x30'}}
       - {{series: 'dprl_audit_room_bytes', values: '5e9x30'}}
       - {{series: 'dprl_not_stored_total', values: '0x30'}}
+      - {{series: 'dprl_tokens_refused_total', values: '0x30'}}
       - {{series: 'dprl_answers_total{{kind="change"}}', values: '0+90x30'}}
       - {{series: 'dprl_answers_total{{kind="out_of_range"}}', values: '0+10x30'}}
       - {{series: 'dprl_feature_training_share{{feature="x",part="1",policy="p"}}', values: '0.5x30'}}
@@ -115,6 +116,7 @@ tests:
       - {{eval_time: 30h, alertname: DprlAuditNearlyFull, exp_alerts: []}}
       - {{eval_time: 30h, alertname: DprlNotReady, exp_alerts: []}}
       - {{eval_time: 30h, alertname: DprlAnswersNotStored, exp_alerts: []}}
+      - {{eval_time: 30h, alertname: DprlTokensRefused, exp_alerts: []}}
       - {{eval_time: 30h, alertname: DprlManyDeferred, exp_alerts: []}}
       - eval_time: 30h
         alertname: DprlManyOutOfRange
@@ -160,6 +162,7 @@ tests:
       - {{series: 'up{{job="dprl"}}', values: '1x120'}}
       - {{series: 'dprl_ready', values: '0x120'}}
       - {{series: 'dprl_policy_reviewed', values: '0x120'}}
+      - {{series: 'dprl_tokens_refused_total', values: '0x50 2x70'}}
       - {{series: 'dprl_audit_room_bytes', values: '5e8x120'}}
       - {{series: 'dprl_requests_total{{path="/act",code="200"}}', values: '0+95x120'}}
       - {{series: 'dprl_requests_total{{path="/act",code="500"}}', values: '0+5x120'}}
@@ -171,10 +174,16 @@ tests:
       - {{series: 'dprl_worker_restarts_total', values: '0x120'}}
     alert_rule_test:
       - eval_time: 60m
+        alertname: DprlTokensRefused
+        exp_alerts:
+          - exp_labels: {{severity: page}}
+            exp_annotations: {{summary: "A new file of tokens was not taken over; tokens that it withdraws still open the service."}}
+      - {{eval_time: 100m, alertname: DprlTokensRefused, exp_alerts: []}}
+      - eval_time: 60m
         alertname: DprlNotReady
         exp_alerts:
           - exp_labels: {{severity: page}}
-            exp_annotations: {{summary: "The policy service replies, but gives no answers."}}
+            exp_annotations: {{summary: "The policy service replies, but is not ready: it is starting, or the audit has no room."}}
       - eval_time: 60m
         alertname: DprlManyErrors
         exp_alerts:

@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_describe import scattered_world
 from test_gate_cells import LEARNER, UNIT, ward
@@ -458,6 +459,27 @@ def test_notebooks_show_the_same_pieces(care, gated, held, walker):
     assert gated.certificate.assumptions[0] in text
     silent = dprl.DPRLDiscrete(n_min=2, gamma=1.0).fit(to_log([[("s", "a", 1.0)]]))
     assert "It changes nothing." in silent._repr_html_()
+
+
+@pytest.mark.filterwarnings("ignore:.*dropped for missing values")
+def test_episodes_dropped_for_missing_values_are_in_the_flow(tmp_path):
+    policy = dprl.DPRLDiscrete(n_min=3, gamma=1.0).fit(
+        to_log([[("s", "b", 1.0)]] * 6 + [[("s", "a", 0.0)]] * 8)
+    )
+    rewards = [1.0] * 8 + [0.0] * 9 + [None] * 3
+    rows = {"e": [*range(20)], "s": ["s"] * 20, "a": ["b"] * 8 + ["a"] * 12, "r": rewards}
+    judged = dprl.from_frame(
+        pd.DataFrame(rows), episode="e", state="s", action="a", reward="r", missing="drop-episodes"
+    )
+    assert judged.dropped == 3
+    assert judged.take([0, 1]).dropped == 0
+    assert dict(describe_changes(policy, judged).flow) == {
+        "source": 20, "dropped": 3, "given": 17, "analysed": 17,
+    }  # fmt: skip
+    text, written = page(policy, judged, tmp_path, standard="target", lang="de", values=False)
+    assert flat(text).count("davon: weggelassen, weil ein Wert fehlt") == 2
+    card = json.loads(written.card.read_text(encoding="utf-8"))
+    assert card["evaluation_data"]["flow"]["dropped"] == 3
 
 
 def test_a_log_with_cut_episodes_has_one_population(tmp_path):

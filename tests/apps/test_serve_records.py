@@ -216,6 +216,7 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
         assert "No space left" in error["where"]
         assert client.post("/explain", json={"state": "s"}).status_code == 503
         assert client.get("/readyz").status_code == 503
+        assert numbers(client)["dprl_ready"] == 0
         assert client.get("/livez").status_code == 200
         assert only_grows or path.read_bytes() == before
         assert numbers(client)["dprl_not_stored_total"] == 2
@@ -223,6 +224,7 @@ def test_what_is_not_stored_is_not_answered(tmp_path, full, monkeypatch, only_gr
         assert numbers(client)['dprl_answers_total{kind="change"}'] == 1
         full.clear()
         assert client.get("/readyz").status_code == 200
+        assert numbers(client)["dprl_ready"] == 1
         assert client.post("/act", json={"states": ["s"]}).status_code == 200
     checked = check_audit(path)
     assert (checked["torn"] > 0) == only_grows
@@ -261,6 +263,31 @@ def test_it_is_not_ready_where_the_largest_answer_would_not_fit(tmp_path):
     check_audit(path)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_audit_that_was_taken_away_stops_answers_until_it_is_back(
+    tmp_path, monkeypatch, replaced
+):
+    monkeypatch.setattr("dprl.apps.serve.app.PROBED_EVERY", 0.0)
+    path, elsewhere = tmp_path / "audit", tmp_path / "audit.1"
+    with client_of(records=Records(None, Audit(path))) as client:
+        ready(client)
+        assert client.post("/act", json={"states": ["s"]}).status_code == 200
+        path.rename(elsewhere)
+        before = elsewhere.read_bytes()
+        if replaced:
+            path.touch()
+        refused = client.get("/readyz")  # also where nobody has asked for an answer yet
+        assert refused.status_code == 503
+        assert "moved or removed" in refused.json()["error"]["where"]
+        assert client.post("/act", json={"states": ["s"]}).status_code == 503
+        assert numbers(client)["dprl_ready"] == 0
+        assert elsewhere.read_bytes() == before
+        elsewhere.replace(path)
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/act", json={"states": ["s"]}).status_code == 200
+    assert check_audit(path)["torn"] == 0
+
+
 def test_it_is_not_ready_where_the_disk_has_too_little_room(tmp_path, monkeypatch):
     stat = os.fstatvfs
     with client_of(records=Records(None, Audit(tmp_path / "audit"))) as client:
@@ -270,6 +297,7 @@ def test_it_is_not_ready_where_the_disk_has_too_little_room(tmp_path, monkeypatc
         monkeypatch.setattr(os, "fstatvfs", lambda handle: os.statvfs_result(disk))
         assert client.get("/readyz").status_code == 503
         assert numbers(client)["dprl_audit_room_bytes"] == 3 * 4096
+        assert numbers(client)["dprl_ready"] == 0
         disk[2] = 0  # a disk that does not say how large it is
         assert client.get("/readyz").status_code == 200
 
@@ -318,7 +346,7 @@ def test_counts_begin_at_zero():
         'dprl_feedback_total{outcome="accepted"}', 'dprl_feedback_total{outcome="overridden"}',
         'dprl_answers_total{kind="change"}', 'dprl_answers_total{kind="confirmation"}',
         'dprl_answers_total{kind="defer"}', 'dprl_answers_total{kind="out_of_range"}',
-        "dprl_not_stored_total", "dprl_log_lost_total",
+        "dprl_not_stored_total", "dprl_log_lost_total", "dprl_tokens_refused_total",
     ):  # fmt: skip
         assert counts[series] == 0, series
 

@@ -241,6 +241,63 @@ def test_of_the_policies_that_were_kept_the_last_few_stay(tmp_path):
     assert len(list(kept.folder.iterdir())) == 11
 
 
+@pytest.fixture
+def later(tmp_path):
+    """Makes a service as a process that starts later does, while the file holds another policy."""
+    path, kept = tmp_path / "p.dprl", Kept(tmp_path / "kept")
+    kept.folder.mkdir()
+    kept.count()
+    policy_for("b").save(path)
+    kept.take(kept.copy(path))
+    policy_for("a").save(path)
+
+    def started(begun):
+        mine = Kept(kept.folder, begun)
+        return serve_app(dprl.load(kept.current()), token=None, path=str(path), kept=mine)
+
+    return kept, started
+
+
+def test_who_starts_later_leaves_a_file_alone_that_nobody_asked_for(later):
+    kept, started = later
+    with TestClient(started(kept.done), base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        time.sleep(0.1)
+        assert action(client)[0] == "b"
+        assert numbers(client)['dprl_reloads_total{result="done"}'] == 0
+
+
+def test_who_was_too_late_to_hear_the_signal_follows_it(later):
+    kept, started = later
+    begun = kept.done
+    kept.ask()
+    with TestClient(started(begun), base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        end = time.monotonic() + 10
+        while action(client)[0] != "a" or kept.done == 0:  # kept a moment after it answers
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert (kept.asked, kept.done) == (1, 1)
+    assert dprl.load(kept.current()).digest() == policy_for("a").digest()
+
+
+def test_what_could_not_be_kept_is_not_called_done(later, monkeypatch):
+    kept, started = later
+    app = started(kept.done)
+
+    def full(*_):
+        raise OSError("no space left")
+
+    with TestClient(app, base_url="http://127.0.0.1:9") as client:
+        ready(client)
+        monkeypatch.setattr(Kept, "copy", full)
+        kept.ask()
+        client.portal.call(app.state.life._hang_up)
+        assert action(client)[0] == "a"
+        assert (kept.asked, kept.done) == (1, 0)  # who starts now looks at the file
+        monkeypatch.undo()
+
+
 # -- drift ----------------------------------------------------------------------------------------
 
 
@@ -421,6 +478,13 @@ def test_workers_share_a_port_a_log_an_audit_and_their_counts(tmp_path):
         until_started(tmp_path / "audit", 7)  # two of the lines are about the new policy
         until_answered(url)
         assert ask(url)["answers"][0]["action"] == "a"
+        # Nor with a policy that lies there already, until somebody asks for it.
+        policy_for("b").save(tmp_path / "p.dprl")
+        first, _ = workers_of(process)
+        os.kill(first, signal.SIGKILL)
+        until_started(tmp_path / "audit", 8)
+        until_answered(url)
+        assert {ask(url)["answers"][0]["action"] for _ in range(40)} == {"a"}
         process.terminate()
         process.communicate(timeout=30)
         assert process.returncode == 0

@@ -98,6 +98,8 @@ def test_tokens_are_read_again_and_a_bad_file_changes_nothing(client, path, tmp_
         assert client.portal.call(client.life.reload_tokens)
         assert "the tokens in the file are not taken over" in capsys.readouterr().err
         assert (ask(client, WARD), ask(client, LAB), ask(client, NEW)) == (401, 200, 200)
+    counted = client.get("/metrics", headers={"Authorization": f"Bearer {LAB}"}).text
+    assert "dprl_tokens_refused_total 3.0" in counted
     changed = [e["callers"] for e in entries(tmp_path / "audit") if e["event"] == "callers"]
     assert changed == [["lab.x", "ward-7"], ["lab", "new"]]
 
@@ -169,6 +171,25 @@ def test_a_process_that_starts_later_has_the_tokens_that_were_read_last(path, tm
         later.reload()
     with pytest.raises(dprl.ParameterError):
         Tokens.read(path)
+    written(path, f'staged = "{WARD}"')  # nobody has asked for it yet
+    assert Tokens.read(path, str(shared)).names == ["new"]
+
+
+def test_tokens_that_cannot_be_kept_leave_no_older_ones_behind(path, tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    first = Tokens.read(path, str(shared))
+    written(path, f'new = "{NEW}"')
+
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dprl.apps.serve.tokens.tempfile.mkstemp", full)
+        first.reload()
+    assert list(shared.iterdir()) == []
+    later = Tokens.read(path, str(shared))
+    assert (later.caller(WARD), later.caller(NEW)) == (None, "new")
 
 
 @pytest.mark.slow

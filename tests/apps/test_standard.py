@@ -266,3 +266,15 @@ def test_the_next_report_leaves_the_card_of_another_alone(policy, parts, tmp_pat
     assert (first.card.name, second.card.name) == ("a.model-card.json", "b.v2.model-card.json")
     assert first.card.read_bytes() == card
     assert json.loads(card)["report"]["file"] == "a.html"
+
+
+def test_bounds_that_rest_on_few_say_so(policy, parts, tmp_path):
+    few = {"en": "too few to lean on Γ*", "de": "zu wenig, um sich auf Γ*"}
+    small, large = parts[1].take(range(40)), WORLD.sample(1_500, seed=5)
+    for log, lang, n in ((small, "de", 1), (large, "en", 0)):
+        result = dprl.report(
+            policy, log, tmp_path / "r.html", values=False, draws=50, date=DAY, standard="target",
+            lang=lang,
+        )  # fmt: skip
+        assert (result.evaluation.facts["ess_differs"] < 30) == bool(n)
+        assert flat((tmp_path / "r.html").read_text(encoding="utf-8")).count(few[lang]) == n

@@ -305,3 +305,14 @@ def test_no_sentence_of_the_catalogue_is_left_in_english(page, request):
         for piece in PLACES.split(plain):
             if len(piece.split()) >= 4 and piece not in said_in_german:
                 assert " ".join(piece.split()) not in words, text
+
+
+def test_the_note_on_rows_left_out_of_a_fit_is_translated():
+    note = (
+        "Fitted on a random part of the training groups, at most 8,000 rows of up to 9,387 (whole "
+        "groups): value_model, extra trees."
+    )
+    assert speak("de").quote(note) == (
+        "Angepasst an einen zufälligen Teil der Trainingsgruppen, höchstens 8.000 von bis zu 9.387 "
+        "Zeilen (ganze Gruppen): value_model, extra trees."
+    )

@@ -259,3 +259,28 @@ def test_a_file_that_is_not_utf_8_names_the_encoding_of_windows_first(tmp_path, 
         dprl.read(path, **NAMES)
     assert "(--encoding cp1252)" in caught.value.do
     assert caught.value.do.index("cp1252") < caught.value.do.index("latin-1")
+
+
+def test_categories_of_a_state_that_look_alike_are_pointed_out(tmp_path):
+    path = tmp_path / "stays.csv"
+    rows = ["patient,ward,age,drug,score"]
+    wards = ["Innere", "Innere ", "Chirurgie", "Chirurgi", ""]
+    rows += [f"{i},{wards[i % 5]},{50 + i},{'old' if i % 2 else 'Old'},1" for i in range(20)]
+    path.write_text("\n".join(rows) + "\n")
+    names = {"episode": "patient", "state": ["ward", "age"], "action": "drug", "reward": "score"}
+    by_rule = {f.rule: f for f in dprl.check(path, **names).findings}
+    assert by_rule["look_alikes"].what.startswith("'drug' and 'ward' have labels that differ only")
+    assert "'Chirurgi' (4 rows) and 'Chirurgie' (4)" in by_rule["near_labels"].what
+    fewer = dprl.check(path, **names, labels="trim,casefold")
+    assert "look_alikes" not in {f.rule for f in fewer.findings}
+
+
+def test_a_category_in_two_unicode_spellings_is_pointed_out(tmp_path):
+    path = tmp_path / "stays.csv"
+    wards = ["Gef\u00e4ss", "Gefa\u0308ss"]
+    rows = [f"{i},{wards[i % 2]},{i},a,1" for i in range(8)]
+    path.write_text("\n".join(["patient,ward,age,drug,score", *rows]) + "\n", encoding="utf-8")
+    names = {"episode": "patient", "state": ["ward", "age"], "action": "drug", "reward": "score"}
+    assert any(
+        f.rule == "spellings" and "'ward'" in f.what for f in dprl.check(path, **names).findings
+    )

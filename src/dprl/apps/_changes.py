@@ -120,6 +120,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         log_digest=log.digest(),
         cut=len(log.cut_episodes),
         left_out=left_out,
+        dropped=log.dropped,
         after_cut=len(late),
         seen=shared,
         notes=tuple(notes),

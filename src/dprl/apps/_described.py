@@ -49,6 +49,7 @@ class Described:
         log_digest: Digest of the log as it was given.
         cut: Number of its episodes that were cut.
         left_out: Number of cut episodes that are left out of `log`.
+        dropped: Number of episodes that were left out for missing values when the log was read.
         after_cut: Number of episodes in `log` that came after a cut one of their group, which was
             left out. They count everywhere except where first decisions are compared: the first
             one that is seen need not be the first.
@@ -93,12 +94,16 @@ class Described:
     subgroups: Subgroups | None = None
     divided: float = 0.0
     after_cut: int = 0
+    dropped: int = 0
 
     @property
     def flow(self) -> tuple[tuple[str, int], ...]:
         """(name, number of episodes) from the log as it was given to what is counted here."""
         kept = self.log.n_episodes
-        rows = [("given", kept + self.left_out), ("cut", self.cut), ("left-out", self.left_out)]
+        given = kept + self.left_out
+        rows = [("given", given), ("cut", self.cut), ("left-out", self.left_out)]
+        if self.dropped:
+            rows = [("source", given + self.dropped), ("dropped", self.dropped), *rows]
         rows = [(name, n) for name, n in rows if n or name == "given"]
         rows.append(("analysed", kept))
         return (*rows, ("after-cut", self.after_cut)) if self.after_cut else tuple(rows)

@@ -226,11 +226,18 @@ class Facts:
         if b is None:
             return [self._say(f"unbounded-{self.why}")]
         if b.gamma_star is None:
-            return [self._say("gain-none" if b.gamma_point is None else "gain-unsure")]
-        if b.gamma_star >= MOST:
-            return [self._say("gamma-most", star=self.t.general(MOST))]
-        star = math.floor(100 * b.gamma_star + 1e-9) / 100  # rounded down: never more than is known
-        return [self._say("gamma-star", star=self.t.fixed(star, 2))]
+            lines = [self._say("gain-none" if b.gamma_point is None else "gain-unsure")]
+        elif b.gamma_star >= MOST:
+            lines = [self._say("gamma-most", star=self.t.general(MOST))]
+        else:
+            star = math.floor(100 * b.gamma_star + 1e-9) / 100  # down: never more than is known
+            lines = [self._say("gamma-star", star=self.t.fixed(star, 2))]
+        if b.facts["estimator"] == "WIS":
+            lines.append(self._say("bounds-of-wis"))
+        if self.judged is not None and self.judged.facts["ess_differs"] < ENOUGH:
+            ess = self.t.fixed(self.judged.facts["ess_differs"], 1)
+            lines.append(self._say("bounds-few", ess=ess))
+        return lines
 
     def _limitations(self) -> list[Markup]:
         return [self._say("see-unknown")]

@@ -93,11 +93,14 @@ def examine(
     named |= {"missing": words} if words else {}
     c = replace(columns, events=names, names={**columns.names, **named})
     findings: list[Finding] = []
+    n_dropped = 0
     refuse_medians(words, _columns_of_labels(c))
     dropping = {name for name, word in words.items() if word == "drop-episodes"}
     if dropping and c.n and not (c.episode.codes < 0).any():
+        before = len(c.episode.labels)
         c, dropped = _without_missing(c, only=dropping)
         findings += dropped
+        n_dropped = before - len(c.episode.labels)
     c = with_zeros(_flagged(c, words), words)
     findings += [f for rule in ROW_RULES if (f := rule(c)) is not None]
     for part, declared in (("state", states), ("action", actions)):
@@ -116,7 +119,7 @@ def examine(
         if f := rows_after_end(c, order):
             findings.append(f)
         else:
-            log = _log(c, order, states, actions)
+            log = replace(_log(c, order, states, actions), dropped=n_dropped)
             if window is not None:
                 whole, log = log, follow(log, str(window))
                 findings.append(lost_finding(lost_by(whole, window), window))

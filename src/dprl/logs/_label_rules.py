@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dprl.logs._columns import Coded, Columns
@@ -11,7 +11,7 @@ from dprl.logs._doses import called
 from dprl.logs._findings import Finding
 from dprl.logs._text import fold
 
-__all__ = ["look_alikes", "merged_labels", "spelled_twice", "spellings"]
+__all__ = ["look_alikes", "merged_labels", "spelled_twice", "spellings", "texts"]
 
 
 def _text(column: Coded | None) -> tuple[str, ...]:
@@ -19,6 +19,17 @@ def _text(column: Coded | None) -> tuple[str, ...]:
     if column is None or not column.labels or not isinstance(column.labels[0], str):
         return ()
     return column.labels
+
+
+def texts(c: Columns, *parts: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name of the column, labels) of the columns of text in `parts`, then of all categories."""
+    for part in parts:
+        labels = _text(getattr(c, part))
+        if labels:
+            yield called(c.names[part]), labels
+    for name, levels in zip(c.feature_names, c.levels, strict=False):
+        if levels and isinstance(levels[0], str):
+            yield name, levels
 
 
 def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
@@ -42,16 +53,15 @@ def spelled_twice(labels: Sequence[Any]) -> tuple[int, str] | None:
 
 def spellings(c: Columns) -> Finding | None:
     """One word in two Unicode spellings: two patients or actions where there is only one."""
-    for part in ("episode", "group", "action", "state"):
-        twins = spelled_twice(_text(getattr(c, part)))
+    for name, column in texts(c, "episode", "group", "action", "state"):
+        twins = spelled_twice(column)
         if twins is not None:
             n, example = twins
             labels = f"{n:,} label{'s' * (n != 1)}"
             return Finding(
                 "warning",
                 "spellings",
-                f"{called(c.names[part])!r} has {labels} that only Unicode spelling tells from "
-                "another.",
+                f"{name!r} has {labels} that only Unicode spelling tells from another.",
                 example,
                 "They are counted apart; if they mean the same, write both in one form (NFC).",
             )
@@ -76,23 +86,30 @@ def merged_labels(c: Columns) -> Finding | None:
 
 def look_alikes(c: Columns) -> Finding | None:
     """Labels that differ only in case, surrounding space or the form of their characters."""
-    for part in ("action", "state"):
+    pairs = {}
+    for name, labels in texts(c, "action", "state"):
         seen: dict[str, str] = {}
-        for label in _text(getattr(c, part)):
+        for label in labels:
             normal_form = unicodedata.normalize("NFKC", label)
             twin = seen.setdefault(" ".join(normal_form.split()).casefold(), label)
             if twin != label and not spelled_twice((twin, label)):
-                return Finding(
-                    "warning",
-                    "look_alikes",
-                    f"{called(c.names[part])!r} has labels that differ only in case, spaces or the "
-                    "form of characters.",
-                    f"{twin!r} and {label!r}",
-                    "They are counted apart; if they mean the same, make them the same"
-                    + (
-                        ': labels="trim,casefold" (--labels trim,casefold) does so.'
-                        if fold(twin, "trim,casefold") == fold(label, "trim,casefold")
-                        else "."
-                    ),
-                )
-    return None
+                pairs[name] = (twin, label)
+                break
+    if not pairs:
+        return None
+    names = list(map(repr, pairs))
+    listed = (
+        f"{', '.join(names[:-1])} and {names[-1]} have" if len(names) > 1 else f"{names[0]} has"
+    )
+    twin, label = next(iter(pairs.values()))
+    folded = all(
+        fold(one, "trim,casefold") == fold(other, "trim,casefold") for one, other in pairs.values()
+    )
+    return Finding(
+        "warning",
+        "look_alikes",
+        f"{listed} labels that differ only in case, spaces or the form of characters.",
+        f"{twin!r} and {label!r}",
+        "They are counted apart; if they mean the same, make them the same"
+        + (': labels="trim,casefold" (--labels trim,casefold) does so.' if folded else "."),
+    )

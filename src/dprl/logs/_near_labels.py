@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,11 +22,8 @@ SHOWN = 3
 
 def near_labels(c: Columns) -> Finding | None:
     """Labels that differ in one letter too many, or in two that changed places, with counts."""
-    for part in ("action", "state"):
-        column: Coded | None = getattr(c, part)
-        if column is None or not 1 < len(column.labels) <= MOST:
-            continue
-        if not isinstance(column.labels[0], str):
+    for name, column in _columns(c):
+        if not 1 < len(column.labels) <= MOST or not isinstance(column.labels[0], str):
             continue
         words = [" ".join(str(label).split()).casefold() for label in column.labels]
         pairs = [
@@ -44,11 +42,23 @@ def near_labels(c: Columns) -> Finding | None:
         return Finding(
             "note",
             "near_labels",
-            f"{called(c.names[part])!r} has labels that may be one word written twice: "
-            f"{'; '.join(listed)}{more}.",
+            f"{name!r} has labels that may be one word written twice: {'; '.join(listed)}{more}.",
             do="They are counted apart; if they mean the same, make them the same.",
         )
     return None
+
+
+def _columns(c: Columns) -> Iterator[tuple[str, Coded]]:
+    """(name, column) of the action, of labelled states, and of every category of the state."""
+    for part in ("action", "state"):
+        column: Coded | None = getattr(c, part)
+        if column is not None:
+            yield called(c.names[part]), column
+    for i, (name, levels) in enumerate(zip(c.feature_names, c.levels, strict=False)):
+        if levels and c.features is not None:
+            values = c.features[:, i]
+            codes = np.where(np.isnan(values), -1, values).astype(np.int32)
+            yield name, Coded(codes, levels)
 
 
 def near_words(a: str, b: str) -> bool:

@@ -105,6 +105,8 @@ class Log:
             for groups that a policy harms. No learner sees them, and they do not count in
             `digest`. None where there are none.
         events: Names of the competing events with which an episode can end.
+        dropped: Number of episodes of the source that were left out for missing values, as was
+            asked; 0 for a part of a log. It does not count in `digest`.
 
     Raises:
         LogError: If the columns contradict each other (different lengths, codes without a label).
@@ -142,6 +144,7 @@ class Log:
     propensity: NDArray[np.float64] | None = None
     events: tuple[str, ...] = ()
     also: Also | None = None
+    dropped: int = 0
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -391,9 +394,9 @@ class Log:
         keep[chosen] = True
         rows = np.repeat(keep, self.lengths)
         codes, group = np.unique(self.group[chosen], return_inverse=True)
-
         return replace(
             self,
+            dropped=0,
             starts=np.concatenate(([0], np.cumsum(self.lengths[chosen]))),
             action=self.action[rows],
             reward=self.reward[rows],
@@ -458,7 +461,6 @@ class Log:
         ends = np.cumsum(lengths)
         rows = np.repeat(self.starts[:-1][order] - (ends - lengths), lengths)
         rows += np.arange(self.n_steps)
-
         return replace(
             self,
             starts=np.concatenate(([0], ends)),

@@ -127,6 +127,23 @@ def test_a_horizon_and_an_end_are_no_reason_to_warn(folder):
     assert not [one for one in limited.findings if one.rule.startswith("open")]
 
 
+def test_decisions_after_the_last_row_of_a_stay_without_an_end_are_pointed_out(folder):
+    """Subject 2 has no row that the spec uses between two admissions, which are days apart."""
+    spec = SPEC.replace('every = "12 h"', 'every = "12 h"\nhorizon = "48 h"')
+    (folder / "two_days.toml").write_text(spec)
+    limited = build(folder / "events.csv", folder / "two_days.toml", folder / "two_days.parquet")
+    finding = next(one for one in limited.findings if one.rule == "open_at_horizon")
+    assert finding.level == "warning"
+    assert "1 of 4 episodes without an end event run on to the horizon" in finding.what
+    assert "3 of 9 decisions come after it, the longest run is 48 h." in finding.what
+    assert "subject 2, episode that begins at 2024-03-01 08:00:00" in finding.where
+    by_step = {row["step"]: row for row in limited.flow.to_dicts()}
+    assert by_step["no end event, to the horizon"]["episodes"] == 1
+    assert by_step["no end event, to the horizon"]["decisions"] == 4
+    last = next(one for one in limited.findings if one.rule == "open_at_last_row")
+    assert "with a horizon below 48 h in [clock]" in last.do
+
+
 def test_only_spelling_needs_only_labels(folder):
     spec = read_spec(folder / "spec.toml")
     finding = code_findings(
@@ -137,6 +154,31 @@ def test_only_spelling_needs_only_labels(folder):
         code_findings(spec, {"Noradrenalin": 3, "Amiodaron": 2}, ["Noradrenalin"])[0].rule
         == "absent_codes"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "like"),
+    [
+        ("Nor-Adrenalin", "Noradrenalin"),
+        ("nor adrenaline", "Noradrenalin"),
+        ("Vollelektrolytloesung", "Vollelektrolytlösung"),
+        ("vollelektrolyt-loesungen", None),
+        ("LAB 12", None),  # 1-2 is not 12
+        ("lab-1 2", "LAB 1-2"),
+    ],
+)
+def test_hyphens_and_replaced_umlauts_are_pointed_out(folder, written, like):
+    both = '["Noradrenalin", "Vollelektrolytlösung", "LAB 1-2"]'
+    (folder / "german.toml").write_text(SPEC.replace('"Noradrenalin"', both), encoding="utf-8")
+    spec = read_spec(folder / "german.toml")
+    meant = {"Noradrenalin": 3, "Vollelektrolytlösung": 2, "LAB 1-2": 1}
+    near = [
+        one for one in code_findings(spec, {**meant, written: 7}, meant) if one.rule == "near_codes"
+    ]
+    assert len(near) == (like is not None)
+    if like is not None:
+        assert f"{written!r} (7 rows) is like {like!r}" in near[0].what
+        assert "trim,casefold" not in near[0].do  # which would not help
 
 
 def test_a_code_in_another_case_is_the_one_that_was_meant(folder):

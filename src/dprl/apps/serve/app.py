@@ -256,14 +256,20 @@ class _Service:
         return Json({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
+        await self._check_answering()
+        return Json({"status": "ok"})
+
+    async def _check_answering(self) -> None:
+        """Refuse while it starts, while the audit cannot be written, and while that has no room."""
         audit = self.records.audit
-        if audit is not None and audit.failing and self.metrics.ready:
+        if audit is not None and self.metrics.ready and (audit.failing or audit.moved):
             if time.monotonic() >= self._probed:
                 self._probed = time.monotonic() + PROBED_EVERY
                 with contextlib.suppress(OSError):
                     await audit.store([{"event": "check"}])
             if audit.failing:
-                error = DprlError("the audit cannot be written.", do="Make room for it.")
+                do = "Put it back, or start again." if audit.moved else "Make room for it."
+                error = DprlError("the audit cannot be written.", audit.failing, do)
                 raise RefusedError(503, "audit", error)
         self._check_ready()
         if audit is not None:
@@ -274,7 +280,6 @@ class _Service:
                     f"{needed:,}.", do="Make room for it.",
                 )  # fmt: skip
                 raise RefusedError(503, "audit", error)
-        return Json({"status": "ok"})
 
     def _largest(self) -> int:
         """Bytes that the lines of one request may take in the audit."""
@@ -285,6 +290,11 @@ class _Service:
 
     async def text(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")[:1000]
+        try:
+            await self._check_answering()
+            self.metrics.answering = True
+        except RefusedError:
+            self.metrics.answering = False
         body, media = await run_in_threadpool(self.metrics.text, accept)
         return Response(body, headers={"Content-Type": media})
 

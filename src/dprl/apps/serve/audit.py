@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -38,6 +39,7 @@ __all__ = ["Audit", "chained", "check_ordinary", "line_of", "now", "size_of", "w
 
 CHAIN = re.compile(rb',"chain":"([0-9a-f]{64})"\}$')
 TAIL = 1 << 16
+MOVED = "the audit was moved or removed while it was written to"
 AUDIT_HOW = "Name with --audit a file in a folder that exists."
 
 
@@ -129,6 +131,9 @@ class Audit:
     def append(self, entries: list[dict[str, Any]]) -> None:
         """Add entries to the file; an OSError where they are not stored."""
         with self._locked():
+            if self.moved:
+                self.failing = MOVED
+                raise OSError(errno.ENOENT, MOVED)
             size = os.fstat(self._handle).st_size
             if size != self._size:  # another process wrote
                 self._last, whole = _tail(self._handle, size)
@@ -149,6 +154,17 @@ class Audit:
                 raise
             self._last, self._size = chain, os.fstat(self._handle).st_size
             self._undone, self.failing = [], ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the file was moved or removed: then nobody would find what is added to it."""
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            return True
+        except OSError:  # the folder cannot be looked into now; writing says more
+            return False
+        return not os.path.samestat(there, os.fstat(self._handle))
 
     def room(self) -> float:
         """How many bytes the file can still grow by: room on its disk, and what limits allow.

@@ -25,6 +25,8 @@ ONE, ANY = "1", "any"
 """How a file says that values have no unit, and that they never are too old."""
 PATIENT = re.compile(r"(?:https?://[^\s?#]+/)?Patient/([^/\s]+)(?:/_history/[^/\s]+)?")
 """A reference to a patient: relative or an address, with or without a version."""
+HARMLESS = ("warning", "information")
+"""How severe an issue may be that a system reports beside what it found."""
 AHEAD = timedelta(minutes=5)
 """How far the clock of the caller may be ahead of ours."""
 
@@ -122,6 +124,9 @@ class Source:
             if context.get(self.context) is None:
                 raise AbsentError(f"the context has no {self.context}")
             return context[self.context]
+        why = _unanswered(data)
+        if why:  # what was not looked up is no gap: it may have been measured
+            raise LackingError(f"{why} {self.key}")
         patient = context.get("patientId")
         usable = [(self._time(o), o) for o in _observations(data) if self._usable(o, patient)]
         if not usable:
@@ -198,6 +203,33 @@ _HOW = "See 'Answer a hospital's system' in the documentation."
 def _part(resource: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = resource.get(name)
     return part if isinstance(part, Mapping) else {}
+
+
+def _unanswered(data: Any) -> str:
+    """Why prefetched data are no answer to a query, up to the name of the value; '' where they are.
+
+    Null and a bundle without entries are an answer: nothing is there. A report of the caller's own
+    system that the query failed is not, nor is anything else than observations.
+    """
+    if data is None:
+        return ""
+    kind = data.get("resourceType") if isinstance(data, Mapping) else None
+    if kind == "OperationOutcome":
+        return "the caller's system could not look up the value of"
+    if kind not in ("Observation", "Bundle"):
+        return "what was fetched beforehand is no observation of"
+    entries = data.get("entry")
+    for entry in entries if isinstance(entries, list) else ():
+        resource = entry.get("resource") if isinstance(entry, Mapping) else None
+        if isinstance(resource, Mapping) and resource.get("resourceType") == "OperationOutcome":
+            issues = resource.get("issue")
+            if not isinstance(issues, list) or not all(
+                isinstance(issue, Mapping) and issue.get("severity") in HARMLESS for issue in issues
+            ):
+                return "the caller's system could not look up the value of"
+    if not entries and data.get("total", 0) not in (None, 0):
+        return "the bundle counts observations and has none of"
+    return ""
 
 
 def _observations(data: Any) -> Iterator[Mapping[str, Any]]:

@@ -3,12 +3,18 @@
 A process that starts later must start with the policy that is served, whatever has become of the
 file since. So a policy is copied first, with its signature, and read from the copy: what is served
 and what is kept are the same bytes.
+
+A file that was put in place is not looked at before SIGHUP asks for it. So the folder also counts
+how often that was asked, and how much of it is done: a process that was just starting then, and did
+not hear it, sees that and looks at the files. Every other process leaves them alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import struct
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +23,9 @@ __all__ = ["SIGNATURE", "Kept"]
 
 SIGNATURE = ".minisig"
 """What the name of a policy's signature ends with."""
+COUNT = struct.Struct("<q")
+ASKED, DONE = 0, COUNT.size
+"""Places in the file of counts: how often SIGHUP came, and up to which time it was followed."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +34,11 @@ class Kept:
 
     Attributes:
         folder: The folder.
+        begun: What `done` was before this process read the policy that it starts with.
     """
 
     folder: Path
+    begun: int = 0
 
     def copy(self, path: str | os.PathLike[str]) -> Path:
         """A copy of a policy file and of its signature, if it has one; `take` or `drop` it."""
@@ -61,3 +72,45 @@ class Kept:
     def current(self) -> Path:
         """The copy that processes start with."""
         return Path((self.folder / "current").read_text())
+
+    def count(self) -> None:
+        """Begin to count. The file has its full size from here on: a full disk does not matter."""
+        self._counts.write_bytes(bytes(2 * COUNT.size))
+
+    def ask(self) -> None:
+        """Count that all processes are asked to look at the files."""
+        self._write(ASKED, self.asked + 1)
+
+    def follow(self, number: int) -> None:
+        """Say that the first `number` times are followed: what they brought is kept here."""
+        if number > self.done:
+            self._write(DONE, number)
+
+    @property
+    def asked(self) -> int:
+        """How often the processes were asked to look at the files."""
+        return self._read(ASKED)
+
+    @property
+    def done(self) -> int:
+        """How many of these times are followed."""
+        return self._read(DONE)
+
+    @property
+    def _counts(self) -> Path:
+        return self.folder / "counts"
+
+    def _read(self, place: int) -> int:
+        try:
+            data = self._counts.read_bytes()
+        except OSError:
+            return 0
+        return int(COUNT.unpack_from(data, place)[0])
+
+    def _write(self, place: int, number: int) -> None:
+        with contextlib.suppress(OSError):
+            handle = os.open(self._counts, os.O_WRONLY)
+            try:
+                os.pwrite(handle, COUNT.pack(number), place)
+            finally:
+                os.close(handle)

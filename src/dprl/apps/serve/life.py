@@ -66,6 +66,7 @@ class Life:
         self._show(served)
         self.at_end: Callable[[], None] = lambda: None
         self._turn = asyncio.Lock()
+        self._ahead = False  # of what is kept; then who starts later must look at the file
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @contextlib.asynccontextmanager
@@ -105,13 +106,16 @@ class Life:
             return
         gc.freeze()  # these objects stay for good: garbage collection can skip them
         self.metrics.ready = True
-        if self.kept is not None:  # a process that starts later may have missed a signal
-            await self._hang_up()
+        if self.kept is not None and self.kept.asked > self.kept.begun:
+            await self._hang_up()  # a signal came that this process was too late to hear
 
     async def _hang_up(self) -> None:
         """What SIGHUP asks for: the tokens and the policy that the files hold now."""
+        number = 0 if self.kept is None else self.kept.asked
         await self.reload_tokens()
         await self.reload()
+        if self.kept is not None and not self._ahead:
+            self.kept.follow(number)
 
     async def reload_tokens(self) -> str:
         """Take over the tokens that the file holds now; '' or why that is refused."""
@@ -121,6 +125,7 @@ class Life:
         try:
             await asyncio.to_thread(self.tokens.reload)
         except DprlError as error:
+            self.metrics.add("dprl_tokens_refused")
             self._say("the tokens in the file are not taken over", "tokens refused", str(error))
             return str(error)
         if before != self.tokens.by_name:
@@ -166,12 +171,15 @@ class Life:
                 self.metrics.add("dprl_reloads", "refused")
                 self._say("the policy in the file is not taken over", "policy refused", why)
                 return why
+            if self.kept is not None:  # first, so that nobody starts with what is over
+                self._ahead = True
+                with contextlib.suppress(OSError):
+                    if copy is not None:
+                        await asyncio.to_thread(self.kept.take, copy)
+                        self._ahead = False
             self.served = new
             self._show(new)
             self.metrics.add("dprl_reloads", "done")
-            if self.kept is not None and copy is not None:
-                with contextlib.suppress(OSError):  # who starts later looks at the file, too
-                    await asyncio.to_thread(self.kept.take, copy)
             return ""
 
     def _show(self, served: Served) -> None:

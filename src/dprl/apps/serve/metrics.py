@@ -35,6 +35,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("feature", "part", "policy"),
     ),
     "dprl_reloads": ("Policies taken over from the file while serving, or refused.", ("result",)),
+    "dprl_tokens_refused": ("Files of tokens not taken over; the tokens before hold on.", ()),
     "dprl_not_stored": ("Requests refused because their answers could not be stored.", ()),
     "dprl_feedback": (
         "Feedback on cards by outcome; unknown_card: on a card or a suggestion that was not given.",
@@ -73,7 +74,8 @@ class Metrics:
         shared: A folder that the processes of one server share; None where there is one process.
 
     Attributes:
-        ready: Whether answers are given.
+        ready: Whether the start is over.
+        answering: Whether /readyz says 200, as far as it depends on the audit.
         policy: Digest of the policy that is served.
         reviewed: Whether people reviewed that policy.
         training: Feature → part → the share of its values in training.
@@ -85,7 +87,7 @@ class Metrics:
 
     def __init__(self, paths: Sequence[str], policy: str, shared: str | None = None) -> None:
         self.paths, self.policy, self.ready = frozenset(paths), policy, False
-        self.reviewed = False
+        self.reviewed, self.answering = False, True
         self.training: Mapping[str, Mapping[str, float]] = {}
         self.strangers: Any = None
         self.lost: Any = lambda: 0
@@ -150,8 +152,8 @@ class Metrics:
                 counts.setdefault((name, word), 0)
         info = {"digest": self.policy}
         result = [
-            Family("dprl_ready", "gauge", "Whether answers are given.",
-                   [("dprl_ready", {}, float(self.ready))]),
+            Family("dprl_ready", "gauge", "Whether /readyz says 200.",
+                   [("dprl_ready", {}, float(self.ready and self.answering))]),
             Family("dprl_start_time_seconds", "gauge", "When the service started, since 1970.",
                    [("dprl_start_time_seconds", {}, self.started)]),
             Family("dprl_policy_info", "gauge", "The policy that is served.",

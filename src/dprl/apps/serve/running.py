@@ -53,6 +53,7 @@ class Settings:
         started: When the service started, in seconds since 1970.
         tokens: File of tokens with names; "" for none. Then `token` is None.
         approved: Audit trail of a review that the policy must come from; "" for none.
+        begun: How many times SIGHUP was followed when this process began, of several.
     """
 
     policy: str
@@ -71,11 +72,12 @@ class Settings:
     started: float = field(default_factory=time.time)
     tokens: str = ""
     approved: str = ""
+    begun: int = 0
 
     @property
     def kept(self) -> Kept | None:
         """Where processes that start later find the policy that was taken over last."""
-        return None if self.shared is None else Kept(Path(self.shared))
+        return None if self.shared is None else Kept(Path(self.shared), self.begun)
 
     def app(self, fitted: DeferringPolicy) -> Any:
         """The application, with its files opened."""
@@ -120,6 +122,7 @@ def run_service(app: Any, settings: Settings, sock: socket.socket, workers: int)
                 "the policy file has changed since it was read.", settings.policy, "Start again."
             )
         kept.take(copy)
+        kept.count()
         if settings.tokens:
             app.state.life.tokens.keep(shared)
         return _Workers(replace(settings, shared=shared), sock, workers).run()
@@ -137,7 +140,11 @@ def _worker(settings: Settings, sock: socket.socket) -> None:
     """One of several processes."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the application listens to it
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    path = settings.policy if settings.kept is None else settings.kept.current()
+    path: str | Path = settings.policy
+    kept = settings.kept
+    if kept is not None:  # in this order: who takes a policy over keeps it, then counts
+        settings = replace(settings, begun=kept.done)
+        path = kept.current()
     _run(settings.app(deferring(path)), sock)
 
 
@@ -194,6 +201,8 @@ class _Workers:
         self.ending = True
 
     def _pass(self, *_: Any) -> None:
+        if self.settings.kept is not None:
+            self.settings.kept.ask()
         for process in self.processes:
             if process.is_alive():
                 os.kill(process.pid, signal.SIGHUP)

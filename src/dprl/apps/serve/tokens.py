@@ -64,19 +64,16 @@ class Tokens:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], shared: str | None = None) -> Tokens:
-        """The tokens of a file, or, where it cannot be used now, those that were read last.
+        """The tokens that were taken over last, or, where none are kept, those of a file.
 
         Args:
             path: The file.
             shared: Folder that the processes of a server share; None where there is one process.
         """
         kept = None if shared is None else Path(shared) / KEPT
-        try:
-            tokens = cls(_read(Path(path)), Path(path))
-        except ParameterError:
-            if kept is None or not kept.exists():
-                raise
+        if kept is not None and kept.exists():
             return cls(_read(kept), Path(path), kept)
+        tokens = cls(_read(Path(path)), Path(path))
         if shared is not None:
             tokens.keep(shared)
         return tokens
@@ -114,11 +111,16 @@ class Tokens:
         text = "".join(
             f"{json.dumps(name)} = {json.dumps(token)}\n" for name, token in self.by_name.items()
         )
-        with contextlib.suppress(OSError):  # who starts later reads the file, too
+        part = ""
+        try:
             handle, part = tempfile.mkstemp(dir=self.kept.parent)
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 file.write(text)
             Path(part).replace(self.kept)
+        except OSError:  # then who starts later reads the file: no token that was withdrawn stays
+            for stale in (part, self.kept):
+                with contextlib.suppress(OSError):
+                    os.unlink(stale)
 
 
 def _read(path: Path) -> dict[str, str]:

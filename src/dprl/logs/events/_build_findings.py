@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dprl.logs._findings import Finding
 from dprl.logs._near_labels import near_words
+from dprl.logs._text import fold
 from dprl.logs.events._codes import uses
 from dprl.logs.events._fields import HOUR, UNITS, place
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["alike", "code_findings", "open_findings", "open_stays"]
 
 SHOWN = 5
+FOLDED = "trim,casefold"
 SHORT = 4
 """Patterns of fewer letters are like too many codes."""
 
@@ -25,6 +27,17 @@ SHORT = 4
 def alike(code: str) -> str:
     """A code without what people write differently: case, blanks, hyphens, forms of characters."""
     return re.sub(r"[\s_-]+", " ", unicodedata.normalize("NFKC", code)).strip().casefold()
+
+
+UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "ø": "oe", "å": "aa"})
+
+
+def _letters(code: str) -> str:
+    """As `alike`, with no blank between two letters, and letters with dots as people replace them.
+
+    A blank beside a digit stays: 1-2 is not 12.
+    """
+    return re.sub(r"(?<=[^\W\d]) (?=[^\W\d])", "", alike(code)).translate(UMLAUTS)
 
 
 def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -> list[Finding]:
@@ -40,8 +53,9 @@ def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -
     """
     meant = set(used)
     unused = {code: alike(code) for code in rows_of if code not in meant and code}
+    letters = {code: _letters(code) for code in unused}
     by_length: dict[int, list[str]] = {}
-    for code, plain in unused.items():
+    for code, plain in letters.items():
         by_length.setdefault(len(plain), []).append(code)
     made = {interval.name for interval in spec.intervals}
     near: dict[str, tuple[str, str, bool]] = {}  # code → code of the spec, place, only spelling
@@ -57,11 +71,11 @@ def code_findings(spec: Spec, rows_of: Mapping[str, int], used: Iterable[str]) -
                         near.setdefault(code, (pattern, where, True))
                 hit = any(re.fullmatch(_pattern(pattern), code, re.S) for code in rows_of)
             else:
-                plain = alike(pattern)
+                plain = _letters(pattern)
                 for length in (len(plain) - 1, len(plain), len(plain) + 1):
                     for code in by_length.get(length, ()):
-                        same = unused[code] == plain
-                        if same or near_words(plain, unused[code]):
+                        if letters[code] == plain or near_words(plain, letters[code]):
+                            same = fold(code, FOLDED) == fold(pattern, FOLDED)
                             near.setdefault(code, (pattern, where, same))
                 hit = pattern in rows_of
             if not hit and pattern not in made:
@@ -134,15 +148,26 @@ def _several(words: Sequence[str]) -> str:
 
 # -- stays without an end --------------------------------------------------------------------------
 
-NEXT, LAST = "next", "last"
-"""An episode without an end event runs until the next one begins, or to the subject's last row."""
+NEXT, LAST, HORIZON = "next", "last", "horizon"
+"""An episode without an end event runs until the next one begins, to the subject's last row, or to
+the horizon if that comes first."""
+SILENT = "silent"
+"""Those that run to the horizon, and have decisions after the last row that the spec uses."""
 
 
 def open_stays(con: Any, counts: dict[str, dict[str, Any]]) -> None:
     """Add to `counts` the episodes of one part that have no end event, by where they were cut."""
     rows = con.execute(
         "SELECT open, count(*), count(DISTINCT subject), sum(n)::BIGINT, max(finish - start), "
-        "min({'subject': subject, 'start': start}) FROM episodes WHERE open <> '' GROUP BY open"
+        "min({'subject': subject, 'start': start}) FROM episodes WHERE open <> '' GROUP BY open "
+        "UNION ALL "
+        f"SELECT '{SILENT}', count(*), count(DISTINCT subject), sum(n)::BIGINT, max(length), "
+        "min({'subject': subject, 'start': start}) FROM (SELECT e.subject, e.start, count(*) AS n, "
+        "any_value(e.finish - e.row) AS length FROM (SELECT s.episode, s.subject, s.start, "
+        "s.finish, max(v.t) AS row FROM episodes AS s JOIN ev AS v ON v.subject = s.subject AND "
+        f"v.t >= s.start AND v.t < s.finish WHERE s.open = '{HORIZON}' GROUP BY ALL) AS e "
+        "JOIN decisions AS d ON d.episode = e.episode AND d.t > e.row GROUP BY e.subject, e.start) "
+        "HAVING count(*) > 0"
     ).fetchall()
     for why, episodes, subjects, decisions, longest, first in rows:
         sums = counts.setdefault(
@@ -190,7 +215,27 @@ def open_findings(
                 '[[end]], or use episodes by = "gap".'
                 if why == NEXT
                 else "They are cut there. If that row may come long after the stay, limit them "
-                'with horizon = "14 days" in [clock].',
+                + (
+                    'with horizon = "14 days" in [clock].'
+                    if spec.clock.horizon is None
+                    else f"with a horizon below {spec.clock.horizon} in [clock]."
+                ),
+            )
+        )
+    if SILENT in open_counts:
+        sums = open_counts[SILENT]
+        findings.append(
+            Finding(
+                "warning",
+                "open_at_horizon",
+                f"{sums['episodes']:,} of {_count(episodes, 'episode')} without an end event run "
+                "on to the horizon after the last of their rows that the spec uses: "
+                f"{sums['decisions']:,} of {_count(decisions, 'decision')} come after it, the "
+                f"longest run is {sums['longest'] / HOUR:,.4g} h.",
+                f"subject {sums['first']['subject']}, episode that begins at "
+                f"{_time(sums['first']['start'], spec)}",
+                "If the stay was over by then, these decisions count as time without treatment: "
+                'name the code that ends it in [[end]], or use episodes by = "gap".',
             )
         )
     return findings

@@ -1,7 +1,8 @@
 """SQL of episodes and decisions of one part of the events.
 
 `spans`: episode, subject, grp, start, finish, closed (whether a row at `finish` itself belongs
-to it), ended, open (where it runs to without an end event: "next", "last"; "" where it has one).
+to it), ended, open (where it runs to without an end event: "next", "last", "horizon"; "" where it
+has one).
 `episodes`: those with a decision, and n (decisions), span and span_closed (the end of the last
 window). `decisions`: episode, k (0, 1, …), t, w (the end of its window).
 
@@ -209,7 +210,7 @@ def make_spans(con: Any, spec: Spec, mine: str) -> None:
         f"SELECT episode, subject, CAST({group} AS VARCHAR) AS grp, start, "
         f"CASE WHEN {late} THEN start + {horizon or 0} ELSE finish END AS finish, "
         f"closed AND NOT ({late}) AS closed, CASE WHEN {late} THEN 'cut' ELSE word END AS ended, "
-        f"CASE WHEN {late} THEN '' ELSE why END AS open "
+        f"CASE WHEN {late} AND why <> '' THEN 'horizon' ELSE why END AS open "
         "FROM ended"
     )
 

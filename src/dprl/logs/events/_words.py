@@ -124,6 +124,7 @@ def flow(
     open_words = {
         "next": "no end event, until the next begins",
         "last": "no end event, to the last row",
+        "horizon": "no end event, to the horizon",
     }
     steps = [
         ("rows of events", None, None, None, counts["events"]),

@@ -186,3 +186,10 @@ def test_bounds_begin_with_what_is_recorded(steps):
     )
     assert estimated.facts["behavior"] == model.how
     assert estimated.rows[0]["value_min"] != pytest.approx(expected)
+
+
+def test_single_changes_of_those_who_were_chosen_are_warned_of():
+    warned = dprl.evaluate(policy(), sites(), draws=20).warnings
+    assert any("differ from row to row in 1 of 1 states" in words for words in warned)
+    warned = dprl.evaluate(policy(), lots(0.5), draws=20).warnings
+    assert not any("from row to row" in words for words in warned)

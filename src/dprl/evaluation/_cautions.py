@@ -10,6 +10,7 @@ import numpy as np
 from dprl._core.checks import Cut
 from dprl._core.plural import form, many
 from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
+from dprl.evidence._lots import Chances
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
 from dprl.policies._conditions import window_words
@@ -109,6 +110,22 @@ def _another_practice(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _chosen(facts: Mapping[str, Any], policy: Policy, log: Log) -> list[str]:
+    """A warning where recorded chances show that those who took an action were chosen."""
+    if not facts["recorded"] or log.state is None or not policy.knows_practice:
+        return []
+    chances = Chances.of(log)
+    several = 0 if chances is None else int((~chances.same).sum())
+    if not several:
+        return []
+    return [
+        f"the recorded probabilities differ from row to row in {several:,} of {log.n_states:,} "
+        "states: who took an action there was chosen by something that the state does not hold. "
+        "The estimates for the whole policy take that into account; the advantage of a single "
+        "change, in training and held out, does not."
+    ]
+
+
 def wary_of(
     facts: Mapping[str, Any],
     policy: Policy,
@@ -199,6 +216,7 @@ def wary_of(
             f"in {undefined * draws:,.0f} of {draws:,} bootstrap draws nobody's weight was left; "
             "WIS, WPDIS and WDR do not exist there."
         )
+    cautions += _chosen(facts, policy, log)
     cautions += _another_practice(facts)
     cautions += weights_off(facts)
     if facts["clipped"] > OFTEN:

@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import duckdb
 import numpy as np
@@ -22,6 +23,7 @@ import pytest
 import dprl
 from conftest import COLUMNS, to_log
 from dprl.errors import interruptible
+from dprl.policies._table_notes import plan_beyond
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 
@@ -557,3 +559,13 @@ def test_different_seeds_are_different_experiments():
     ]
     assert len(seeds[0]) == 500
     assert not seeds[0] & seeds[1]
+
+
+def test_a_range_of_returns_without_an_end_has_nothing_beyond_it():
+    """Numbers that a damaged file may hold: no warning of numpy, and no claim."""
+    here = SimpleNamespace(
+        planned=np.array([[5.0], [5.0], [9.0]]), Q=np.zeros((3, 1)),
+        lowest=np.array([-np.inf, np.nan, 0.0]), highest=np.array([np.inf, np.nan, 4.0]),
+    )  # fmt: skip
+    beyond = plan_beyond(here, np.arange(3), np.zeros(3, int))
+    assert beyond.tolist() == [False, False, True]

@@ -47,6 +47,7 @@ def plan_beyond(here: Decisions, rows: Any, chosen: Any) -> NDArray[np.bool_]:
     that stays in one state is worth 100, and no return is above 18.2.
     """
     planned, low, high = here.planned[rows, chosen], here.lowest[rows], here.highest[rows]
-    slack = TOLERANCE * np.maximum(np.abs(low), np.abs(high))
     by_plan = planned != here.Q[rows, chosen]  # without a plan it is the mean return
-    return np.asarray(by_plan & ((planned > high + slack) | (planned < low - slack)))
+    with np.errstate(invalid="ignore"):  # a range without an end: nothing lies beyond it
+        slack = TOLERANCE * np.maximum(np.abs(low), np.abs(high))
+        return np.asarray(by_plan & ((planned > high + slack) | (planned < low - slack)))

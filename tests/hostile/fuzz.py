@@ -50,13 +50,14 @@ def serve_too() -> None:
     EACH["requests to serve"] = (asked, 500)
 
 
-def rounds(minutes: float, seed: int) -> tuple[dict[str, Counter[str]], dict[str, str]]:
-    """Rounds of all of them until the time is over; counts of each, and all failures."""
-    end = time.monotonic() + 60 * minutes
+def rounds(minutes: float, seed: int, out: Path | None) -> tuple[str, dict[str, str]]:
+    """Rounds of all of them until the time is over; the page, written after each, and failures."""
+    start = time.monotonic()
     counts: dict[str, Counter[str]] = {name: Counter() for name in EACH}
     failures: dict[str, str] = {}
     number = 0
-    while time.monotonic() < end:
+    text = ""
+    while time.monotonic() < start + 60 * minutes:
         for name, (run, cases) in EACH.items():
             begin = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,10 @@ def rounds(minutes: float, seed: int) -> tuple[dict[str, Counter[str]], dict[str
                 failures.setdefault(f"{name}, seed {seed + number}: {key}", words)
                 counts[name]["failures"] += 1
         number += 1
-    return counts, failures
+        text = page(counts, failures, round((time.monotonic() - start) / 60))
+        if out is not None:
+            out.write_text(text, encoding="utf-8")
+    return text, failures
 
 
 def page(counts: dict[str, Counter[str]], failures: dict[str, str], minutes: float) -> str:
@@ -96,9 +100,6 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     serve_too()
-    total, wrong = rounds(asked.minutes, asked.seed)
-    text = page(total, wrong, asked.minutes)
+    text, wrong = rounds(asked.minutes, asked.seed, asked.out)
     print(text)
-    if asked.out:
-        asked.out.write_text(text, encoding="utf-8")
     sys.exit(bool(wrong))

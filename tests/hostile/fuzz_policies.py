@@ -7,6 +7,7 @@ would: printed, explained, asked, saved. Only a PolicyError may come out of any 
 
 from __future__ import annotations
 
+import copy
 import json
 import traceback
 import warnings
@@ -92,7 +93,7 @@ def change_words(words: Any, rng: np.random.Generator) -> None:
         value = words
         for step in other:
             value = value[step]
-        home[key] = value if at[0] != other[0] else None  # never a circle
+        home[key] = copy.deepcopy(value)  # a copy: two changes must not make a circle
     elif how < 0.45 and isinstance(home[key], int | float) and not abs(home[key]) > 1e300:
         home[key] = home[key] * float(rng.choice([-1.0, 0.0, 1e300, 1e-300, 0.999]))
     else:

@@ -39,8 +39,16 @@ def test_killed_writers_leave_whole_sets(tmp_path):
     assert not fuzz_kills.main(12, 1, tmp_path)["failures"]
 
 
-def test_the_page_of_figures(monkeypatch):
-    monkeypatch.setattr(fuzz, "EACH", {"x": (lambda n, seed, folder: {"counts": {"read": n}, "failures": {}}, 5)})  # fmt: skip
-    counts, failures = fuzz.rounds(0.0005, 0)
+def test_the_page_of_figures(monkeypatch, tmp_path):
+    seen = []
+
+    def run(n, seed, folder):
+        seen.append(seed)
+        return {"counts": {"read": n}, "failures": {}}
+
+    monkeypatch.setattr(fuzz, "EACH", {"x": (run, 5)})
+    text, failures = fuzz.rounds(0.0005, 7, tmp_path / "page.md")
     assert not failures
-    assert f"| x | {counts['x']['cases']:,} | 0 | 0 |" in fuzz.page(counts, failures, 1)
+    assert seen == list(range(7, 7 + len(seen)))
+    assert f"| x | {5 * len(seen):,} | 0 | 0 | {5 * len(seen):,} read |" in text
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == text

@@ -71,6 +71,7 @@ def nested(levels):
     "change",
     [
         lambda w, a: w["parameters"].update(n_min=10**400),
+        lambda w, a: w["parameters"].update(n_min=4.995),
         lambda w, a: w["certificate"].update(groups=10**400),
         lambda w, a: w["provenance"].update(more=nested(600)),
         lambda w, a: w["parameters"].update(more=nested(600)),

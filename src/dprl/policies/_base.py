@@ -127,8 +127,10 @@ class Parts:
         if not self.actions:
             self._refuse("it knows no action")
         n_min = self.parameters.get("n_min")
-        whole = isinstance(n_min, int | float) and not isinstance(n_min, bool)
-        if n_min is not None and not (whole and n_min >= 1):
+        whole = isinstance(n_min, int | float) and not isinstance(n_min, bool) and n_min >= 1
+        if isinstance(n_min, float):
+            whole = whole and (n_min.is_integer() or math.isinf(n_min))
+        if n_min is not None and not whole:
             self._refuse(f"its n_min is {n_min!r}")
         if not (self.certificate is None or isinstance(self.certificate, Certificate)):
             self._refuse("its certificate is none")

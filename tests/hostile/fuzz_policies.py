@@ -93,7 +93,10 @@ def change_words(words: Any, rng: np.random.Generator) -> None:
         value = words
         for step in other:
             value = value[step]
-        home[key] = copy.deepcopy(value)  # a copy: two changes must not make a circle
+        try:
+            home[key] = copy.deepcopy(value)  # a copy: two changes must not make a circle
+        except RecursionError:  # it is one of the very deep ones
+            home[key] = None
     elif how < 0.45 and isinstance(home[key], int | float) and not abs(home[key]) > 1e300:
         home[key] = home[key] * float(rng.choice([-1.0, 0.0, 1e300, 1e-300, 0.999]))
     else:

@@ -19,7 +19,7 @@ from dprl._core.exact import COUNT
 from dprl.evidence import _site_bins
 from dprl.evidence._evidence import FIRST, LATER
 from dprl.evidence._site_cells import rest_of
-from dprl.evidence._site_evidence import ARCHIVE
+from dprl.evidence._site_evidence import ARCHIVE, from_parts
 from dprl.evidence.tabular import evidence
 
 ROW = st.tuples(st.integers(0, 4), st.integers(0, 2), st.floats(-100, 100, width=32))
@@ -519,3 +519,22 @@ def test_a_policy_of_sites_says_that_it_may_have_seen_a_log(tmp_path):
     assert "cannot be told" in str(dprl.evaluate(gated, log, draws=20))
     whole = dprl.gate(loaded, other, mode="policy", grade="large-sample", value_range=(0, 1))
     assert any("cannot be told" in note for note in whole.certificate.notes)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e9, 0.5])
+def test_exponents_that_are_none_are_refused(value):
+    """Without a warning of numpy, which would be the first line that people see."""
+    ours = counted(to_log(random_episodes(0)), 1)[0]
+    whole = ours.evidence
+    arrays = {
+        "words": whole.words, "top": whole.top.astype(np.float64), "bottom": whole.bottom,
+        "span": whole.span, "steps": ours.steps,
+    }  # fmt: skip
+    arrays["top"][0, 0, 0] = value
+    words = {
+        "sites": list(ours.sites),
+        "episodes": whole.n_episodes,
+        "schema": ours.schema.to_dict(),
+    }
+    with pytest.raises(dprl.EvidenceError, match="no exponents"):
+        from_parts("x.evidence", words, arrays)

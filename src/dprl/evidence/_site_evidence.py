@@ -401,7 +401,8 @@ def from_parts(
             raise ARCHIVE.broken(name, f"{part!r} has shape {arrays[part].shape}, not {right}")
     exponents = {}
     for part in ("top", "bottom"):
-        exponents[part] = arrays[part].astype(np.int16)
+        with np.errstate(invalid="ignore"):  # what is no number is no exponent: told below
+            exponents[part] = arrays[part].astype(np.int16)
         if (exponents[part] != arrays[part]).any():
             raise ARCHIVE.broken(name, f"{part!r} holds numbers that are no exponents")
     evidence = Evidence(

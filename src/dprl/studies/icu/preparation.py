@@ -321,7 +321,7 @@ def prepare(
         >>> built = dprl.icu.build(folder / "tables", folder / "stays.parquet")
         >>> data = dprl.icu.prepare(dprl.icu.read_stays(built.path), seed=0)
         >>> data.train
-        Log: 3 episodes · 3 groups · 163 steps · 29 features · 16 actions · 1 episodes cut
+        Log: 3 episodes · 3 groups · 163 steps · 29 features · 16 actions · 1 episode cut
         >>> temporary.cleanup()
     """
     if len(shares) != 3:

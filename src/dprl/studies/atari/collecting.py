@@ -273,7 +273,7 @@ class Collection:
             >>> reward = np.array([[0], [5], [0]], np.float32)
             >>> played = Collection(action, reward, ended, no, no, about)
             >>> played.log(np.zeros((3, 2)))
-            Log: 2 episodes · 1 groups · 3 steps · 2 features · 2 actions · 1 episodes cut
+            Log: 2 episodes · 1 group · 3 steps · 2 features · 2 actions · 1 episode cut
         """
         n = len(self.games)
         if len(features) != n:

@@ -87,7 +87,11 @@ def main(cases: int, seed: int, folder: Path) -> dict[str, Any]:
                 change_words(words, rng)
             else:
                 change_arrays(arrays, rng)
-        forged(path, kind, words, arrays, rng, ARCHIVE)
+        try:
+            forged(path, kind, words, arrays, rng, ARCHIVE)
+        except (RecursionError, ValueError):  # words that JSON cannot hold
+            counts["could not be written"] += 1
+            continue
         if how >= 0.85:
             damaged(path, rng)
         step = "opened"

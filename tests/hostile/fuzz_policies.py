@@ -222,7 +222,11 @@ def main(cases: int, seed: int, folder: Path, fresh: bool = True) -> dict[str, A
                 change_words(words, rng)
             else:
                 change_arrays(arrays, rng)
-        forged(path, kind, words, arrays, rng)
+        try:
+            forged(path, kind, words, arrays, rng)
+        except (RecursionError, ValueError):  # words that JSON cannot hold
+            counts["could not be written"] += 1
+            continue
         if how >= 0.85:
             damaged(path, rng)
         try:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.plural import form, many
 from dprl.errors import BalanceWarning
 from dprl.logs._censoring import outside
 from dprl.logs.log import Log
@@ -122,7 +123,8 @@ class Chances:
                 "others may be compared."
             )
         several = int(differs.sum())
-        where = f"{several:,} {_plural(place, several)}"
+        kind, space, more = place.partition(" ")  # "regions of a rule"
+        where = many(several, place, f"{kind}s{space}{more}")
         left_out = int((~self.fair(confounding)).sum())
         if not left_out:
             most = float(self.odds_ratio[differs].max())
@@ -139,7 +141,7 @@ class Chances:
             )
         return (
             f"In {where} they differ from row to row, so that takers and others cannot be compared "
-            f"there: {left_out:,} of them {'gets' if left_out == 1 else 'get'} no suggestion. "
+            f"there: {left_out:,} of them {form(left_out, 'gets', 'get')} no suggestion. "
             f"{advice}"
         )
 
@@ -163,8 +165,3 @@ def warn_of_choosing(log: Log) -> None:
         BalanceWarning,
         stacklevel=outside(),
     )
-
-
-def _plural(place: str, n: int) -> str:
-    first, space, rest = place.partition(" ")
-    return place if n == 1 else f"{first}s{space}{rest}"

@@ -133,11 +133,11 @@ class Chances:
                 f"odds; the claim allows for {confounding:g}."
             )
         least = float(self.odds_ratio[differs].min())
-        advice = "mode='policy' (--mode policy) uses probabilities that differ."
+        advice = "With mode='policy' (--mode policy) probabilities may differ."
         if least <= WORTH_ALLOWING and grade == "proved":
             advice = (
-                f"confounding={np.ceil(least * 100) / 100:g} or more (--confounding) allows for "
-                f"some of it; {advice}"
+                f"With confounding={np.ceil(least * 100) / 100:g} or more (--confounding) the "
+                f"claim allows for some of it. {advice}"
             )
         return (
             f"In {where} they differ from row to row, so that takers and others cannot be compared "

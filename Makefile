@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 
 # Python keeps what it compiled, whatever the shell says: reading every test anew costs seconds a process.
 test check: export PYTHONDONTWRITEBYTECODE :=
-DOCTESTS := --doctest-modules src/dprl --ignore=src/dprl/studies
+DOCTESTS := --doctest-modules src/dprl
 
 .PHONY: demo test check lint coverage format slow fuzz deep atari lowest bench docs release clean
 
@@ -37,7 +37,7 @@ slow lowest deep atari: export OPENBLAS_NUM_THREADS := 1
 
 slow: $(STAMP)-bench
 	@$(BIN)/python -m pytest -m slow -n auto
-	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl/studies --ignore=src/dprl/studies/atari
+	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl_studies --ignore=src/dprl_studies/atari
 
 # What tests/hostile does in small, for an hour; the figures go to the page that the docs quote.
 FUZZ_MINUTES ?= 60
@@ -62,7 +62,7 @@ deep: $(STAMP)-dev
 
 atari: $(STAMP)-dev
 	@$(PIP) install -c constraints.txt -e '.[atari]'
-	@$(BIN)/python -m pytest -m 'slow or not slow' tests/studies/test_atari*.py
+	@$(BIN)/python -m pytest -m 'slow or not slow' tests/dprl_studies/test_atari*.py
 
 bench: $(STAMP)-bench
 	@$(BIN)/python benchmarks/end_to_end.py --rows 1e6 1e7 4e7 1e8 --out docs/benchmarks/end_to_end.md

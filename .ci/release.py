@@ -33,7 +33,7 @@ USES = {
     "cluster": "import dask, distributed",
     "serve": "import starlette, uvicorn",
     "sign": "import cryptography",
-    "icu": "import dprl.studies.icu",
+    "icu": "import dprl_studies.icu",
 }
 
 
@@ -67,9 +67,11 @@ def look_inside(wheel: Path, source: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     with tarfile.open(source) as archive:
         members = archive.getnames()
-    for wanted in ("dprl/py.typed", "dprl/__main__.py"):
+    for wanted in ("dprl/py.typed", "dprl/__main__.py", "dprl_studies/py.typed"):
         assert wanted in names, f"{wanted} is not in the wheel"
-    assert not [n for n in names if not n.startswith(("dprl/", "dprl-"))], "strange files in it"
+    assert not [n for n in names if not n.startswith(("dprl/", "dprl_studies/", "dprl-"))], (
+        "strange files in it"
+    )
     top = members[0].partition("/")[0]
     for wanted in ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "tests", "docs"):
         assert any(m.startswith(f"{top}/{wanted}") for m in members), f"{wanted} is not in {source}"

@@ -20,7 +20,7 @@ import numpy as np
 
 import dprl
 from dprl._core import plot
-from dprl.studies import icu
+from dprl_studies import icu
 
 GAMMA, SEED, STAYS = 0.99, 0, 1600
 KINDS = ("dry (lactate ≤ 2.4)", "septic (lactate > 2.4)")

@@ -103,7 +103,7 @@ def played():
     """A log of the stand-in for a game (needs torch)."""
     from bars import EXPERT, MEDIUM, Bars
 
-    from dprl.studies.atari import collect
+    from dprl_studies.atari import collect
 
     return collect("bars", EXPERT, MEDIUM, samples=300, seed=4, copies=4, make=Bars)
 

@@ -32,7 +32,7 @@ def imported(path):
             names = [node.module]
         for name in names:
             top = name.partition(".")[0]
-            if top not in sys.stdlib_module_names and top != "dprl":
+            if top not in sys.stdlib_module_names and top not in ("dprl", "dprl_studies"):
                 yield NAMES.get(top, top).lower(), id(node) in at_once
 
 

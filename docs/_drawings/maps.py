@@ -48,8 +48,9 @@ def which_learner():
 def layers():
     """The packages; each uses only those below it."""
     rows = (
+        ("dprl_studies", "experiments, a package of their own", PALE_ORANGE),
         ("apps", "command line · report · review · serve", PALE_ORANGE),
-        ("studies · envs", "experiments · problems whose truth is known", PALE_ORANGE),
+        ("envs", "problems whose truth is known", PALE_ORANGE),
         ("evaluation · certificate", "what a policy is worth · what is proved", PALE_GREEN),
         ("learners", "fit(log) → policy", PALE_BLUE),
         ("policies", "what is deployed, and its file", PALE_BLUE),

@@ -18,6 +18,8 @@ from dprl._core.lazy import alias, attach
 from dprl._core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from dprl import certificate as certificate
     from dprl import envs as envs
     from dprl._core.table import Table as Table
@@ -93,18 +95,20 @@ if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy as RulePolicy
     from dprl.policies.stochastic import StochasticPolicy as StochasticPolicy
     from dprl.policies.table import TablePolicy as TablePolicy
-    from dprl.studies import atari as atari
-    from dprl.studies import icu as icu
+
+    atari: ModuleType
+    icu: ModuleType
 
 _OTHER_NAMES = {
-    "dprl.atari": "dprl.studies.atari",
+    "dprl.atari": "dprl_studies.atari",
     "dprl.baselines": "dprl.learners.baselines",
     "dprl.events": "dprl.logs.events",
     "dprl.figures": "dprl.apps.figures",
-    "dprl.icu": "dprl.studies.icu",
+    "dprl.icu": "dprl_studies.icu",
     "dprl.stats": "dprl.evaluation.stats",
 }
 alias(_OTHER_NAMES)
+alias({"dprl.studies": "dprl_studies"}, old=True)
 
 __getattr__, __dir__, __all__ = attach(
     __name__,

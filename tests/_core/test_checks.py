@@ -12,7 +12,7 @@ import pytest
 import dprl
 from dprl._core import checks
 
-SRC = Path(dprl.__file__).parent
+SRC = Path(dprl.__file__).parents[1]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dprl
 from conftest import to_log
 from dprl._core.intervals import contrast, contrast_of, newcombe, welch
-from dprl.studies.paper import contrasts
+from dprl_studies.paper import contrasts
 
 SIDE = st.one_of(
     st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=12),

@@ -20,7 +20,7 @@ from dprl.errors import LogError, ParameterError
 from dprl.evidence.tabular import evidence
 from dprl.logs._files import Files
 from dprl.logs._table_file import TableFile
-from dprl.studies import icu
+from dprl_studies import icu
 
 PARTS = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 ROWS = {"e": [1, 1, 2], "s": ["x", "y", "x"], "a": ["u", "v", "u"], "r": [1.0, 2.0, 3.0]}

@@ -16,19 +16,19 @@ from dprl._core.optional import needed
 from dprl._core.table import Table
 from dprl.errors import PackageError
 
-SRC = Path(__file__).parents[2] / "src" / "dprl"
+SRC = Path(__file__).parents[2] / "src"
 OPTIONAL = {
     "ale_py", "gymnasium", "icu_sepsis", "matplotlib", "minari", "pandas", "polars", "pyarrow",
     "prometheus_client", "starlette", "torch", "uvicorn",
 }  # fmt: skip
 GUARDED = {
-    "planning/_gym.py": {"gymnasium"},
-    "studies/paper/gridworld.py": {"matplotlib"},
-    "studies/paper/lines.py": {"matplotlib"},
-    "apps/_connections.py": {"uvicorn"},
-    "apps/review/app.py": {"starlette"},
-    "apps/serve/app.py": {"starlette"},
-    "apps/serve/replies.py": {"starlette"},
+    "dprl/planning/_gym.py": {"gymnasium"},
+    "dprl_studies/paper/gridworld.py": {"matplotlib"},
+    "dprl_studies/paper/lines.py": {"matplotlib"},
+    "dprl/apps/_connections.py": {"uvicorn"},
+    "dprl/apps/review/app.py": {"starlette"},
+    "dprl/apps/serve/app.py": {"starlette"},
+    "dprl/apps/serve/replies.py": {"starlette"},
 }
 """Files that import one outright: whatever imports or calls them has asked `needed` before."""
 
@@ -100,7 +100,7 @@ def test_networks_without_torch(monkeypatch):
 
 
 def test_games_without_ale_py(monkeypatch):
-    from dprl.studies.atari.games import Games
+    from dprl_studies.atari.games import Games
 
     what, do = refused(monkeypatch, "ale_py", lambda: Games("pong", 1))
     assert (what.startswith("the Atari study needs ale-py"), do) == (

@@ -20,7 +20,7 @@ PYTHON = re.compile(
 )
 """Words of Python."""
 IN_PYTHON_ALONE = (
-    "apps/figures", "apps/review", "apps/serve", "envs", "studies", "evidence/neighbors",
+    "apps/figures", "apps/review", "apps/serve", "envs", "evidence/neighbors",
     "evidence/tabular", "evidence/_site_batches", "evidence/_site_cells", "evidence/_site_rows",
     "evidence/_site_evidence", "evidence/_nuisance_input", "evidence/decision_points",
     "evidence/excursions", "evaluation/_judge", "learners/baselines", "learners/_variants",

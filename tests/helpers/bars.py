@@ -1,7 +1,7 @@
 """A stand-in for an Atari game: a bright bar stands in one of three columns; name the column.
 
 Lives last 3 to 6 steps, a game has two, and the step after its end begins a new one, whatever the
-action: the rules of `dprl.studies.atari.games`. Everything follows from the seed, copy by copy.
+action: the rules of `dprl_studies.atari.games`. Everything follows from the seed, copy by copy.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dprl.studies.atari.games import Moment
-from dprl.studies.atari.networks import QNetwork
+from dprl_studies.atari.games import Moment
+from dprl_studies.atari.networks import QNetwork
 
 LIVES = 2
 EXPERT, MEDIUM = QNetwork.random(3, 1), QNetwork.random(3, 2)

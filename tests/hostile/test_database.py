@@ -19,7 +19,7 @@ from dprl.logs._parts_table import Table
 from dprl.logs._table_file import TableFile
 from dprl.logs.events._database import database
 
-SRC = Path(dprl.__file__).parent
+SRC = Path(dprl.__file__).parents[1]
 
 
 def setting(con, name):

@@ -540,7 +540,7 @@ def test_bounds_need_a_range_that_holds():
 def test_a_damaged_part_is_done_again(tmp_path):
     from test_experiments import TOY
 
-    from dprl.studies.harness import reproduce
+    from dprl_studies.harness import reproduce
 
     whole = reproduce(TOY, tmp_path / "a", workers=1).summary
     part = sorted((tmp_path / "a" / "parts").iterdir())[0]
@@ -551,7 +551,7 @@ def test_a_damaged_part_is_done_again(tmp_path):
 
 
 def test_different_seeds_are_different_experiments():
-    from dprl.studies.paper.contest import blocks, mdp_seed
+    from dprl_studies.paper.contest import blocks, mdp_seed
 
     seeds = [
         {mdp_seed(t, d) for t in blocks({"n": 50}, 500, s) for d in range(t["first"], t["last"])}

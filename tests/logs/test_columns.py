@@ -13,7 +13,7 @@ from dprl.apps.cli.options import LogOptions, OtherColumns
 from dprl.logs._columns import Columns
 from dprl.logs.columns import NAMES, REQUIRED, ROLES
 
-SRC = Path(dprl.__file__).parent
+SRC = Path(dprl.__file__).parents[1]
 
 
 @pytest.mark.parametrize("door", [dprl.read, dprl.from_frame, dprl.from_arrays])

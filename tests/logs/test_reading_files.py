@@ -20,7 +20,7 @@ import dprl
 from dprl.errors import LogError, ParameterError
 from dprl.logs._parquet import read_rows, write_rows
 from dprl.logs._table_file import TableFile
-from dprl.studies import icu
+from dprl_studies import icu
 
 PARTS = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 FLAGS = [word for part, name in PARTS.items() for word in (f"--{part}", name)]
@@ -224,7 +224,7 @@ def test_items_of_the_file_that_is_named(tmp_path):
     (tmp_path / "items1.csv").write_text(listed.format(2))
     (tmp_path / "itemid=7").mkdir()
     (tmp_path / "itemid=7" / "items.csv").write_text(listed.format(3))
-    from dprl.studies.icu.stays import load_items
+    from dprl_studies.icu.stays import load_items
 
     for name, code in (("items[1].csv", 1), ("itemid=7/items.csv", 3)):
         with duckdb.connect() as con:

@@ -11,6 +11,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -50,8 +51,9 @@ def attach(
 class _Other(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds modules under a second name: the module itself, not a copy."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str], old: bool) -> None:
         self.names = dict(names)
+        self.old = old
         self.own: dict[str, Any] = {}
 
     def find_spec(
@@ -64,7 +66,14 @@ class _Other(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         first = next(n for n in self.names if f"{spec.name}.".startswith(f"{n}."))
-        module = importlib.import_module(self.names[first] + spec.name[len(first) :])
+        home = self.names[first] + spec.name[len(first) :]
+        module = importlib.import_module(home)
+        if self.old:
+            warnings.warn(
+                f"{spec.name} is called {home} now; the old name goes with the next release.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
         self.own[spec.name] = module.__spec__
         return module
 
@@ -74,6 +83,9 @@ class _Other(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.__spec__ = self.own[module.__spec__.name]
 
 
-def alias(names: Mapping[str, str]) -> None:
-    """Let modules be imported under other names, too: public name → where the module is."""
-    sys.meta_path.insert(0, _Other(names))  # before a path of the package finds a second copy
+def alias(names: Mapping[str, str], old: bool = False) -> None:
+    """Let modules be imported under other names, too: public name → where the module is.
+
+    An `old` name works with a warning.
+    """
+    sys.meta_path.insert(0, _Other(names, old))  # before a path of the package finds a second copy

@@ -11,10 +11,10 @@ __all__ = ["source_digest"]
 
 @functools.cache
 def source_digest() -> str:
-    """SHA-256 of the source of dprl: names and contents of all its modules."""
+    """SHA-256 of the source of dprl and of the studies beside it: names and contents of modules."""
     home = Path(__file__).parent.parent
     total = hashlib.sha256()
-    for path in sorted(home.rglob("*.py")):
-        total.update(path.relative_to(home).as_posix().encode())
+    for path in sorted([*home.rglob("*.py"), *home.parent.glob("dprl_studies/**/*.py")]):
+        total.update(path.relative_to(home.parent).as_posix().encode())
         total.update(path.read_bytes())
     return total.hexdigest()

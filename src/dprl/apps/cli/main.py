@@ -6,6 +6,8 @@ command was not understood · 130 stopped by hand.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import io
 import os
 import sys
@@ -28,12 +30,10 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     export,
     fit,
     gate,
-    icu,
     init,
     merge,
     monitor,
     report,
-    reproduce,
     review,
     sensitivity,
     serve,
@@ -50,6 +50,9 @@ from dprl.apps.cli.said import defaults_of, say_defaults
 from dprl.errors import DprlError, interruptible
 
 __all__ = ["app", "main"]
+
+if importlib.util.find_spec("dprl_studies"):  # by name: nothing in dprl depends on the studies
+    importlib.import_module("dprl_studies.commands")
 
 
 def main(tokens: list[str] | None = None) -> None:

@@ -1,0 +1,406 @@
+r"""The representation: sixteen numbers for what is on the screen.
+
+    (picture - mean picture) / deviation → the convolutions of a Q-network → dense 512, rectified
+        → dense 16·|A| → layer norm → tanh:   φ(s, a) in (-1, 1)^16,   φ(s) = mean over a of φ(s, a)
+
+Without centring and scaling the pictures, an encoder may learn nothing at all. The paper does not
+say for which objective the encoder is trained; there are three to choose from:
+
+    return             φ(s, a) → G, the return that followed                       (squared error)
+    return+dynamics    the same, and φ(s, a) → φ(s')           (+ squared error to a fixed target)
+    inverse+cloning    φ(s), φ(s') → a, and φ(s) → a                          (two cross entropies)
+
+G is standardised to mean 0 and deviation 1. Each arrow is an affine layer; that from φ(s), φ(s') to
+a has 64 rectified units in between. `dprl_studies.atari.compare_objectives` measures for which
+objective neighbours agree in value. The games on which an encoder is fitted to returns must not be
+those from which a policy is learned: fit the encoder on some games and learn from the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_whole
+from dprl.errors import ParameterError, PlanError, PolicyError
+from dprl.logs._files import Progress
+from dprl.logs.returns import returns
+from dprl_studies.atari.collecting import Collection, Frames
+from dprl_studies.atari.games import optional
+from dprl_studies.atari.networks import (
+    CHUNK,
+    Arrays,
+    convolved,
+    dense,
+    digest_of,
+    first_weights,
+    on_torch,
+    read_arrays,
+    shapes,
+    write_arrays,
+)
+
+__all__ = ["OBJECTIVES", "Encoder", "encode"]
+
+SIZE, HIDDEN = 16, 64
+"""Length of φ(s, a), and number of units of the hidden layer between φ(s), φ(s') and a."""
+
+OBJECTIVES = ("return", "return+dynamics", "inverse+cloning")
+"""The objectives that an encoder can be trained for."""
+
+
+def embedded(torch: Any, w: Mapping[str, Any], seen: Any, n_actions: int) -> Any:
+    """The representation φ(s, a).
+
+    Args:
+        torch: The module torch.
+        w: Weights by name, as tensors.
+        seen: Tensor (k, 4, 84, 84), the pictures, from 0 to 255.
+        n_actions: Number of actions A.
+
+    Returns:
+        Tensor (k, A, 16), numbers between -1 and 1.
+    """
+    x = (seen.float() - w["mean"]) / w["deviation"]
+    x = torch.relu(dense(torch, w, "e1", convolved(torch, w, x)))
+    x = dense(torch, w, "e2", x)
+    x = torch.nn.functional.layer_norm(x, x.shape[1:], w["norm.weight"], w["norm.bias"])
+    return torch.tanh(x).reshape(-1, n_actions, SIZE)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A network that turns a picture into a state of 16 features; immutable.
+
+    Attributes:
+        weights: Name of a weight → float32 array; those of the layers, `norm.weight` and
+            `norm.bias` (16·A,), `mean` (84, 84) and `deviation` ().
+        about: Facts by name: the objective, the settings of `encode`, the first and the last loss.
+
+    Raises:
+        PolicyError: A weight is missing, has the wrong shape or is not finite.
+
+    Example:
+        >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+        >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+        >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+        >>> weights |= {"mean": mean, "deviation": one[0]}
+        >>> encoder = Encoder(weights, {"objective": "return"})
+        >>> encoder.n_actions
+        2
+    """
+
+    weights: Mapping[str, NDArray[np.float32]]
+    about: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        A = len(np.asarray(self.weights.get("norm.bias", ()))) // SIZE
+        wanted = {
+            **shapes({"e1": 512, "e2": SIZE * A}), "norm.weight": (SIZE * A,),
+            "norm.bias": (SIZE * A,), "mean": (84, 84), "deviation": (),
+        }  # fmt: skip
+        for name, shape in wanted.items():
+            w = self.weights.get(name)
+            if w is None or np.shape(w) != shape or not A or not np.isfinite(w).all():
+                raise PolicyError(f"this is no encoder: {name!r} is missing or not {shape}.")
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions A."""
+        return len(self.weights["norm.bias"]) // SIZE
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Encoder:
+        """Read an encoder from a file.
+
+        Args:
+            path: An npz file that `save` wrote.
+
+        Returns:
+            The encoder.
+
+        Raises:
+            PolicyError: There is no such file, or it holds no encoder.
+
+        Example:
+            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+            >>> weights |= {"mean": mean, "deviation": one[0]}
+            >>> encoder = Encoder(weights, {"objective": "return"})
+            >>> encoder.save("encoder.npz")
+            >>> Encoder.load("encoder.npz").about["objective"]
+            'return'
+        """
+        return cls(*read_arrays(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the encoder to a file; an old file is replaced only when the new one is complete.
+
+        Args:
+            path: The npz file.
+
+        Example:
+            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+            >>> weights |= {"mean": mean, "deviation": one[0]}
+            >>> encoder = Encoder(weights, {"objective": "return"})
+            >>> encoder.save("encoder.npz")
+        """
+        write_arrays(path, dict(self.weights), self.about)
+
+    def digest(self) -> str:
+        """The SHA-256 of the weights.
+
+        Returns:
+            64 hexadecimal digits.
+
+        Example:
+            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+            >>> weights |= {"mean": mean, "deviation": one[0]}
+            >>> encoder = Encoder(weights, {"objective": "return"})
+            >>> len(encoder.digest())
+            64
+        """
+        return digest_of(self.weights)
+
+    @functools.cached_property
+    def _ready(self) -> tuple[Any, dict[str, Any]]:
+        """The module torch and the weights as tensors, made once."""
+        return on_torch(self.weights)
+
+    def pairs(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """The representation φ(s, a) of pictures, with each action; needs torch.
+
+        Args:
+            seen: uint8 (k, 4, 84, 84), the pictures.
+
+        Returns:
+            float64 (k, A, 16), numbers between -1 and 1.
+
+        Example:
+            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+            >>> weights |= {"mean": mean, "deviation": one[0]}
+            >>> encoder = Encoder(weights, {"objective": "return"})
+            >>> encoder.pairs(np.zeros((3, 4, 84, 84), np.uint8)).shape  # doctest: +SKIP
+            (3, 2, 16)
+        """
+        torch, w = self._ready
+        phi = np.empty((len(seen), self.n_actions, SIZE))
+        with torch.no_grad():
+            for i in range(0, len(seen), CHUNK):
+                x = torch.from_numpy(np.ascontiguousarray(seen[i : i + CHUNK]))
+                phi[i : i + CHUNK] = embedded(torch, w, x, self.n_actions).numpy()
+        return phi
+
+    def states(self, seen: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """The representation φ(s) of pictures, in which neighbours are searched; needs torch.
+
+        Args:
+            seen: uint8 (k, 4, 84, 84), the pictures.
+
+        Returns:
+            float64 (k, 16), numbers between -1 and 1.
+
+        Example:
+            >>> weights = first_weights(np.random.default_rng(0), {"e1": 512, "e2": 32})
+            >>> one, mean = np.ones(32, np.float32), np.zeros((84, 84), np.float32)
+            >>> weights |= {"norm.weight": one, "norm.bias": 0 * one}
+            >>> weights |= {"mean": mean, "deviation": one[0]}
+            >>> encoder = Encoder(weights, {"objective": "return"})
+            >>> encoder.states(np.zeros((3, 4, 84, 84), np.uint8)).shape  # doctest: +SKIP
+            (3, 16)
+        """
+        return np.asarray(self.pairs(seen).mean(axis=1))
+
+    def points(self, frames: Frames, progress: Progress | None = None) -> NDArray[np.float64]:
+        """The representation φ(s) of every sample of a collection; needs torch.
+
+        Args:
+            frames: The pictures of the collection, N samples.
+            progress: Called with the name of the stage and the share of it that is done. Default
+                None.
+
+        Returns:
+            float64 (N, 16), numbers between -1 and 1.
+
+        Example:
+            >>> from dprl_studies.atari import QNetwork, collect
+            >>> pair = QNetwork.random(6, seed=1), QNetwork.random(6, seed=2)
+            >>> played = collect("pong", *pair, samples=64, copies=2)  # doctest: +SKIP
+            >>> frames = played.frames()  # doctest: +SKIP
+            >>> encoder = encode(played, frames, epochs=1, batch=32)  # doctest: +SKIP
+            >>> encoder.points(frames).shape  # doctest: +SKIP
+            (64, 16)
+        """
+        phi = np.empty((len(frames), SIZE))
+        for i in range(0, len(frames), CHUNK):
+            some = np.arange(i, min(i + CHUNK, len(frames)))
+            phi[some] = self.states(frames.stacks(some))
+            if progress is not None:
+                progress("encoding", (i + len(some)) / len(frames))
+        return phi
+
+
+def encode(
+    collection: Collection,
+    frames: Frames,
+    *,
+    objective: str = "inverse+cloning",
+    games: NDArray[np.bool_] | None = None,
+    gamma: float = 0.99,
+    epochs: int = 5,
+    batch: int = 128,
+    learning_rate: float = 3e-4,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Encoder:
+    """Train an encoder on logged play; needs torch.
+
+    Args:
+        collection: The logged play: actions, rewards and ends.
+        frames: The pictures of the collection.
+        objective: What the encoder is trained for, one of `OBJECTIVES`. Default "inverse+cloning".
+        games: bool (number of games,), which games to learn from. Default None: all.
+        gamma: Discount of the returns per step. Default 0.99.
+        epochs: Number of samples that are drawn, with replacement, as a multiple of the number of
+            samples there are; at least 1. Default 5.
+        batch: Number of samples per step of Adam, at least 1. Default 128.
+        learning_rate: Learning rate of Adam. Default 3e-4.
+        seed: Seed of the first weights and of the batches. Default 0.
+        device: Where the encoder learns: "cpu" (default) or "cuda".
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ParameterError: There is no such objective, or `epochs` or `batch` is below 1.
+        PlanError: The loss is not finite.
+        PackageError: torch is not installed.
+
+    Example:
+        >>> from dprl_studies.atari import QNetwork, collect
+        >>> pair = QNetwork.random(6, seed=1), QNetwork.random(6, seed=2)
+        >>> played = collect("pong", *pair, samples=64, copies=2)  # doctest: +SKIP
+        >>> frames = played.frames()  # doctest: +SKIP
+        >>> encoder = encode(played, frames, epochs=1, batch=32)  # doctest: +SKIP
+        >>> encoder.n_actions, encoder.about["samples"]  # doctest: +SKIP
+        (6, 64)
+    """
+    if objective not in OBJECTIVES:
+        raise ParameterError(
+            f"there is no objective {objective!r}.", do=f"Objectives: {', '.join(OBJECTIVES)}."
+        )
+    epochs, batch = check_whole("epochs", epochs, 1), check_whole("batch", batch, 1)
+    torch = optional("torch", "torch")
+    torch.set_num_threads(1)
+    A, rng = int(collection.about["n_actions"]), np.random.default_rng(seed)
+    keep = np.ones(len(frames), bool) if games is None else games[collection.games]
+    rows = np.flatnonzero(keep)
+    G = returns(collection.log(np.zeros((len(frames), 1))), gamma)
+    G = (G - G[rows].mean()) / max(float(G[rows].std()), 1e-6)
+    action = collection.column("action").astype(np.int64)
+    fixed = _scaling(frames, rows, rng)
+    first = {**first_weights(rng, {"e1": 512, "e2": SIZE * A}), **_heads(rng, A)}
+    first["norm.weight"] = np.ones(SIZE * A, np.float32)
+    first["norm.bias"] = np.zeros(SIZE * A, np.float32)
+    w = {k: torch.tensor(v, device=device, requires_grad=True) for k, v in first.items()}
+    still = {k: torch.tensor(v, device=device) for k, v in fixed.items()}
+    adam = torch.optim.Adam(list(w.values()), lr=learning_rate)
+    steps, losses = max(1, epochs * len(rows) // batch), []
+    for step in range(steps):
+        i = rng.choice(rows, batch)
+        pictures = [  # channels last: a third faster on processors
+            torch.from_numpy(frames.stacks(i, k)).to(device, memory_format=torch.channels_last)
+            for k in (0, 1)
+        ]
+        rest = [torch.from_numpy(x).to(device) for x in (action[i], G[i].astype(np.float32))]
+        loss = _loss(torch, {**w, **still}, objective, A, *pictures, *rest)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(float(loss.detach()))
+        if progress is not None:
+            progress(f"fitting {objective}", (step + 1) / steps)
+    if not np.isfinite(losses).all():
+        raise PlanError(
+            f"the encoder's loss was not finite after {steps:,} steps.",
+            do="Use a smaller learning_rate.",
+        )
+    few = max(1, min(20, steps // 4))
+    trained = {k: v.detach().cpu().numpy().copy() for k, v in w.items() if not k.startswith("head")}
+    about = {
+        "objective": objective, "gamma": gamma, "epochs": epochs, "batch": batch, "seed": seed,
+        "learning_rate": learning_rate, "samples": len(rows), "game": collection.about["game"],
+        "first_loss": float(np.mean(losses[:few])), "last_loss": float(np.mean(losses[-few:])),
+    }  # fmt: skip
+    return Encoder({**trained, **fixed}, about)
+
+
+def _scaling(frames: Frames, rows: NDArray[np.int64], rng: np.random.Generator) -> Arrays:
+    """The mean (84, 84) of up to 4,000 pictures, and their deviation from it, at least 1."""
+    some = rng.choice(rows, min(len(rows), 4_000), replace=False)
+    pictures = frames.pixels[frames.copy[some], frames.step[some]].astype(np.float32)
+    mean = pictures.mean(axis=0)
+    return {"mean": mean, "deviation": np.float32(max(1.0, float((pictures - mean).std())))}
+
+
+def _heads(rng: np.random.Generator, A: int) -> Arrays:
+    """First weights of the layers that the objectives add; they are not part of the encoder."""
+    sizes = {
+        "return": (1, SIZE), "next": (SIZE, SIZE), "clone": (A, SIZE),
+        "pair": (HIDDEN, 2 * SIZE), "inverse": (A, HIDDEN),
+    }  # fmt: skip
+    heads: Arrays = {}
+    for name, (out, inputs) in sizes.items():
+        bound = 1 / np.sqrt(inputs)
+        heads[f"head-{name}.weight"] = rng.uniform(-bound, bound, (out, inputs)).astype(np.float32)
+        heads[f"head-{name}.bias"] = np.zeros(out, np.float32)
+    return heads
+
+
+def _loss(
+    torch: Any, w: Mapping[str, Any], objective: str, A: int, seen: Any, ahead: Any, a: Any, G: Any
+) -> Any:
+    """The loss of a batch of k samples.
+
+    Args:
+        torch: The module torch.
+        w: Weights of the encoder and of the layers that the objectives add, as tensors by name.
+        objective: One of `OBJECTIVES`.
+        A: Number of actions.
+        seen: Tensor (k, 4, 84, 84), the pictures before the action.
+        ahead: Tensor (k, 4, 84, 84), the pictures after it.
+        a: Tensor (k,), the actions.
+        G: Tensor (k,), the standardised returns.
+
+    Returns:
+        The loss, a tensor of one number.
+    """
+    f = torch.nn.functional
+    here = embedded(torch, w, seen, A)
+    if objective == "inverse+cloning":
+        both = torch.cat([here.mean(1), embedded(torch, w, ahead, A).mean(1)], dim=1)
+        inverse = dense(torch, w, "head-inverse", torch.relu(dense(torch, w, "head-pair", both)))
+        clone = dense(torch, w, "head-clone", here.mean(1))
+        return f.cross_entropy(inverse, a) + f.cross_entropy(clone, a)
+    taken = here[torch.arange(len(a), device=a.device), a]
+    loss = f.mse_loss(dense(torch, w, "head-return", taken)[:, 0], G)
+    if objective == "return+dynamics":
+        with torch.no_grad():
+            there = embedded(torch, w, ahead, A).mean(1)
+        loss = loss + f.mse_loss(dense(torch, w, "head-next", taken), there)
+    return loss

@@ -1,0 +1,116 @@
+"""The bounds experiment: what the published guarantees say about a policy of DPRL.
+
+The problems are forests of 10 to 50 chains, with 10,000 episodes in each log, and n_min is 1, 10 or
+100. Each guarantee is a lower bound on the gain over usual practice. Returns lie in [0, 1], so no
+policy can lose more than 1: a bound below -1 says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.certificate._published_bounds import published
+from dprl.envs.forest import forest
+from dprl.learners.discrete import DPRLDiscrete
+from dprl_studies.harness import Experiment, Row, Rows, Setting
+
+__all__ = ["EXPERIMENT"]
+
+CHAINS, N_MIN, EPISODES, TRIALS, B, DELTA = (10, 20, 30, 50), (1, 10, 100), 10_000, 50, 0.02, 0.05
+COLORS = {
+    "DPRL": "#0072b2",
+    "SPIBB T": "#d55e00",
+    "SPIBB, two successors, beta": "#56b4e9",
+    "SPIBB, two": "#e69f00",
+    "PQI": "#009e73",
+    "Count-MORL": "#cc79a7",
+}
+
+
+def settings(quick: bool, seed: int) -> Sequence[Setting]:
+    """One task per number of chains and n_min, with 50 logs each (5 if `quick`)."""
+    trials = 5 if quick else TRIALS
+    return [
+        {"chains": k, "n_min": n, "first": TRIALS * seed, "last": TRIALS * seed + trials}
+        for k in CHAINS
+        for n in N_MIN
+    ]
+
+
+def run(setting: Setting) -> list[Row]:
+    """The rows of one task: all bounds for the policy learned from each log."""
+    mdp = forest(chains=setting["chains"])
+    learner = DPRLDiscrete(n_min=setting["n_min"], gamma=mdp.gamma)
+    rows = []
+    for trial in range(setting["first"], setting["last"]):
+        log = mdp.sample(EPISODES, seed=trial)
+        policy = learner.fit(log)
+        gain = mdp.value(policy) - mdp.value()
+        table = published(
+            log, policy, n_min=setting["n_min"], gamma=mdp.gamma, v_max=1.0, delta=DELTA, b=B
+        )
+        rows += [
+            {
+                "chains": setting["chains"], "states": len(mdp.states), "n_min": setting["n_min"],
+                "trial": trial, "bound": row["bound"], "value": row["value"],
+                "trivial": row["trivial"], "vacuous": bool(row["vacuous"]), "true_gain": gain,
+            }
+            for row in table
+        ]  # fmt: skip
+    return rows
+
+
+def summary(rows: Rows) -> Table:
+    """One row per n_min, number of states and bound: the median of the bound over the logs."""
+    columns: dict[str, list[Any]] = {
+        k: [] for k in ("n_min", "states", "bound", "median", "trivial", "vacuous", "true_gain")
+    }
+    for n_min in N_MIN:
+        for states in sorted(set(rows["states"].tolist())):
+            for bound in dict.fromkeys(rows["bound"].tolist()):
+                cell = (
+                    (rows["n_min"] == n_min) & (rows["states"] == states) & (rows["bound"] == bound)
+                )
+                columns["n_min"].append(n_min)
+                columns["states"].append(states)
+                columns["bound"].append(bound)
+                columns["median"].append(float(np.median(rows["value"][cell])))
+                columns["trivial"].append(float(rows["trivial"][cell][0]))
+                columns["vacuous"].append(float(rows["vacuous"][cell].mean()))
+                columns["true_gain"].append(float(rows["true_gain"][cell].mean()))
+    return Table(
+        columns,
+        f"Published lower bounds on the gain over usual practice, forest, {EPISODES:,} episodes",
+        note="median over trials; vacuous: share of trials in which the bound says no more than "
+        "the trivial one; true_gain: what the policy really gains, on average.",
+    )
+
+
+def figure(rows: Rows) -> Any:
+    """One panel per n_min: the guaranteed loss against the number of states, on a log scale."""
+    table = summary(rows)
+    figure, axes = plot.grid(1, len(N_MIN), width=3.6, height=3.6)
+    for axis, n_min in zip(axes[0], N_MIN, strict=True):
+        panel = [row for row in table if row["n_min"] == n_min]
+        for bound in dict.fromkeys(row["bound"] for row in panel):
+            line = [row for row in panel if row["bound"] == bound]
+            color = next((c for name, c in COLORS.items() if bound.startswith(name)), "#777777")
+            x, y = [r["states"] for r in line], [-r["median"] for r in line]
+            axis.plot(x, y, marker="o", ms=4, color=color, label=bound)
+        plot.reference(axis, 1.0, "trivial: below this line nothing is said")
+        axis.set(yscale="log", xlabel="states", title=f"n_min = {n_min}")
+        axis.invert_yaxis()
+    axes[0, 0].set_ylabel("guaranteed loss (log scale, less is up)")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    "bounds", "Which of the published guarantees says anything at all?",
+    settings, run, summary, figure,
+)  # fmt: skip

@@ -1,0 +1,328 @@
+"""Rules over features: how often they are false, what they bring, and where they fail.
+
+Parts of the experiment, each with its own logs:
+
+* *nothing works*: worlds in which actions do nothing (`dprl_studies.paper.rules_worlds`), so every
+  rule that is issued is false;
+* *intensive care*: simulated patients whose treatment costs something; a quarter of the stays
+  to learn from, and the true value of every policy by playing it, beside the other learners;
+* *point mass*: a truth that no small tree holds (a pit to walk around);
+* *stroke*: a randomised trial, thinned so that age decides who is treated; with age among the
+  features and without it. Needs `--trials`.
+* *tables*: intensive-care tables of the user (`--tables`), to see whether there is enough in them.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.certificate._gate import gate
+from dprl.envs.point_mass import PointMass
+from dprl.errors import PackageError
+from dprl.learners.continuous import DPRLContinuous
+from dprl.learners.rules import Rules
+from dprl.policies._decisions import Kind
+from dprl.policies._protocol import is_drawn
+from dprl_studies import icu
+from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.icu.simulation import frugal_treatment
+from dprl_studies.icu.yardsticks import best_constant
+from dprl_studies.paper.hypotension import learner as rival
+from dprl_studies.paper.rules_stroke import stroke_rows
+from dprl_studies.paper.rules_worlds import SHAPES, null_log
+
+__all__ = ["on_data"]
+
+GAMMA = 0.99
+DELTA = 0.05
+STAYS = {2_000: 10, 5_000: 10, 20_000: 3}
+"""Simulated stays, of which a quarter is learned from → data sets."""
+MASSES = (200, 1_000)
+"""Episodes of the point mass."""
+EMPTY: Row = {
+    "study": "", "n": 0, "dataset": 0, "method": "", "issued": 0, "proposed": 0, "false": 0,
+    "value": math.nan, "usual": math.nan, "best": math.nan, "spoken": math.nan, "lam": math.nan,
+    "covered": math.nan, "stated": math.nan, "stated_low": math.nan, "words": "",
+}  # fmt: skip
+
+
+def settings(
+    quick: bool, seed: int, *, tables: Path | None = None, trials: Path | None = None
+) -> Sequence[Setting]:
+    """One task per block of null worlds, per ward, per point mass; `quick` takes few of each."""
+    tasks: list[Setting] = []
+    logs, block = (4, 2) if quick else (400, 20)
+    for shape in SHAPES[:2] if quick else SHAPES:
+        tasks += [
+            {"part": "nothing works", "shape": shape, "first": first, "last": first + block,
+             "seed": seed}
+            for first in range(0, logs, block)
+        ]  # fmt: skip
+    for stays, datasets in ({400: 1} if quick else STAYS).items():
+        tasks += [
+            {"part": "intensive care", "stays": stays, "dataset": d, "who": who, "seed": seed,
+             "quick": quick}
+            for d in range(datasets) for who in ("rules", "others")
+        ]  # fmt: skip
+    for n in MASSES[:1] if quick else MASSES:
+        tasks += [{"part": "point mass", "n": n, "dataset": d, "seed": seed}
+                  for d in range(2 if quick else 10)]  # fmt: skip
+    if trials is not None:
+        tasks += [{"part": "stroke", "file": str(trials), "dataset": d, "seed": seed}
+                  for d in range(2 if quick else 20)]  # fmt: skip
+    if tables is not None:
+        tasks.append({"part": "tables", "folder": str(tables), "seed": seed})
+    return tasks
+
+
+def run(setting: Setting) -> list[Row]:
+    """The rows of one task."""
+    parts: dict[str, Callable[[Setting], list[Row]]] = {
+        "nothing works": _nothing_works, "intensive care": _intensive_care,
+        "point mass": _point_mass, "stroke": _stroke, "tables": _tables,
+    }  # fmt: skip
+    return [{**EMPTY, **row} for row in parts[setting["part"]](setting)]
+
+
+def _told(policy: Any) -> Row:
+    """What a policy of rules says of itself, as part of a row."""
+    facts = policy.provenance["rules"]
+    chosen = next(d for d in facts["divisions"] if d["seed"] == facts["division"])
+    return {
+        "issued": len(policy.rules), "proposed": len(facts["tested"]), "lam": chosen["lam"],
+        "stated": facts["whole"]["gain"], "stated_low": facts["whole"]["low"],
+        "words": " | ".join(f"{rule.words}: {rule.suggested}" for rule in policy.rules),
+    }  # fmt: skip
+
+
+def _nothing_works(setting: Setting) -> list[Row]:
+    rows = []
+    for dataset in range(setting["first"], setting["last"]):
+        log = null_log(setting["shape"], seed=[setting["seed"], dataset])
+        policy = Rules(gamma=GAMMA, delta=DELTA).fit(log)
+        row = {"study": f"nothing works: {setting['shape']}", "n": len(log.groups),
+               "dataset": dataset, "method": "Rules", **_told(policy)}  # fmt: skip
+        rows.append({**row, "false": int(bool(policy.rules))})
+    return rows
+
+
+def _intensive_care(setting: Setting) -> list[Row]:
+    seed, costs = setting["seed"] + setting["dataset"], icu.Costs()
+    with tempfile.TemporaryDirectory() as folder:
+        icu.simulate(Path(folder) / "tables", stays=setting["stays"], seed=seed)
+        built = icu.build(Path(folder) / "tables", Path(folder) / "stays.parquet")
+        data = icu.prepare(icu.read_stays(built.path), seed=seed, reward="shortfall", costs=costs)
+    played = 500 if setting["quick"] else 2_000
+    worth = partial(icu.true_value, gamma=GAMMA, stays=played, seed=seed, costs=costs)
+    usual, best = worth()[0], worth(frugal_treatment)[0]
+    about: Row = {"study": "intensive care", "n": setting["stays"], "dataset": setting["dataset"],
+                  "usual": usual, "best": best}  # fmt: skip
+    rows: list[Row] = []
+    if setting["who"] == "others":
+        constant = best_constant(gamma=GAMMA, stays=played, seed=seed, costs=costs)
+        constant_row = {"method": "best constant treatment", "value": constant.value, "spoken": 1.0}
+        rows.append({**about, **constant_row})
+    for name, make in _contestants(data.train, setting, seed).items():
+        try:
+            policy = make()
+        except PackageError:
+            continue  # torch is not installed
+        row = {**about, "method": name, "value": worth(policy, data.preparation)[0],
+               "spoken": _spoken(policy, data.test)}  # fmt: skip
+        rows.append({**row, **(_told(policy) if name.startswith("Rules") else {})})
+    return rows
+
+
+def _contestants(train: Any, setting: Setting, seed: int) -> dict[str, Callable[[], Any]]:
+    """Name → what learns from a training log of simulated stays."""
+    shared: dict[str, Any] = {"gamma": GAMMA, "cut": "terminal"}
+    near = partial(DPRLContinuous, n_min=10, radius=10.0, metric=icu.metric(), **shared)
+    T = 72
+
+    def learned(name: str, **options: float) -> Callable[[], Any]:
+        made = partial(rival, {"learner": name, **options}, train.n_steps, setting["quick"], seed)
+        return lambda: made().fit(train)
+
+    few = setting["stays"] <= 2_000
+    if setting["who"] == "rules":
+        made: dict[str, Callable[[], Any]] = {
+            "Rules": lambda: Rules(**shared, delta=DELTA).fit(train)
+        }
+        if few:
+            made["Rules, one division"] = lambda: Rules(**shared, delta=DELTA, splits=1).fit(train)
+        return made
+    made = {
+        "DPRL-C": lambda: near(plan=False).fit(train),
+        "DPRL-C planned": lambda: near(plan=True).fit(train),
+        "BC": learned("BC"),
+    }
+    if not few:
+        return made
+    low = -T * (1 + 3 * icu.Costs().bolus + 3 * icu.Costs().vasopressor)
+    return {
+        **made,
+        "Rules, depth 3": lambda: Rules(**shared, delta=DELTA, depth=3).fit(train),
+        "gate over cells": lambda: gate(
+            near(plan=False), train, delta=DELTA, value_range=(low, 0.0), seed=seed
+        ),
+        "SPIBB": learned("SPIBB", n_min=10),
+        "PQI": learned("PQI", n_min=10),
+        "CQL": learned("CQL", alpha=0.1),
+    }
+
+
+def _spoken(policy: Any, log: Any) -> float:
+    """The share of steps at which a policy does not defer."""
+    return 1.0 if is_drawn(policy) else float((policy.at(log.features).kind != Kind.DEFER).mean())
+
+
+def _point_mass(setting: Setting) -> list[Row]:
+    world, seed = PointMass(), 1_000 * setting["seed"] + setting["dataset"]
+    log, held_out = world.sample(setting["n"], seed=seed), world.sample(200, seed=seed + 500)
+    shared: dict[str, Any] = {"gamma": world.gamma, "cut": "terminal"}
+    contestants: dict[str, Any] = {
+        "Rules": Rules(**shared, delta=DELTA),
+        "Rules, depth 4": Rules(**shared, delta=DELTA, depth=4),
+        "DPRL-C planned": DPRLContinuous(n_min=10, radius=0.05, metric=_plain(), **shared),
+    }
+    usual, careful = world.value()[0], PointMass(carelessness=0.0).value()[0]
+    rows = []
+    for name, learner in contestants.items():
+        policy = learner.fit(log)
+        row = {"study": "point mass", "n": setting["n"], "dataset": setting["dataset"],
+               "method": name, "value": world.value(policy)[0], "usual": usual, "best": careful,
+               "spoken": _spoken(policy, held_out)}  # fmt: skip
+        rows.append({**row, **(_told(policy) if name.startswith("Rules") else {})})
+    return rows
+
+
+def _plain() -> Any:
+    from dprl.evidence.neighbors.metric import Metric
+
+    return Metric(scale="none")
+
+
+def _stroke(setting: Setting) -> list[Row]:
+    return stroke_rows(Path(setting["file"]), seed=setting["seed"] + setting["dataset"])
+
+
+def _tables(setting: Setting) -> list[Row]:
+    """Rules on intensive-care tables of the user."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = icu.build(Path(setting["folder"]), Path(folder) / "stays.parquet")
+        data = icu.prepare(icu.read_stays(built.path), seed=setting["seed"], reward="shortfall",
+                           shares=(0.8, 0.1, 0.1))  # fmt: skip
+    policy = Rules(gamma=GAMMA, cut="terminal", delta=DELTA).fit(data.train)
+    return [{"study": "tables", "n": len(data.train.groups), "method": "Rules", **_told(policy),
+             "spoken": _spoken(policy, data.test)}]  # fmt: skip
+
+
+def summary(rows: Rows) -> Table:
+    """One row per study, size and method: how often rules were false, and what they brought."""
+    keys = list(zip(rows["study"], rows["n"], rows["method"], strict=True))
+    columns: dict[str, list[Any]] = {
+        name: [] for name in (
+            "study", "n", "method", "logs", "issued", "false", "value", "usual", "best", "gained",
+            "worst", "below usual", "spoken", "covered", "stated above",
+        )
+    }  # fmt: skip
+    for key in dict.fromkeys(keys):
+        mine = np.array([k == key for k in keys])
+        value, usual, best, low = (
+            np.asarray(rows[name][mine], np.float64)
+            for name in ("value", "usual", "best", "stated_low")
+        )
+        share = (value - usual) / (best - usual)
+        measured = np.isfinite(value) & np.isfinite(low)
+        values = {
+            "logs": int(mine.sum()),
+            "issued": float(np.mean(np.asarray(rows["issued"][mine]) > 0)),
+            "false": float(np.mean(rows["false"][mine])),
+            "value": float(value.mean()), "usual": float(usual.mean()), "best": float(best.mean()),
+            "gained": float(share.mean()), "worst": float(share.min()),
+            "below usual": int((value < usual).sum()),
+            "spoken": float(np.mean(rows["spoken"][mine])),
+            "covered": _mean(rows["covered"][mine]),
+            "stated above": float(np.mean((low > value - usual)[measured]))
+            if measured.any() else math.nan,
+        }  # fmt: skip
+        for name, part in zip(("study", "n", "method"), key, strict=True):
+            columns[name].append(part.item() if hasattr(part, "item") else part)
+        for name, number in values.items():
+            columns[name].append(number)
+    return Table(
+        columns,
+        f"Rules over features, δ = {DELTA:g}",
+        note="issued: share of logs with at least one rule; false: share of logs with a rule that "
+        "is no improvement; gained: mean share of the way from usual practice to the best policy; "
+        "worst: the smallest; below usual: logs whose policy is worth less than usual practice; "
+        "spoken: share of decisions with a suggestion; covered: share of tested rules whose "
+        "interval holds what the whole trial says; stated above: share of logs in which the "
+        "lower end of what the rules state together (the first suggestion of an episode only) is "
+        "above the true gain of following all.",
+    )
+
+
+def _mean(values: Any) -> float:
+    """The mean of the numbers that there are; NaN where there are none."""
+    numbers = np.asarray(values, np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    return float(numbers.mean()) if len(numbers) else math.nan
+
+
+def figure(rows: Rows) -> Any:
+    """Left: how often something is certified where nothing works. Right: what is gained."""
+    table = list(summary(rows))
+    null = [r for r in table if r["study"].startswith("nothing works")]
+    care = [r for r in table if r["study"] == "intensive care"]
+    canvas, axes = plot.grid(1, 2, width=5.2, height=max(2.6, 0.5 + 0.24 * len(care)))
+    left, right = axes[0]
+    at = np.arange(len(null))
+    shares = np.array([r["false"] for r in null])
+    errors = [2 * math.sqrt(max(s * (1 - s), 1e-9) / r["logs"]) for s, r in zip(shares, null, strict=True)]  # fmt: skip  # noqa: E501
+    left.barh(at, shares, 0.6, xerr=errors, color="#0072b2")
+    left.axvline(DELTA, color="black", lw=1, ls="--")
+    left.set(yticks=at, yticklabels=[r["study"].removeprefix("nothing works: ") for r in null],
+             title="logs with a false rule (± 2 standard errors)", xlim=(0, 0.2))  # fmt: skip
+    left.invert_yaxis()
+    place = np.arange(len(care))
+    names = [f"{r['method']}, {r['n']:,} stays" for r in care]
+    colours = ["#d55e00" if r["method"].startswith("Rules") else "#999999" for r in care]
+    right.barh(place, [r["gained"] for r in care], 0.6, color=colours)
+    for y, r in zip(place, care, strict=True):
+        right.plot(r["worst"], y, "|", color="black", markersize=9)
+    right.axvline(0, color="black", lw=1)
+    right.set(yticks=place, yticklabels=names, xlim=(-0.6, 1.05),
+              title="share of what there is to gain: mean, worst (|)")  # fmt: skip
+    right.invert_yaxis()
+    return canvas
+
+
+def on_data(tables: Path | None = None, trials: Path | None = None) -> Experiment:
+    """The experiment, with the parts that need data of the user.
+
+    Args:
+        tables: A folder of intensive-care tables in the layout of MIMIC. Default None: without
+            them.
+        trials: The file of the International Stroke Trial (Parquet). Default None: without it.
+
+    Returns:
+        The experiment.
+
+    Example:
+        >>> on_data().question
+        'Are rules true, and what do they bring?'
+    """
+    return Experiment(
+        "rules", "Are rules true, and what do they bring?",
+        partial(settings, tables=tables, trials=trials), run, summary, figure,
+    )  # fmt: skip

@@ -1,0 +1,281 @@
+"""Experiments: resumable, the same rows whatever the workers, and files people can open."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dprl
+from dprl._core import plot
+from dprl._core.table import Table
+from dprl.logs._parquet import read_rows, write_rows
+from dprl_studies.harness import Experiment, reproduce
+from dprl_studies.paper import EXPERIMENTS, experiment, names
+from dprl_studies.paper.contest import blocks, label
+
+
+def toy_settings(quick, seed):
+    return [{"task": i, "seed": seed} for i in range(3 if quick else 6)]
+
+
+def toy_run(setting):
+    rng = np.random.default_rng([setting["seed"], setting["task"]])
+    return [
+        {"task": setting["task"], "word": f"w{i}", "value": float(rng.random())} for i in range(4)
+    ]
+
+
+def toy_summary(rows):
+    return Table(
+        {"tasks": [len(set(rows["task"].tolist()))], "mean": [float(rows["value"].mean())]}
+    )
+
+
+def toy_figure(rows):
+    figure, axes = plot.grid(1, 1)
+    axes[0, 0].plot(rows["value"])
+    return figure
+
+
+TOY = Experiment("toy", "Does it add up?", toy_settings, toy_run, toy_summary, toy_figure)
+
+
+def broken_run(setting):
+    if setting["task"] == 3:
+        raise OSError("the power went out")
+    return toy_run(setting)
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def test_files_and_rows(tmp_path):
+    result = reproduce(TOY, tmp_path / "a", workers=1)
+    assert result.rows == 24
+    assert sorted(contents(tmp_path / "a")) == [
+        "figure.png", "figure.svg", "rows.parquet", "settings.json", "summary.csv", "summary.md",
+    ]  # fmt: skip
+    rows = read_rows([tmp_path / "a" / "rows.parquet"])
+    assert rows["task"].tolist() == [t for t in range(6) for _ in range(4)]
+    facts = json.loads((tmp_path / "a" / "settings.json").read_text())
+    assert facts["dprl"] == dprl.__version__
+    assert facts["tasks"] == toy_settings(False, 0)
+    assert (tmp_path / "a" / "summary.csv").read_text().startswith("tasks,mean\n6,")
+
+
+@pytest.mark.slow
+def test_workers_do_not_matter(tmp_path):
+    reproduce(TOY, tmp_path / "one", workers=1)
+    reproduce(TOY, tmp_path / "two", workers=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path):
+
+    reproduce(TOY, tmp_path / "whole", workers=1)
+    with pytest.raises(OSError, match="power"):
+        reproduce(replace(TOY, run=broken_run), tmp_path / "part", workers=1)
+    done = {p: p.stat().st_mtime_ns for p in (tmp_path / "part" / "parts").iterdir()}
+    assert len(done) == 3
+    assert not contents(tmp_path / "part")
+    shares = []
+    reproduce(TOY, tmp_path / "part", workers=1, progress=lambda stage, share: shares.append(share))
+    assert shares[0] == pytest.approx(0.5)
+    assert shares[-1] == 1.0
+    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+    assert {p: p.stat().st_mtime_ns for p in done} == done
+
+
+def test_seed_and_quick_make_other_tasks(tmp_path):
+    one = reproduce(TOY, tmp_path, quick=True, workers=1)
+    assert one.rows == 12
+    two = reproduce(TOY, tmp_path, quick=True, seed=1, workers=1)
+    assert two.summary["mean"] != one.summary["mean"]
+    with pytest.raises(dprl.ParameterError, match="workers must be a whole number, at least 1"):
+        reproduce(TOY, tmp_path, workers=0)
+
+
+def test_rows_round_trip(tmp_path):
+    rows = [{"a": 1, "b": "x", "c": 0.5}, {"a": 2, "b": "ü", "c": float("nan")}]
+    write_rows(rows, tmp_path / "r.parquet")
+    again = read_rows([tmp_path / "r.parquet"])
+    assert again["a"].tolist() == [1, 2]
+    assert again["b"].tolist() == ["x", "ü"]
+    assert np.isnan(again["c"][1])
+
+
+def test_blocks_cover_all_datasets_once():
+    tasks = blocks({"n": 10}, 60, seed=5)
+    found = [d for t in tasks for d in range(t["first"], t["last"])]
+    assert found == list(range(60))
+    assert {t["seed"] for t in tasks} == {5}
+
+
+def test_labels():
+    assert label({"learner": "DPRL", "n_min": 5, "contrast": True}) == "DPRL contrast, n_min 5"
+    assert label({"learner": "DPRL", "n_min": 5, "contrast": False}) == "DPRL paper, n_min 5"
+    assert label({"learner": "CQL", "alpha": 0.1}) == "CQL, alpha 0.1"
+    assert label({"learner": "BC"}) == "BC"
+
+
+def test_unknown_experiment():
+    with pytest.raises(dprl.ParameterError, match="there is no experiment 'fourest'"):
+        experiment("fourest")
+
+
+@pytest.mark.parametrize("name", names())
+def test_settings_are_data(name):
+    one = experiment(name)
+    for quick in (True, False):
+        tasks = list(one.settings(quick, 3))
+        assert json.loads(json.dumps(tasks)) == tasks
+        assert len({json.dumps(t, sort_keys=True) for t in tasks}) == len(tasks)
+    assert one.question.endswith("?")
+    assert one.name == name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_table_names_what_there_is(name):
+    """The module, and for experiments that are made: the function and its arguments."""
+    entry = EXPERIMENTS[name]
+    assert entry.shows.endswith(".")
+    assert entry.maker or not entry.needs
+    if entry.maker:
+        module = importlib.import_module(f"dprl_studies.paper.{entry.module}")
+        parameters = inspect.signature(getattr(module, entry.maker)).parameters
+        required = {key for key, p in parameters.items() if p.default is p.empty}
+        assert required <= set(entry.options) <= set(parameters)
+    if entry.review:
+        assert callable(module.reviewed)
+
+
+def summary_of(name, tmp_path, tasks):
+    """An experiment's table from some of its own tasks."""
+    one = experiment(name)
+    result = reproduce(replace(one, settings=Some(tuple(tasks))), tmp_path, workers=1)
+    return {(r["n"], r["contestant"]): r for r in result.summary}
+
+
+class Some:
+    def __init__(self, tasks):
+        self.tasks = tasks
+
+    def __call__(self, quick, seed):
+        return self.tasks
+
+
+@pytest.mark.slow
+def test_forest_claims(tmp_path):
+    """PQI with b = .02 stays at its floor at any n; DPRL gets to .679 once eps·n >> n_min."""
+    found = summary_of("forest", tmp_path, [{"n": n, "first": 0, "last": 25} for n in (50, 1000)])
+    assert found[50, "PQI, b 0.02"]["mean"] == pytest.approx(0.99**3 * 0.55)
+    assert found[1000, "PQI, b 0.02"]["mean"] == pytest.approx(0.99**3 * 0.55)
+    for rule in ("contrast", "paper"):
+        assert found[1000, f"DPRL {rule}, n_min 20"]["cvar"] == pytest.approx(0.99**3 * 0.7)
+    assert found[50, "DPRL contrast, n_min 20"]["below"] == 0
+
+
+@pytest.mark.slow
+def test_risky_arms_claims(tmp_path):
+    """CQL and small thresholds fall below the behaviour in CVaR; n_min = 50 does not."""
+    found = summary_of("risky-arms", tmp_path, [{"n": 200, "first": 0, "last": 60}])
+    behavior = found[200, "RL"]["behavior"]
+    for name in ("CQL, alpha 0.01", "DPRL contrast, n_min 1", "RL"):
+        assert found[200, name]["cvar"] < behavior - 0.02
+    assert found[200, "DPRL contrast, n_min 50"]["cvar"] >= behavior - 1e-9
+
+
+def running():
+    """Process → its parent, where /proc tells; one that only waits to be buried does not run."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]
+            if state != "Z":
+                found[int(path.parent.name)] = int(parent)
+    return found
+
+
+@pytest.mark.slow
+def test_a_run_killed_by_force_gives_the_same_rows(tmp_path):
+    program = Path(sys.executable).parent / "dprl"
+
+    def command(out):
+        return [program, "reproduce", "gridworld", "--quick", "--out", tmp_path / out]
+
+    process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL)
+    parts = tmp_path / "killed" / "gridworld-quick" / "parts"
+    while len(list(parts.glob("*.parquet"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = {pid for pid, parent in running().items() if parent == process.pid}
+    assert workers or sys.platform != "linux"
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 20
+    while workers & set(running()):  # they notice, and go
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    before = len(list(parts.glob("*.parquet")))
+    assert before < 9
+    subprocess.run(command("killed"), stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([*command("whole"), "--workers", "1"], stdout=subprocess.DEVNULL, check=True)
+    rows = [
+        (tmp_path / o / "gridworld-quick" / "rows.parquet").read_bytes()
+        for o in ("killed", "whole")
+    ]
+    assert rows[0] == rows[1]
+
+
+def processor_seconds():
+    """Seconds that this process and those it waited for have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_quick_versions_are_quick_and_draw(name, tmp_path):
+    if name == "icu-sepsis" and find_spec("icu_sepsis") is None:
+        pytest.skip("icu-sepsis is not installed (pip install 'dprl[bench]')")
+    start = processor_seconds()
+    result = reproduce(experiment(name), tmp_path, quick=True)
+    assert processor_seconds() - start < 240  # two minutes of two cores, however busy they are
+    sizes = {path.name: path.stat().st_size for path in result.files}
+    assert min(sizes.values()) > 100
+    assert sizes["figure.png"] > 20_000
+    assert len(str(experiment(name).brief(result.summary)).splitlines()) < 90
+
+
+def test_lines_of_the_rule_panel_can_be_told_apart():
+    from dprl_studies.paper.gridworld import N_MIN, _draw_rule
+
+    names = [f"DPRL {rule}, n_min {n}" for rule in ("contrast", "paper") for n in N_MIN]
+    rows = {
+        "problem": np.array(["rooms"] * len(names)), "n": np.full(len(names), 50),
+        "contestant": np.array(names), "careless_found": np.ones(len(names)),
+        "chose_better": np.ones(len(names)),
+    }  # fmt: skip
+    with plot.look():
+        _, axes = plot.grid(1, 1)
+        _draw_rule(axes[0, 0], rows, "rooms", 50)
+    lines = axes[0, 0].lines
+    assert len(lines) == 4
+    looks = [(line.get_color(), line._dash_pattern, line.get_marker()) for line in lines]
+    assert len({str(look[:2]) for look in looks}) == 4
+    assert len({marker for *_, marker in looks}) == 4
+    places = [tuple(line.get_xdata()) for line in lines]  # equal values do not hide each other
+    assert len(set(places)) == 4

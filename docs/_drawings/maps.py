@@ -59,16 +59,16 @@ def layers():
         ("logs", "tables and events → Log", PALE),
         ("_core · errors", "tools that know nothing of logs", PALE),
     )
-    figure, axes = plot.grid(1, 1, width=8.2, height=4.8)
+    figure, axes = plot.grid(1, 1, width=8.2, height=5.3)
     axis = axes[0, 0]
-    bare(axis, 16, 9.6)
+    bare(axis, 16, 10.6)
     for i, (name, words, colour) in enumerate(rows):
-        y = 8.55 - i
+        y = 9.55 - i
         box(axis, 0.3, y, 13.2, 0.84, "", colour)
         axis.text(0.7, y + 0.42, name, fontsize=10, weight="bold", va="center", zorder=3)
         axis.text(5.9, y + 0.42, words, fontsize=9, va="center", zorder=3)
-    arrow(axis, (14.3, 9.3), (14.3, 0.7))
-    axis.text(14.6, 5.0, "imports", rotation=270, va="center", fontsize=9)
+    arrow(axis, (14.3, 10.3), (14.3, 0.7))
+    axis.text(14.6, 5.5, "imports", rotation=270, va="center", fontsize=9)
     return figure
 
 

@@ -1,7 +1,9 @@
 """How hot loops run: compiled once, cached on disk, without the interpreter's lock, in parts.
 
 Kernels work on flat arrays and add integers wherever the order of a sum could matter, so threads
-and chunks cannot change a result. `kernel.py_func` is the same function, not compiled.
+and chunks cannot change a result. `kernel.py_func` is the same function, not compiled; with
+NUMBA_DISABLE_JIT=1 in the environment every kernel is that function, so that a debugger and a
+measurement of coverage see its lines.
 
 Every kernel is listed in `KERNELS` as it is made, so that the tests can compare each of them with
 its Python source and none is forgotten.
@@ -42,6 +44,10 @@ def _kernel(function: F, **options: Any) -> F:
     Where machine code cannot be kept (a read-only installation and no home folder that could hold
     it, a full disk), it is compiled anew by every process, which is said once.
     """
+    name = f"{function.__module__}.{function.__qualname__}"
+    if numba.config.DISABLE_JIT:
+        KERNELS[name] = _interpreted(function)
+        return cast(F, KERNELS[name])
     options |= {"nogil": True, "error_model": "numpy"}
     try:
         kernel = numba.njit(cache=True, **options)(function)
@@ -52,8 +58,23 @@ def _kernel(function: F, **options: Any) -> F:
         kernel = numba.njit(**options)(function)
     else:
         _let_fail(kernel)
-    KERNELS[f"{function.__module__}.{function.__qualname__}"] = kernel
+    KERNELS[name] = kernel
     return cast(F, kernel)
+
+
+def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself where nothing is compiled, with arithmetic as machine code does it.
+
+    Numbers wrap and divisions by 0 give inf or nan, in silence, as `error_model="numpy"` says.
+    """
+
+    @functools.wraps(function)
+    def kernel(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*args)
+
+    kernel.py_func = function  # type: ignore[attr-defined]
+    return kernel
 
 
 def _let_fail(kernel: Any) -> None:

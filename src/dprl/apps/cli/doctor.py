@@ -134,7 +134,9 @@ def _kernels() -> tuple[dict[str, Any], list[str]]:
         warm += any(folder.glob(f"{Path(kernel.py_func.__code__.co_filename).stem}.{name}-*.nbi"))
     writable = [folder for folder in folders if _writable(Path(folder))]
     trouble = []
-    if len(writable) < len(folders) or not folders:
+    if not any(hasattr(kernel, "stats") for kernel in KERNELS.values()):
+        trouble.append("NUMBA_DISABLE_JIT is set, so no loop is compiled: for debuggers alone")
+    elif len(writable) < len(folders) or not folders:
         trouble.append(
             "compiled loops cannot be kept on disk, so every run compiles them anew: set "
             "NUMBA_CACHE_DIR to a folder that can be written"
@@ -144,7 +146,7 @@ def _kernels() -> tuple[dict[str, Any], list[str]]:
 
 def _cache_folder(kernel: Any) -> Path | None:
     """Where the machine code of a kernel is kept; None where it is not kept."""
-    place = getattr(kernel.stats, "cache_path", None)
+    place = getattr(getattr(kernel, "stats", None), "cache_path", None)
     return None if place is None else Path(place)
 
 

@@ -25,7 +25,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ from dprl.errors import ParameterError
 from dprl.logs._files import Progress
 from dprl.logs._parquet import Row, Rows, read_rows, write_rows
 
-__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "reproduce"]
+__all__ = ["Experiment", "Result", "Row", "Rows", "Setting", "by", "reproduce", "table_of"]
 
 Setting: TypeAlias = dict[str, Any]
 """One task of an experiment: values that JSON can carry, by name."""
@@ -120,6 +120,46 @@ class Result:
     rows: int
     summary: Table
     files: tuple[Path, ...]
+
+
+def by(rows: Rows, *names: str) -> Iterator[tuple[tuple[Any, ...], Rows]]:
+    """The rows of each combination of values of some columns, in the order of their first rows.
+
+    Args:
+        rows: Rows as columns.
+        *names: The columns to group by.
+
+    Yields:
+        The values, and the rows that have them.
+
+    Example:
+        >>> rows = {"n": np.array([5, 9, 5]), "value": np.array([0.1, 0.2, 0.3])}
+        >>> [(key, part["value"].tolist()) for key, part in by(rows, "n")]
+        [((5,), [0.1, 0.3]), ((9,), [0.2])]
+    """
+    keys = list(zip(*(rows[name].tolist() for name in names), strict=True))
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    group = np.array([place[key] for key in keys])
+    for key, i in place.items():
+        yield key, {name: column[group == i] for name, column in rows.items()}
+
+
+def table_of(lines: Sequence[Row], caption: str = "", note: str = "") -> Table:
+    """A table of lines that all have the same names.
+
+    Args:
+        lines: One dict per row of the table; at least one.
+        caption: What the table shows. Default: nothing is said.
+        note: What its columns mean. Default: nothing is said.
+
+    Returns:
+        The table.
+
+    Example:
+        >>> table_of([{"n": 5, "mean": 0.2}, {"n": 9, "mean": 0.2}])["n"]
+        [5, 9]
+    """
+    return Table({name: [line[name] for line in lines] for name in lines[0]}, caption, note)
 
 
 RESULTS = (

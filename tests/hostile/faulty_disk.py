@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dprl._core import leftovers
-from dprl._core.steps import STEPS, Steps
+from dprl._core import disk
+from dprl._core.disk import STEPS, Steps
 
-NAMES = ("create", "written", "append", "sync", "mode", "link", "rename", "sync_folder", "remove")
+NAMES = ("create", "written", "append", "sync", "mode", "rename", "sync_folder", "remove")
 WAYS = ("fails", "fails late", "stops before", "stops after")
 
 
@@ -56,12 +56,12 @@ class Faults:
 @contextmanager
 def faults(at: int = -1, way: str = "", code: int = errno.EIO) -> Iterator[Faults]:
     """Steps go through a `Faults` inside."""
-    disk = Faults(at, way, code)
+    faulty = Faults(at, way, code)
     for name in NAMES:
         real = getattr(Steps, name).__get__(STEPS)
-        setattr(STEPS, name, lambda *args, n=name, do=real: disk.step(n, do, *args))
+        setattr(STEPS, name, lambda *args, n=name, do=real: faulty.step(n, do, *args))
     try:
-        yield disk
+        yield faulty
     finally:
         for name in NAMES:
             delattr(STEPS, name)
@@ -69,11 +69,11 @@ def faults(at: int = -1, way: str = "", code: int = errno.EIO) -> Iterator[Fault
 
 def next_run(folder: Path, monkeypatch: Any) -> None:
     """What a new process does first in a folder: the one before is gone."""
-    monkeypatch.setattr(leftovers, "_alive", lambda process: False)
-    leftovers.CLEANED.clear()
-    leftovers.clean(folder)
+    monkeypatch.setattr(disk, "_alive", lambda process: False)
+    disk.CLEANED.clear()
+    disk.clean(folder)
     monkeypatch.undo()
-    leftovers.CLEANED.clear()
+    disk.CLEANED.clear()
 
 
 def every_point(

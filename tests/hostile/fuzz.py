@@ -82,7 +82,7 @@ def page(counts: dict[str, Counter[str]], failures: dict[str, str], minutes: flo
     system = f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
     lines = [
         f"`make fuzz`, {minutes:g} minutes, dprl {__version__}, {system}. A failure is any outcome but a "
-        "result or an error of dprl in three lines; for killed writers, a set of files that is not whole.",
+        "result or an error of dprl in three lines; for killed writers, files of two runs side by side.",
         "", "| what | cases | seconds | failures | outcomes |", "|---|---:|---:|---:|---|",
     ]  # fmt: skip
     for name, counted in counts.items():

@@ -1,8 +1,7 @@
-"""Every step of writing fails or stops once: files are whole, sets are complete, nothing is left."""
+"""Every step of writing fails or stops once: files are whole, sets never mix two runs, nothing is left."""
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 from faulty_disk import Stopped, every_point, faults, next_run
 
 import dprl
-from dprl._core import leftovers
+from dprl._core import disk
 from dprl._core.disk import append, replacing, together
 
 ALONE = {"one.txt": "new one"}
@@ -25,7 +24,7 @@ def put(folder, content):
         path.unlink()
     for name, text in content.items():
         (folder / name).write_text(text)
-    leftovers.CLEANED.clear()
+    disk.CLEANED.clear()
 
 
 def held(folder):
@@ -53,7 +52,10 @@ def test_files_appear_together_or_not_at_all(tmp_path, monkeypatch, old, new):
             left = [name for name in held(tmp_path) if name.startswith(".")]
             assert not left or "remove" in point or unconfirmed, point
             next_run(tmp_path, monkeypatch)
-        assert held(tmp_path) in (old, old | new), point
+        there = held(tmp_path)
+        assert there in (old, old | new) or there.items() <= new.items(), point  # never of two runs
+        if not isinstance(error, Stopped) and "remove" not in point:
+            assert there in (old, old | new, {}), point
         write(tmp_path, new)
         assert held(tmp_path) == old | new, point
     assert points > 30
@@ -92,7 +94,9 @@ def test_a_policy_and_its_audit_come_together(tmp_path, monkeypatch):
     ):
         if error is not None:
             next_run(out, monkeypatch)
-        assert {path.name for path in out.iterdir()} in (set(), {"a.dprl", "a-audit.csv"}), point
+        there = {path.name for path in out.iterdir()}
+        assert there in (set(), {"a.dprl", "a-audit.csv"}) or "stops" in point, point
+        assert there != {"a.dprl"}, point  # no policy whose trail is missing
     write_approved(described, verdicts, out / "a.dprl")
     assert stat.S_IMODE((out / "a-audit.csv").stat().st_mode) == 0o600
     (out / "a-audit.csv").chmod(0o644)  # as earlier versions left it
@@ -101,9 +105,9 @@ def test_a_policy_and_its_audit_come_together(tmp_path, monkeypatch):
 
 
 def test_the_folder_is_synced_after_the_rename(tmp_path):
-    with faults() as disk, replacing(tmp_path / "x") as part:
+    with faults() as faulty, replacing(tmp_path / "x") as part:
         part.write_text("x")
-    assert disk.taken == ["create", "written", "sync", "mode", "rename", "sync_folder"]
+    assert faulty.taken == ["create", "written", "sync", "mode", "rename", "sync_folder"]
 
 
 def test_litter_of_a_killed_run_is_removed_by_the_next(tmp_path):
@@ -116,7 +120,7 @@ def test_litter_of_a_killed_run_is_removed_by_the_next(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert len(list(tmp_path.iterdir())) == 1
-    mine = leftovers.beside(tmp_path / "mine", "part")  # another thread writes it
+    mine = disk.beside(tmp_path / "mine")  # another thread writes it
     mine.touch()
     foreign = tmp_path / ".b.csv.00000000-1-00000000.part"  # another machine does
     foreign.touch()
@@ -128,27 +132,6 @@ def test_litter_of_a_killed_run_is_removed_by_the_next(tmp_path):
     with replacing(tmp_path / "b.csv") as part:
         part.write_text("whole")
     assert set(tmp_path.iterdir()) == {tmp_path / "b.csv", mine, foreign, other}
-
-
-def test_a_list_of_a_set_cannot_name_files_elsewhere(tmp_path, monkeypatch):
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    (tmp_path / "victim").write_text("safe")
-    part = inside / ".x.00000000-1-00000000.part"
-    for pairs in (
-        [[part.name, "../victim"]],
-        [["../victim", "x"]],
-        [[1, 2]],
-        {"a": 1},
-        [["a", "b"]],
-    ):
-        part.write_text("evil")
-        (inside / "a").write_text("a")
-        (inside / f".files.{leftovers._host()}-1-00000000.set").write_text(json.dumps(pairs))
-        next_run(inside, monkeypatch)
-        assert (tmp_path / "victim").read_text() == "safe"
-        assert held(inside)["a"] == "a"
-        assert not list(inside.glob(".files*"))
 
 
 def test_long_names_can_be_written(tmp_path):

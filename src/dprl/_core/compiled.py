@@ -45,7 +45,7 @@ def _kernel(function: F, **options: Any) -> F:
     it, a full disk), it is compiled anew by every process, which is said once.
     """
     name = f"{function.__module__}.{function.__qualname__}"
-    if numba.config.DISABLE_JIT:
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         KERNELS[name] = _interpreted(function)
         return cast(F, KERNELS[name])
     options |= {"nogil": True, "error_model": "numpy"}

@@ -1,24 +1,163 @@
-"""Writing a file so that a reader sees the old one or the new one, never half of it."""
+"""Writing a file so that a reader sees the old one or the new one, never half of it.
+
+Everything is written under a temporary name beside its target, synced, and then renamed. Files that
+belong together (`together`) are all written before the first is put in its place, and those they
+replace are removed before that: so the files of two runs never stand side by side. A file that is
+missing is seen, and one that belongs to another run is not.
+
+Each step goes through `STEPS`, so that a test can put something in its place that fails at, or
+stops after, any one of them. The temporary name of a file says who writes it, the machine and the
+process; what no living process owns is removed by the next run that writes into the folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
-import json
+import hashlib
 import os
+import platform
+import re
+import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from dprl._core.leftovers import SET, beside, clean
 from dprl._core.limits import said_if_short
-from dprl._core.steps import STEPS
 from dprl.errors import ParameterError
 
 __all__ = ["append", "check_target", "expand_paths", "refuse_overwrite", "replacing", "together"]
+
+NOT_FOR_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF)
+"""What systems answer that cannot sync a folder."""
+
+
+class Steps:
+    """What is done to a disk, one call a step."""
+
+    def create(self, path: Path) -> None:
+        """Make a new empty file that nobody else can read."""
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+    def written(self, path: Path) -> None:
+        """Somebody has written the content of a file."""
+
+    def append(self, stream: IO[bytes], line: bytes) -> None:
+        """Add a line to an open file, and wait until it is on the disk."""
+        rest = memoryview(line)
+        while rest:
+            rest = rest[stream.write(rest) :]
+        os.fsync(stream.fileno())
+
+    def sync(self, path: Path) -> None:
+        """Wait until the content of a file is on the disk."""
+        with path.open("rb+") as stream:
+            os.fsync(stream.fileno())
+
+    def mode(self, path: Path, mode: int) -> None:
+        """Set the permissions of a file."""
+        path.chmod(mode)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Put a file in the place of another."""
+        path.replace(target)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Wait until the names in a folder are on the disk, where the system can do that."""
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError:  # a folder that may be written to and not be read; or not a POSIX system
+            return
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in NOT_FOR_FOLDERS:
+                raise
+        finally:
+            os.close(handle)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+STEPS = Steps()
+"""The steps of this process."""
+
+
+NAME = re.compile(r"(?:tmp_)?\..+\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.(part|old|set)")
+"""A file that is being written (DuckDB writes to tmp_NAME first), or what earlier versions kept."""
+EARLIER = re.compile(r"(?:tmp_)?\..+\.[a-z0-9_]{8}\.part")
+"""Names that earlier versions used; they do not say who writes."""
+DAY = 86_400.0
+LONGEST = 120
+"""Bytes of the name of a file that its temporary name repeats."""
+
+CLEANED: set[tuple[int, Path]] = set()
+"""The folders that this process has cleaned already."""
+
+
+def _host() -> str:
+    """A word for this machine or container."""
+    return hashlib.sha256(platform.node().encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def beside(target: Path) -> Path:
+    """A new name beside a file, which says who writes it."""
+    short = target.name.encode("utf-8", "surrogateescape")[:LONGEST].decode("utf-8", "ignore")
+    owner = f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return target.with_name(f".{short}.{owner}.part")
+
+
+def _alive(process: int) -> bool:
+    """Whether a process of this machine is there."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it belongs to somebody else, or cannot be asked about
+        return True
+    return True
+
+
+def _left(path: Path) -> bool:
+    """Whether nobody writes this file any more."""
+    named = NAME.fullmatch(path.name)
+    if named is not None and named[1] == _host():
+        return not _alive(int(named[2]))
+    try:
+        return time.time() - path.lstat().st_mtime > DAY
+    except OSError:
+        return False
+
+
+def _names(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return [
+            Path(entry.path)
+            for entry in entries
+            if NAME.fullmatch(entry.name) or EARLIER.fullmatch(entry.name)
+        ]
+    return []
+
+
+def clean(folder: Path) -> None:
+    """Remove the unfinished files that killed runs left; once a process."""
+    key = (os.getpid(), folder.absolute())
+    if key in CLEANED:
+        return
+    CLEANED.add(key)
+    for path in _names(folder):
+        if _left(path):
+            with contextlib.suppress(OSError):
+                STEPS.remove(path)
 
 
 KINDS = (
@@ -108,7 +247,6 @@ class _Ready:
 
     part: Path
     target: Path
-    old: Path | None = None
 
 
 _TOGETHER: ContextVar[list[_Ready] | None] = ContextVar("_TOGETHER", default=None)
@@ -133,7 +271,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
     with said_if_short(f"writing {target.name!r}", str(target), ParameterError):
         clean(target.parent)
         whole = target.parent.resolve() / target.name  # DuckDB may be confined to this folder
-        ready = _Ready(beside(whole, "part"), target)
+        ready = _Ready(beside(whole), target)
         try:
             STEPS.create(ready.part)
             yield ready.part
@@ -154,8 +292,8 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
 def together() -> Iterator[None]:
     """Files written inside with `replacing` appear all together at the end, or not at all.
 
-    After an error all of them are as they were. If the process is killed while they are put in
-    their places, the next run that writes into the folder completes the set.
+    After an error while they are written all of them are as they were. If the process is killed
+    while they are put in their places, in the order in which they were written, some are missing.
     """
     if _TOGETHER.get() is not None:  # a set within a set is part of it
         yield
@@ -178,61 +316,19 @@ def _put(files: list[_Ready]) -> None:
     """Put files in their places: all, or none after an error."""
     check_target(*(one.target for one in files))  # something may have appeared in the meantime
     folders = sorted({one.target.parent for one in files})
-    names = {one.target.name for one in files}
-    journal = None
-    if len(files) > 1:
-        for one in files:
-            if one.target.exists():
-                one.old = beside(one.target, "old")
-                STEPS.link(one.target, one.old)
-        if len(folders) == 1 and len(names) == len(files):
-            journal = _journal(files)
     try:
+        if len(files) > 1:
+            for one in reversed(files):
+                STEPS.remove(one.target)
+            for folder in folders:
+                STEPS.sync_folder(folder)
         for one in files:
             STEPS.rename(one.part, one.target)
     except BaseException:
-        if len(files) > 1:
-            _take_back(files, journal)
+        for one in reversed(files) if len(files) > 1 else ():
+            STEPS.remove(one.target)
         raise
     _settle(folders, files)
-    for path in (journal, *(one.old for one in files)):
-        if path is not None:
-            STEPS.remove(path)
-
-
-def _take_back(files: list[_Ready], journal: Path | None) -> None:
-    """Make everything as it was. If even that fails, the next run completes the set instead."""
-    try:
-        for one in reversed(files):
-            if one.part.exists():
-                continue  # it was not moved
-            STEPS.rename(one.target, one.part)
-            if one.old is not None:
-                STEPS.rename(one.old, one.target)
-        if journal is not None:
-            STEPS.remove(journal)
-    except BaseException:
-        if journal is not None:
-            files.clear()  # nothing of the set may be removed now
-        raise
-
-
-def _journal(files: list[_Ready]) -> Path:
-    """Write which files belong together: from now on the set is complete, whatever happens."""
-    path = beside(files[0].target.with_name("files"), SET)
-    part = beside(files[0].target.with_name("files"), "part")
-    try:
-        STEPS.create(part)
-        part.write_text(json.dumps([[one.part.name, one.target.name] for one in files]))
-        STEPS.written(part)
-        STEPS.sync(part)
-        STEPS.rename(part, path)
-        STEPS.sync_folder(path.parent)
-    except BaseException:
-        for left in (path, part):
-            STEPS.remove(left)
-        raise
-    return path
 
 
 def _settle(folders: list[Path], files: list[_Ready]) -> None:
@@ -252,7 +348,5 @@ def _settle(folders: list[Path], files: list[_Ready]) -> None:
 def _drop(files: list[_Ready]) -> None:
     """Remove what was written and is not wanted; a disk that cannot even do that is let be."""
     for one in files:
-        for path in (one.part, one.old):
-            if path is not None:
-                with contextlib.suppress(OSError):
-                    STEPS.remove(path)
+        with contextlib.suppress(OSError):
+            STEPS.remove(one.part)

@@ -33,7 +33,8 @@ class Entry:
         shows: What it shows, in one line.
         needs: The option without which it cannot run, in words; `all` leaves such experiments out.
             Default: none.
-        maker: The function of the module that makes the experiment. Default: it is `EXPERIMENT`.
+        maker: What the module calls the experiment, or the function that makes it. Default:
+            `EXPERIMENT`.
         options: The arguments of that function.
         review: Title of the review report that goes with the results. Default: there is none.
 
@@ -45,22 +46,32 @@ class Entry:
     module: str
     shows: str
     needs: str = ""
-    maker: str = ""
+    maker: str = "EXPERIMENT"
     options: tuple[str, ...] = ()
     review: str = ""
 
 
 EXPERIMENTS = {
-    "forest": Entry("forest", "The better first choice, where counts by state spread thin."),
-    "risky-arms": Entry("risky_arms", "Who is fooled by arms that only look good by luck."),
+    "forest": Entry(
+        "contests", "The better first choice, where counts by state spread thin.", maker="FOREST",
+    ),
+    "risky-arms": Entry(
+        "contests", "Who is fooled by arms that only look good by luck.", maker="RISKY_ARMS",
+    ),
     "gridworld": Entry("gridworld", "Who finds the cells where an expert is careless."),
-    "behavior": Entry("behavior", "What SPIBB loses when the behaviour must be estimated."),
+    "behavior": Entry(
+        "contests", "What SPIBB loses when the behaviour must be estimated.", maker="BEHAVIOR",
+    ),
     "bounds": Entry("bounds", "Which of the published guarantees says anything at all."),
     "coverage": Entry("coverage", "How often certificates hold, and what they are worth."),
-    "icu-sepsis": Entry("icu_sepsis", "Who beats an expert nearly as good as the data allow."),
+    "icu-sepsis": Entry(
+        "contests", "Who beats an expert nearly as good as the data allow.", maker="ICU_SEPSIS",
+    ),
     "intervals": Entry("intervals", "How often the intervals of an evaluation hold the truth."),
     "contrasts": Entry("contrasts", "How often the interval beside a suggestion holds the truth."),
-    "random-mdps": Entry("random_mdps", "Who improves on an expert in problems nobody chose."),
+    "random-mdps": Entry(
+        "contests", "Who improves on an expert in problems nobody chose.", maker="RANDOM_MDPS",
+    ),
     "confident": Entry("confident", "How often the confident learner's bound holds."),
     "rules": Entry(
         "rules", "How often rules are false, what they bring, and where they fail.",
@@ -125,8 +136,8 @@ def experiment(name: str, **options: Any) -> Experiment:
 
     Args:
         name: A name in `EXPERIMENTS`.
-        **options: What experiments with a `maker` take, such as a folder of tables; each gets those
-            of its entry, and the others get none.
+        **options: What functions that make experiments take, such as a folder of tables; each gets
+            those of its entry.
 
     Returns:
         The experiment, ready for `dprl_studies.harness.reproduce`.
@@ -142,14 +153,11 @@ def experiment(name: str, **options: Any) -> Experiment:
     """
     listed = entry(name)
     module = importlib.import_module(f"{__name__}.{listed.module}")
-    made: Experiment = (
-        getattr(module, listed.maker)(
-            **{key: options[key] for key in listed.options if key in options}
-        )
-        if listed.maker
-        else module.EXPERIMENT
-    )
-    return made
+    made: Any = getattr(module, listed.maker)
+    if callable(made):
+        made = made(**{key: options[key] for key in listed.options if key in options})
+    one: Experiment = made
+    return one
 
 
 def reviewed(name: str, folder: Path, seed: int) -> tuple[DeferringPolicy, Log]:

@@ -2,18 +2,20 @@
 
 A contestant is a learner with its settings, as data: {"learner": name, setting: value, ...}. For
 each log, what contestants can share is computed once: the evidence for DPRL, and the
-maximum-likelihood MDP for the other learners.
+maximum-likelihood MDP for the other learners. `contest` makes an experiment of problems and
+contestants.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core import plot
 from dprl._core.table import Table
 from dprl.certificate._gate import gate
 from dprl.evaluation import stats
@@ -26,9 +28,12 @@ from dprl.logs._censoring import settle
 from dprl.logs.log import Log
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.planning.model import estimate
-from dprl_studies.harness import Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 
-__all__ = ["BLOCK", "SURE", "VALUES", "blocks", "compete", "label", "pivot", "rows_of", "summarise"]
+__all__ = [
+    "BLOCK", "SURE", "VALUES", "against_n", "blocks", "compete", "contest", "draw", "label",
+    "pivot", "rows_of", "summarise",
+]  # fmt: skip
 
 BLOCK = 25
 """Number of data sets per task: small, so that an interrupted run loses little."""
@@ -76,13 +81,14 @@ def label(contestant: Setting) -> str:
     return name + "".join(f", {k} {v}" for k, v in options.items())
 
 
-def blocks(base: Setting, datasets: int, seed: int) -> list[Setting]:
-    """Divide the data sets of a setting into tasks of at most `BLOCK` data sets.
+def blocks(base: Setting, datasets: int, seed: int, block: int = BLOCK) -> list[Setting]:
+    """Divide the data sets of a setting into tasks of at most `block` data sets.
 
     Args:
         base: What all tasks share, such as {"n": 50}, the number of episodes in a log.
         datasets: Number of data sets.
         seed: Seed of the experiment, kept in every task.
+        block: Number of data sets per task. Default 25.
 
     Returns:
         The tasks; each has `first` and `last`, the numbers of its data sets, `last` excluded.
@@ -92,8 +98,8 @@ def blocks(base: Setting, datasets: int, seed: int) -> list[Setting]:
         [(0, 25), (25, 40)]
     """
     return [
-        {**base, "seed": seed, "first": i, "last": min(i + BLOCK, datasets)}
-        for i in range(0, datasets, BLOCK)
+        {**base, "seed": seed, "first": i, "last": min(i + block, datasets)}
+        for i in range(0, datasets, block)
     ]
 
 
@@ -187,11 +193,16 @@ def compete(
     return answers
 
 
+def _nothing_more(mdp: FiniteMDP, notes: dict[str, Any]) -> Row:
+    """The default of `rows_of`: no more columns."""
+    return {}
+
+
 def rows_of(
     mdp: FiniteMDP,
     setting: Setting,
     contestants: Sequence[Setting],
-    also: Callable[[FiniteMDP, dict[str, Any]], Row] = lambda mdp, notes: {},
+    also: Callable[[FiniteMDP, dict[str, Any]], Row] = _nothing_more,
 ) -> list[Row]:
     """The rows of one task: one per data set of its block and contestant.
 
@@ -247,31 +258,21 @@ def summarise(rows: Rows, caption: str, seed: int = 0) -> Table:
         >>> table["mean"], table["cvar"], table["below"]
         ([0.45], [0.4], [0.5])
     """
-    keys = list(zip(rows["problem"], rows["n"], rows["contestant"], strict=True))
-    order = list(dict.fromkeys(keys))
-    place = {key: i for i, key in enumerate(order)}
-    group = np.array([place[key] for key in keys])
-    columns: dict[str, list[Any]] = {
-        name: []
-        for name in ("problem", "n", "contestant", "datasets", "mean", "mean_se", "cvar", "cvar_se",
-                     "behavior", "below")
-    }  # fmt: skip
-    for i, (problem, n, contestant) in enumerate(order):
-        values = rows["value"][group == i]
-        behavior = float(rows["behavior"][group == i][0])
-        for name, value in {
-            "problem": str(problem), "n": int(n), "contestant": str(contestant),
+    lines = []
+    for (problem, n, contestant), part in by(rows, "problem", "n", "contestant"):
+        values, behavior = part["value"], float(part["behavior"][0])
+        lines.append({
+            "problem": problem, "n": n, "contestant": contestant,
             "datasets": len(values), "mean": float(stats.mean(values)),
             "mean_se": float(stats.bootstrap(values, stats.mean, seed=seed, repeats=400).std()),
             "cvar": float(stats.cvar(values)),
             "cvar_se": float(stats.bootstrap(values, stats.cvar, seed=seed, repeats=400).std()),
             "behavior": behavior, "below": float((values < behavior - 1e-9).mean()),
-        }.items():  # fmt: skip
-            columns[name].append(value)
-    return Table(
-        columns,
+        })  # fmt: skip
+    return table_of(
+        lines,
         caption,
-        note="mean and CVaR 5 % (mean of the lowest ceil(.05 N) values) of the exact value over "
+        "mean and CVaR 5 % (mean of the lowest ceil(.05 N) values) of the exact value over "
         "datasets, with bootstrap standard errors; behavior: the exact value of usual practice; "
         "below: share of datasets whose policy is worse than that.",
     )
@@ -314,3 +315,156 @@ def pivot(table: Table) -> Table:
         f"mean / CVaR 5 % of the exact value over {min(table['datasets'])} datasets; "
         f"usual practice: {usual}",
     )
+
+
+def draw(axis: Any, table: Table, problem: str, column: str, names: Sequence[str]) -> None:
+    """Draw one panel: a column of the summary against n, one line per contestant.
+
+    Args:
+        axis: The matplotlib axis to draw on; the number n of episodes is on a log scale.
+        table: A summary that `summarise` made.
+        problem: The problem whose rows are drawn.
+        column: "mean" or "cvar"; the standard errors of the same column are drawn as bands. A
+            dashed line shows the value of usual practice.
+        names: Labels of the contestants to draw, in the order of the legend.
+
+    Example:
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
+        ...         "behavior": np.array([0.5, 0.5])}
+        >>> figure, axes = plot.grid(1, 1)
+        >>> draw(axes[0, 0], summarise(rows, "Forest"), "forest", "mean", ["BC"])
+        >>> axes[0, 0].get_xlabel()
+        'episodes in the log'
+    """
+    rows = [row for row in table if row["problem"] == problem]
+    looks = plot.style(names)
+    for name in names:
+        mine = sorted((row for row in rows if row["contestant"] == name), key=lambda r: r["n"])
+        if mine:
+            x, y = [r["n"] for r in mine], [r[column] for r in mine]
+            plot.curve(axis, x, y, [r[f"{column}_se"] for r in mine], name, looks[name])
+    plot.reference(axis, rows[0]["behavior"], "behaviour")
+    axis.set_xscale("log")
+    ticks = sorted({row["n"] for row in rows})
+    axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axis.xaxis.set_minor_locator(_none())
+    axis.set_xlabel("episodes in the log")
+
+
+def _none() -> Any:
+    """A locator that places no ticks."""
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def against_n(rows: Rows, summary: Callable[[Rows], Table], titles: Mapping[str, str]) -> Any:
+    """A figure with a row of two panels per problem: CVaR 5 % and mean against the log's size.
+
+    Args:
+        rows: Rows that `rows_of` made, as columns.
+        summary: A function rows → the table of `summarise`.
+        titles: Problem → its name in the titles of the panels, in their order. Problems without
+            rows are left out.
+
+    Returns:
+        The matplotlib figure.
+
+    Example:
+        >>> rows = {"problem": np.array(["forest"] * 2), "n": np.array([50, 50]),
+        ...         "contestant": np.array(["BC", "BC"]), "value": np.array([0.4, 0.5]),
+        ...         "behavior": np.array([0.5, 0.5])}
+        >>> summary = functools.partial(summarise, caption="Forest")
+        >>> figure = against_n(rows, summary, {"forest": "Forest"})
+        >>> [axis.get_title() for axis in figure.axes]
+        ['Forest: CVaR 5 % of the value', 'Forest: mean of the value']
+    """
+    table = summary(rows)
+    names = list(dict.fromkeys(table["contestant"]))
+    shown = [problem for problem in titles if problem in table["problem"]]
+    figure, axes = plot.grid(len(shown), 2, width=4.4, height=3.6)
+    for line, problem in zip(axes, shown, strict=True):
+        for axis, column, words in zip(line, ("cvar", "mean"), ("CVaR 5 %", "mean"), strict=True):
+            draw(axis, table, problem, column, names)
+            axis.set_title(f"{titles[problem]}: {words} of the value")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", fontsize=7.5)
+    return figure
+
+
+def _tasks(
+    quick: bool, seed: int, *, grids: Sequence[str], sizes: Sequence[Sequence[int]],
+    datasets: Sequence[int], block: int,
+) -> list[Setting]:  # fmt: skip
+    """One task per problem, log size and block of data sets."""
+    bases: list[Setting] = [{"grid": grid} for grid in grids] if len(grids) > 1 else [{}]
+    return [
+        task
+        for base in bases
+        for n in sizes[quick]
+        for task in blocks({**base, "n": n}, datasets[quick], seed, block)
+    ]
+
+
+def _run(
+    setting: Setting,
+    problems: Mapping[str, Callable[[], FiniteMDP]],
+    contestants: Sequence[Setting],
+    also: Callable[[FiniteMDP, dict[str, Any]], Row] = _nothing_more,
+) -> list[Row]:
+    """The rows of one task: every contestant on every data set of the block."""
+    make = problems[setting.get("grid", next(iter(problems)))]
+    return rows_of(make(), setting, contestants, also)
+
+
+def contest(
+    name: str,
+    question: str,
+    caption: str,
+    problems: Mapping[str, Callable[[], FiniteMDP]],
+    contestants: Sequence[Setting],
+    *,
+    sizes: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    datasets: tuple[int, int] = (0, 0),
+    block: int = BLOCK,
+    also: Callable[[FiniteMDP, dict[str, Any]], Row] = _nothing_more,
+    title: str = "",
+    **other: Any,
+) -> Experiment:
+    """An experiment that compares contestants on problems whose true values are known.
+
+    Args:
+        name: Its name on the command line.
+        question: The question it answers, in one sentence.
+        caption: The caption of its table.
+        problems: Name of a problem → the function that makes it. With several of them a task names
+            its own as `grid`.
+        contestants: The learners with their settings.
+        sizes: Numbers of episodes in a log: in full, and in the quick version.
+        datasets: Number of data sets per problem and size: in full, and in the quick version.
+        block: Number of data sets per task. Default 25.
+        also: A function (problem, notes of a contestant) → more columns. Default: no more columns.
+        title: Name of a single problem in its figure. Default: the name of the problem.
+        **other: What this experiment does in a way of its own: `settings`, `run`, `figure`.
+
+    Returns:
+        The experiment; its table is `summarise` and its figure `against_n`.
+
+    Example:
+        >>> from dprl.envs import forest
+        >>> made = contest("forest", "Who?", "Forest", {"forest": forest}, [{"learner": "BC"}],
+        ...                sizes=((50, 100), (50,)), datasets=(100, 50))
+        >>> [task["first"] for task in made.settings(True, 0)]
+        [0, 25]
+    """
+    summary = functools.partial(summarise, caption=caption)
+    asked: dict[str, Any] = {
+        "settings": functools.partial(
+            _tasks, grids=tuple(problems), sizes=sizes, datasets=datasets, block=block
+        ),
+        "run": functools.partial(_run, problems=problems, contestants=contestants, also=also),
+        "figure": functools.partial(
+            against_n, summary=summary, titles={problem: title or problem for problem in problems}
+        ),
+    }
+    return Experiment(name=name, question=question, summary=summary, brief=pivot, **(asked | other))

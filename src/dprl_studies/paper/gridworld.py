@@ -9,50 +9,33 @@ takes more than one, the share in which the named action is truly better than us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dprl._core import plot
-from dprl._core.table import Table
 from dprl.envs import open_grid, rooms, soft
 from dprl.envs.gridworld import DOORS, SIZE
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl_studies.harness import Experiment, Row, Rows, Setting
-from dprl_studies.paper.contest import SURE, blocks, pivot, rows_of, summarise
-from dprl_studies.paper.lines import draw
+from dprl_studies.harness import Row, Rows, Setting
+from dprl_studies.paper.contest import SURE, contest, draw, summarise
+from dprl_studies.paper.contests import LAST, dprl, rivals
 
 __all__ = ["EXPERIMENT"]
 
 GRIDS = {"rooms": rooms, "open": open_grid, "soft": soft}
-SIZES = (10, 25, 50, 100, 500)
 N_MIN = (1, 2, 5, 10, 20, 30)
 CONTESTANTS: tuple[Setting, ...] = (
     *SURE,
-    *({"learner": "DPRL", "n_min": n, "contrast": c} for c in (True, False) for n in N_MIN),
-    *({"learner": "SPIBB", "n_min": n} for n in N_MIN),
-    *({"learner": "PQI", "b": b} for b in (0.002, 0.0002)),
-    *({"learner": "CQL", "alpha": a} for a in (0.01, 0.05, 0.1)),
-    {"learner": "BC"},
-    {"learner": "RL"},
+    *dprl(N_MIN),
+    *rivals(N_MIN, (0.002, 0.0002), (0.01, 0.05, 0.1)),
+    *LAST,
 )
 SHOWN = ("Confident, risk 0.01", "Confident, risk 0.002", "DPRL contrast, n_min 5",
          "DPRL contrast, n_min 20", "DPRL paper, n_min 5",
          "DPRL paper, n_min 20", "SPIBB, n_min 5", "SPIBB, n_min 20", "PQI, b 0.0002",
          "CQL, alpha 0.01", "CQL, alpha 0.1", "BC", "RL")  # fmt: skip
 """The contestants that the figure shows."""
-
-
-def settings(quick: bool, seed: int) -> Sequence[Setting]:
-    """One task per grid, log size and block of data sets; `quick` takes fewer of the last two."""
-    sizes, datasets = ((10, 50, 100), 25) if quick else (SIZES, 500)
-    return [
-        task
-        for grid in GRIDS
-        for n in sizes
-        for task in blocks({"grid": grid, "n": n}, datasets, seed)
-    ]
 
 
 def bias_and_variance(mdp: FiniteMDP, notes: dict[str, Any]) -> Row:
@@ -72,16 +55,6 @@ def bias_and_variance(mdp: FiniteMDP, notes: dict[str, Any]) -> Row:
         if len(contested):
             better = float((gain[contested, notes["choice"][contested]] > 0).mean())
     return {"careless_found": allowed, "chose_better": better}
-
-
-def run(setting: Setting) -> list[Row]:
-    """The rows of one task: every contestant on every data set of the block."""
-    return rows_of(GRIDS[setting["grid"]](), setting, CONTESTANTS, bias_and_variance)
-
-
-def summary(rows: Rows) -> Table:
-    """One row per grid, log size and contestant: mean and CVaR 5 % of the exact value."""
-    return summarise(rows, "GridWorld")
 
 
 def _draw_map(axis: Any, name: str) -> None:
@@ -152,7 +125,7 @@ def _draw_rule(axis: Any, rows: Rows, name: str, n: int) -> None:
 
 def figure(rows: Rows) -> Any:
     """One row of four panels per grid; see the module."""
-    table = summary(rows)
+    table = summarise(rows, "GridWorld")
     names = [n for n in SHOWN if n in table["contestant"]]
     sizes = sorted(set(rows["n"].tolist()))
     n = 50 if 50 in sizes else sizes[len(sizes) // 2]
@@ -172,7 +145,8 @@ def figure(rows: Rows) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment(
-    "gridworld", "Who finds the four careless cells, and at what risk?",
-    settings, run, summary, figure, pivot,
+EXPERIMENT = contest(
+    "gridworld", "Who finds the four careless cells, and at what risk?", "GridWorld", GRIDS,
+    CONTESTANTS, sizes=((10, 25, 50, 100, 500), (10, 50, 100)), datasets=(500, 25),
+    also=bias_and_variance, figure=figure,
 )  # fmt: skip

@@ -28,7 +28,7 @@ from dprl.evidence.decision_points import allowed
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Log
-from dprl.policies._certificate_parts import several_words
+from dprl.policies._certificate_kinds import several_words
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
 from dprl.policies._tabled import Tabled

@@ -1,7 +1,7 @@
 r"""Cut episodes, whose observation stopped early: dropped, weighted, or completed.
 
-A cut episode is never silently treated as terminal. `treat_cut` returns a log in which every episode
-may be read as finished, so no code after it has to know about cuts:
+A cut episode is never silently treated as terminal. `treat_cut` returns a log in which every
+episode may be read as finished, so no code after it has to know about cuts:
 
 * ``"drop"``: cut episodes are left out. What is left is not like what is lost wherever long or bad
   episodes are the ones cut, even if at every step all are cut with the same chance: the longer an

@@ -102,11 +102,23 @@ class LogInParts(LogFacts):
     It has what a `Log` says about itself as a whole, and no rows: rows are in the parts. Close it,
     or use it in a `with` block, to remove its temporary files at once.
 
-    Its facts are those of `dprl.logs.source.LogFacts`.
-
     Attributes:
         sources: Where the parts come from, in the order of the groups.
+        actions: The action labels of the whole log.
+        states: The state labels of the whole log.
+        n_episodes: Number of episodes.
+        n_groups: Number of groups; as many as episodes where every episode is its own group.
+        n_steps: Number of rows.
+        longest: Rows of the longest episode.
+        ended: int64 (3 + number of events,), how many episodes ended in each way, by code.
         content: The digest of the whole log, as `Log.digest` has it.
+        cut_steps: Number of rows of cut episodes.
+        first_cut: The label of the first cut episode; None where none was cut.
+        grouped: Whether the log has a group column.
+        menus: bool (M, A), the distinct sets of available actions; None where the log does not say.
+        events: Names of the competing events with which an episode can end.
+        columns: Which source column played which part.
+        has_propensity: Whether the log says with which chance actions were taken.
         rows: About how many rows (or returns) may be held in memory at once; a part has about so
             many.
         executor: What runs the jobs. Default: this process, one part after another.
@@ -144,6 +156,11 @@ class LogInParts(LogFacts):
     def room(self) -> int:
         """About how many rows or returns may be held at once."""
         return self.rows
+
+    @property
+    def sealed(self) -> str:
+        """Nothing: its parts can be read again."""
+        return ""
 
     def _repr_html_(self) -> str:
         from dprl._core.notebook import in_notebook

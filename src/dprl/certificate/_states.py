@@ -65,6 +65,7 @@ from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import CUT, Label
 from dprl.logs.source import Chunk, LogFacts, Share, Source, Statistic
 from dprl.policies._base import provenance_of
+from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy
 from dprl.policies.table import TablePolicy
 
@@ -301,6 +302,8 @@ def gate_states(
     n_states = source.facts.n_states if declared is None else declared.n
     tested = universe(record, n_states, learner.n_min, settings.horizon)
     permitted = None if policy is None else same_pairs(policy, source.facts)
+    if policy is not None and sites is None:
+        check_familiar(policy, source)
     sides = None
     if declared is None or (settings.markov and source.facts.n_groups > 1):
         sides = settings.sides(source)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["gate"]
 
+PLAIN = ("state", "action")
+"""What must be one column each where a log is read in parts."""
+
 
 @command
 def gate(
@@ -114,6 +117,7 @@ def gate(
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
     fold = "" if of_sites else str(getattr(fitted.space, "fold", ""))
+    options = {} if of_sites else reading_like(fitted, files, **named)
     memory = memory or ScanOptions()
     with (
         progress() as tell,
@@ -124,8 +128,7 @@ def gate(
         data: Any
         if of_sites:
             data = dprl.SiteEvidence.load(files[0])
-        elif memory.in_parts(files, able=not fitted.space.feature_names and not fold):
-            options = reading_like(fitted, files, **named)
+        elif memory.in_parts(files, able=all(isinstance(options[k], str) for k in PLAIN)):
             data = open_files.enter_context(memory.scanned(files, options, tell))
         else:
             data = read_like(fitted, files, tell, **named)

@@ -42,8 +42,8 @@ class LogRecord:
     @classmethod
     def of(cls, source: Source | Log, cut: Cut | None) -> LogRecord:
         """That of a log, wherever its rows are; `cut` is what is done with cut episodes."""
-        known, timed, group_steps, chances = source.reduce(_RowFacts(cut))
-        words = recorded_words(known, source.facts.n_steps) if source.facts.has_propensity else ""
+        rows, timed, group_steps, chances = source.reduce(_RowFacts(cut))
+        words = recorded_words(rows, source.facts.n_steps) if source.facts.has_propensity else ""
         return cls(source.facts, source.digest(), timed, words, chances, group_steps)
 
 
@@ -55,12 +55,12 @@ class _RowFacts:
 
     def of(self, chunk: Chunk) -> tuple[int, bool, int, Chances | None]:
         log = chunk.log
-        known = 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
+        rows = 0 if log.propensity is None else int((~np.isnan(log.propensity)).sum())
         steps = np.bincount(log.group, weights=log.lengths).max(initial=0)
         labelled = log.propensity is not None and log.state is not None
         treated = chunk.treated(self.cut) if labelled else None
         chances = None if treated is None else Chances.of(treated)
-        return known, log.time is not None, int(steps), chances
+        return rows, log.time is not None, int(steps), chances
 
     def merge(
         self,

@@ -83,8 +83,8 @@ class UnmeasuredCause:
         """
         wanted = np.zeros(source.facts.n_states, bool)
         wanted[pairs[0]] = True
-        found = first_returns(source, wanted, gamma, cut)
-        took, others = _divided(found, pairs, value_range)
+        visits = first_returns(source, wanted, gamma, cut)
+        took, others = _divided(visits, pairs, value_range)
         proposed = [np.empty(0)] * len(took)
         if proposed_by is not None:
             before = first_returns(proposed_by, wanted, gamma, cut)
@@ -170,15 +170,15 @@ class UnmeasuredCause:
 
 
 def _divided(
-    found: FirstReturns, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float]
+    visits: FirstReturns, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float]
 ) -> tuple[list[Floats], list[Floats]]:
     """Outcomes in unit range at first visits: of those who took the action, and of the others."""
     low, high = value_range
-    values = np.clip((found.G - low) / (high - low), 0.0, 1.0)
+    values = np.clip((visits.G - low) / (high - low), 0.0, 1.0)
     took, others = [], []
     for s, a in zip(*pairs, strict=True):
-        visits = found.of_state(s)
-        here = found.action[visits] == a
-        took.append(values[visits][here])
-        others.append(values[visits][~here])
+        own = visits.of_state(s)
+        here = visits.action[own] == a
+        took.append(values[own][here])
+        others.append(values[own][~here])
     return took, others

@@ -73,7 +73,8 @@ def first_returns(
     source: Source | Log, states: Bools, gamma: float, cut: Cut | None = None
 ) -> FirstReturns:
     """The first visits of some states, bool (S,), in a log with labelled states."""
-    found = source.reduce(_Listed(states, gamma, cut))
-    columns = [np.concatenate([found[first][i] for first in sorted(found)]) for i in range(4)]
+    by_chunk = source.reduce(_Listed(states, gamma, cut))
+    parts = [by_chunk[first] for first in sorted(by_chunk)]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     return FirstReturns(*(column[order] for column in columns))

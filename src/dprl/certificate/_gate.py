@@ -159,9 +159,9 @@ def gate(
             rules it is exactly the log they were fitted to, or groups they have never seen, all of
             which then certify. Or a log in parts (`dprl.scan`): over labelled states its
             certificate is that of the same log in memory (only, takers and others are not compared
-            in columns beside the state, which needs all rows at once). Or what sites counted of their logs
-            (`dprl.site_evidence`), with mode="in-sample" and markov=False: states and range are
-            those of their schema.
+            in columns beside the state, which needs all rows at once). Or what sites counted of
+            their logs (`dprl.site_evidence`), with mode="in-sample" and markov=False: states and
+            range are those of their schema.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
             taken from the log. Required for the grade "proved".
@@ -337,7 +337,7 @@ def _learner(proposal: Any) -> Learner:
     return kind(**{k: v for k, v in settings.items() if k in own})
 
 
-def _encoded(proposal: Any, log: Log) -> Log:
+def _encoded(proposal: Any, log: Any) -> Any:
     """The log with states as the learner takes them, or as the policy was fitted to."""
     if not isinstance(log, Log):
         return log  # which is refused in a moment

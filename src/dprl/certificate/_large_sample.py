@@ -148,14 +148,14 @@ def compare_pairs(
         seed: Seed of the signs. Default 0.
         cut: What is done with cut episodes. Default None: there are none.
     """
-    found = first_returns(source, wanted.any(axis=1), gamma, cut)
+    visits = first_returns(source, np.asarray(wanted.any(axis=1)), gamma, cut)
     pairs = np.argwhere(wanted)
-    members = [np.arange(len(found.G))[found.of_state(s)] for s, _ in pairs]
+    members = [np.arange(len(visits.G))[visits.of_state(s)] for s, _ in pairs]
     which = np.repeat(np.arange(len(pairs)), [len(m) for m in members])
     at = np.concatenate(members) if members else np.empty(0, np.int64)
-    took = found.action[at] == pairs[which, 1] if len(at) else np.empty(0, bool)
+    took = visits.action[at] == pairs[which, 1] if len(at) else np.empty(0, bool)
     return compare(
-        which, took, found.G[at], found.group[at], len(pairs), level=level, ends=ends, seed=seed
+        which, took, visits.G[at], visits.group[at], len(pairs), level=level, ends=ends, seed=seed
     )
 
 

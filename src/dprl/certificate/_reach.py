@@ -150,8 +150,9 @@ def certified_gain(
     speaks = np.flatnonzero(choice >= 0)
     if not len(speaks):
         return 0.0
-    found = source.reduce(_PartingsOf(choice, gamma, cut))
-    where, weight = (np.concatenate([found[first][i] for first in sorted(found)]) for i in (0, 1))
+    by_chunk = source.reduce(_PartingsOf(choice, gamma, cut))
+    parts = [by_chunk[first] for first in sorted(by_chunk)]
+    where, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     N = len(where)
     U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N
     d = np.maximum(lower[speaks], 0.0)

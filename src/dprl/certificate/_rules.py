@@ -133,10 +133,10 @@ def gate_rules(
         if rule.suggested in actions:
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
-    told = replace(LogRecord.of(log, cut), chances=Chances.of(labelled))
+    log_record = replace(LogRecord.of(log, cut), chances=Chances.of(labelled))
     tests = by_returns(
         labelled, counted, wanted, gamma, settings, max(1, K), 1 / part.divisions, part.proposing,
-        told.chances,
+        log_record.chances,
     )  # fmt: skip
     enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
     available = availability(labelled)
@@ -186,7 +186,7 @@ def gate_rules(
         certificate=None,
     )  # fmt: skip
     words = (part.words, *notes)
-    certificate = _certificate(gated, issued, tests, told, treated, settings, own, K, words)
+    certificate = _certificate(gated, issued, tests, log_record, treated, settings, own, K, words)
     return replace(gated, certificate=certificate)
 
 

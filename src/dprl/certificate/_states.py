@@ -179,7 +179,7 @@ def _half(learner: DPRLDiscrete, source: Source, groups: Bools, settings: GateSe
     pairs = allowed(
         counted.evidence, half_n_min(learner), contrast=learner.contrast, available=available
     )
-    values = excursions_of(half, gamma, learner.cut, pairs.any(axis=1), counted.steps)
+    values = excursions_of(half, gamma, learner.cut, np.asarray(pairs.any(axis=1)), counted.steps)
     with np.errstate(invalid="ignore"):
         pairs &= values.Q - values.V[:, None] > SURE * values.se
     return _Half(half, counted, np.asarray(pairs))
@@ -271,8 +271,8 @@ def same_pairs(policy: Policy, facts: LogFacts) -> Bools:
     column = {label: i for i, label in enumerate(policy.actions)}
     shared = [j for j, label in enumerate(facts.actions) if label in column]
     result = np.zeros((facts.n_states, facts.n_actions), bool)
-    theirs = [column[facts.actions[j]] for j in shared]
-    result[:, shared] = policy.at(facts.states).allowed[:, theirs]
+    own = [column[facts.actions[j]] for j in shared]
+    result[:, shared] = policy.at(facts.states).allowed[:, own]
     return result
 
 
@@ -409,8 +409,8 @@ def _test(
     """
     share = 1.0 if proposed_by is None else 0.5
     tests = by_visits(
-        visits[0], counted.evidence, wanted, settings, tested, share, *visits[1:],
-        chances=record.chances,
+        visits[0], counted.evidence, wanted, settings, tested, share,
+        None if proposed_by is None else visits[1], chances=record.chances,
     )  # fmt: skip
     hidden = None
     if wanted.any():

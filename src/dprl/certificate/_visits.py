@@ -227,10 +227,11 @@ def refuse_outside_range(
     source: Source | Log, gamma: float, cut: Cut | None, value_range: tuple[float, float]
 ) -> None:
     """Refuse a log, wherever its rows are, with a return outside the range."""
-    found = source.reduce(_Outside(gamma, value_range, cut))
-    n, rows = (sum(facts[i] for facts in found.values()) for i in (0, 1))
+    by_chunk = source.reduce(_Outside(gamma, value_range, cut))
+    n = sum(outside for outside, _, _ in by_chunk.values())
+    rows = sum(steps for _, steps, _ in by_chunk.values())
     if n:
-        where = next(found[first][2] for first in sorted(found) if found[first][0])
+        where = next(by_chunk[first][2] for first in sorted(by_chunk) if by_chunk[first][0])
         raise outside_error(n, rows, value_range, where)
 
 

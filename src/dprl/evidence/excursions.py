@@ -186,10 +186,9 @@ def excursions_of(
     for some in (asked[turn == i] for i in np.unique(turn)):
         mask = np.zeros(S, bool)
         mask[some] = True
-        found = source.reduce(_VisitsOf(mask, gamma, cut))
-        pair, R, D = (
-            np.concatenate([found[first][i] for first in sorted(found)]) for i in range(3)
-        )
+        by_chunk = source.reduce(_VisitsOf(mask, gamma, cut))
+        parts = [by_chunk[first] for first in sorted(by_chunk)]
+        pair, R, D = (np.concatenate(column) for column in zip(*parts, strict=True))
         own = _values(pair, R, D, len(some), A)
         for name in ("n", "V", "Q", "se"):
             getattr(result, name)[some] = getattr(own, name)

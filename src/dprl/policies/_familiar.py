@@ -92,7 +92,7 @@ class _KnownSteps:
         return int(familiar.sum()), len(codes), row, int(codes[first])
 
     def merge(self, one: Known, other: Known) -> Known:
-        first = min(one, other, key=lambda found: found[2])
+        first = min(one, other, key=lambda steps: steps[2])
         return one[0] + other[0], one[1] + other[1], first[2], first[3]
 
 
@@ -100,8 +100,8 @@ def _labels(policy: Any, log: Log | Source) -> tuple[str, ...]:
     states, theirs = policy.space.states, log.facts.states
     if not states or not theirs or isinstance(states[0], str) != isinstance(theirs[0], str):
         return ()  # labels of another type are refused by name, wherever they are looked up
-    known = np.array([state in policy.space for state in theirs])
-    familiar, n, _, strange = log.reduce(_KnownSteps(known))
+    inside = np.array([state in policy.space for state in theirs])
+    familiar, n, _, strange = log.reduce(_KnownSteps(inside))
     if familiar / n < TOO_FEW:
         raise LogError(
             f"only {familiar:,} of {n:,} steps of this log are in states "

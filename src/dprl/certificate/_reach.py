@@ -31,13 +31,16 @@ by d and T_j the first j of them, both of these are lower bounds, and the larger
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut
 from dprl._core.compiled import compiled
 from dprl.certificate._evalue import kl_lower
 from dprl.logs.log import Log
+from dprl.logs.source import Chunk, Source
 
 __all__ = ["certified_gain", "nats_of_sets", "partings"]
 
@@ -98,17 +101,48 @@ def nats_of_sets(items: int, chosen: int, kinds: int, level: float) -> float:
     return math.log(n + 1) + choose + k * math.log(2 * kinds) - math.log(level)
 
 
+@dataclass(frozen=True, eq=False)
+class _PartingsOf:
+    """First group of a chunk → where the first episode of each group parts, and γ^σ there."""
+
+    choice: NDArray[np.int32]
+    gamma: float
+    cut: Cut | None
+
+    def of(self, chunk: Chunk) -> dict[int, tuple[NDArray[np.int64], Floats]] | None:
+        log = chunk.treated(self.cut, self.gamma)
+        if log is None:
+            return None
+        where, weight = partings(log, self.choice, self.gamma)
+        # How often a group returns may depend on what happened, so only its first episode counts.
+        first = np.unique(log.group, return_index=True)[1]
+        return {chunk.first_group: (where[first], weight[first])}
+
+    def merge(
+        self,
+        one: dict[int, tuple[NDArray[np.int64], Floats]],
+        other: dict[int, tuple[NDArray[np.int64], Floats]],
+    ) -> dict[int, tuple[NDArray[np.int64], Floats]]:
+        return one | other
+
+
 def certified_gain(
-    log: Log, choice: NDArray[np.int32], lower: Floats, gamma: float, nats: float
+    source: Source | Log,
+    choice: NDArray[np.int32],
+    lower: Floats,
+    gamma: float,
+    nats: float,
+    cut: Cut | None = None,
 ) -> float:
     """Lower bound on ρ(π) - ρ(b), never below 0.
 
     Args:
-        log: A settled, gathered log of the behaviour; it may be the log that chose the actions.
+        source: A log of the behaviour; it may be the log that chose the actions.
         choice: int32 (S,), the action issued in each state, -1 where the policy defers.
         lower: float64 (S,), lower bound of E x - E y at the issued pairs (where choice >= 0).
         gamma: Discount per step, in (0, 1].
         nats: The result of `nats_of_sets`, which says how many sets the bound must hold for.
+        cut: What is done with cut episodes. Default None: there are none.
 
     Returns:
         The bound, in units of returns; 0 for a policy that never speaks.
@@ -116,10 +150,10 @@ def certified_gain(
     speaks = np.flatnonzero(choice >= 0)
     if not len(speaks):
         return 0.0
-    where, weight = partings(log, choice, gamma)
-    # How often a group returns may depend on what happened, so only its first episode counts.
-    first = np.unique(log.group, return_index=True)[1]
-    where, weight, N = where[first], weight[first], len(first)
+    by_chunk = source.reduce(_PartingsOf(choice, gamma, cut))
+    parts = [by_chunk[first] for first in sorted(by_chunk)]
+    where, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    N = len(where)
     U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N
     d = np.maximum(lower[speaks], 0.0)
     order = np.lexsort((speaks, -d))

@@ -31,15 +31,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_gamma, check_range
+from dprl._core.checks import Cut, check_gamma, check_range
 from dprl._core.compiled import compiled
 from dprl.certificate._histograms import checked_returns
 from dprl.errors import LogError
 from dprl.evidence._site_bins import SLACK, UNITS, unit_bins
 from dprl.logs.log import Label, Log
-from dprl.logs.returns import powers
+from dprl.logs.returns import outside_error, outside_range, powers, returns
+from dprl.logs.source import Chunk, Source
 
-__all__ = ["SLACK", "UNITS", "Visits", "counted", "counted_rows", "visits_of"]
+__all__ = ["SLACK", "UNITS", "Visits", "VisitsOf", "counted", "counted_rows",
+           "refuse_outside_range", "visits_in", "visits_of"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -174,3 +176,73 @@ def visits_of(log: Log, gamma: float, value_range: tuple[float, float], *, marko
     columns = counted(pair, gap[rows], bins, np.ones(len(rows), np.int64))
     n = len(np.unique(log.group))
     return Visits(*columns, log.states, log.actions, gamma, (low, high), bool(markov), n)
+
+
+# -- wherever the rows are -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VisitsOf:
+    """The statistic of counted visits; the attributes are the arguments of `visits_of`."""
+
+    gamma: float
+    value_range: tuple[float, float]
+    markov: bool
+    cut: Cut | None
+
+    def of(self, chunk: Chunk) -> Visits | None:
+        """The counted visits of one chunk."""
+        log = chunk.treated(self.cut, self.gamma)
+        if log is None:
+            return None
+        return visits_of(log, self.gamma, self.value_range, markov=self.markov)
+
+    def merge(self, one: Visits, other: Visits) -> Visits:
+        """The visits of two chunks together."""
+        return one.merge(other)
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """First group of a chunk → how many returns lie outside a range, of how many, and where."""
+
+    gamma: float
+    value_range: tuple[float, float]
+    cut: Cut | None
+
+    def of(self, chunk: Chunk) -> dict[int, tuple[int, int, str]] | None:
+        log = chunk.treated(self.cut, self.gamma)
+        if log is None:
+            return None
+        n, where = outside_range(log, returns(log, self.gamma), self.value_range)
+        return {chunk.first_group: (n, log.n_steps, where)}
+
+    def merge(
+        self, one: dict[int, tuple[int, int, str]], other: dict[int, tuple[int, int, str]]
+    ) -> dict[int, tuple[int, int, str]]:
+        return one | other
+
+
+def refuse_outside_range(
+    source: Source | Log, gamma: float, cut: Cut | None, value_range: tuple[float, float]
+) -> None:
+    """Refuse a log, wherever its rows are, with a return outside the range."""
+    by_chunk = source.reduce(_Outside(gamma, value_range, cut))
+    n = sum(outside for outside, _, _ in by_chunk.values())
+    rows = sum(steps for _, steps, _ in by_chunk.values())
+    if n:
+        where = next(by_chunk[first][2] for first in sorted(by_chunk) if by_chunk[first][0])
+        raise outside_error(n, rows, value_range, where)
+
+
+def visits_in(source: Source | Log, statistic: VisitsOf) -> Visits:
+    """The counted visits of a log, wherever its rows are.
+
+    Raises:
+        LogError: A return lies outside the range; how many do in the whole log is said.
+    """
+    try:
+        return source.reduce(statistic)
+    except LogError:
+        refuse_outside_range(source, statistic.gamma, statistic.cut, statistic.value_range)
+        raise

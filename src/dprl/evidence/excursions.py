@@ -26,10 +26,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut
 from dprl._core.compiled import compiled
 from dprl.logs.log import Log
+from dprl.logs.source import Chunk, Source
 
-__all__ = ["Excursions", "excursions"]
+__all__ = ["Excursions", "excursions", "excursions_of"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -93,10 +95,21 @@ def excursions(log: Log, gamma: float) -> Excursions:
         >>> bool(values.Q[0, 0] > values.V[0])
         True
     """
-    state, S, A = log.codes(), log.n_states, log.n_actions
+    R, D = _rows(log, gamma)
+    pair = log.codes().astype(np.int64) * log.n_actions + log.action
+    return _values(pair, R, D, log.n_states, log.n_actions)
+
+
+def _rows(log: Log, gamma: float) -> tuple[Floats, Floats]:
+    """R and D of every row of a log."""
     R, D = np.empty(log.n_steps), np.empty(log.n_steps)
-    _ways_back(log.starts, state, log.reward, gamma, S, R, D)
-    pair = state.astype(np.int64) * A + log.action
+    _ways_back(log.starts, log.codes(), log.reward, gamma, log.n_states, R, D)
+    return R, D
+
+
+def _values(pair: Ints, R: Floats, D: Floats, S: int, A: int) -> Excursions:
+    """Values of S states from their visits: pairs s·A + a, R and D, in the order of the log."""
+    state = pair // A
     n = np.bincount(pair, minlength=S * A).reshape(S, A)
     visits = n.sum(axis=1)
 
@@ -120,3 +133,63 @@ def excursions(log: Log, gamma: float) -> Excursions:
     variance = (1 + c * p) ** 2 * e + c**2 * (total - p**2 * e) + c**2 * of_b[:, None]
     se = np.sqrt(np.maximum(variance, 0.0))
     return Excursions(n, V, np.where(n > 0, Q, 0.0), np.where(n > 0, se, np.nan))
+
+
+@dataclass(frozen=True, eq=False)
+class _VisitsOf:
+    """First group of a chunk → pairs, R and D of the visits of some states, bool (S,)."""
+
+    states: NDArray[np.bool_]
+    gamma: float
+    cut: Cut | None
+
+    def of(self, chunk: Chunk) -> dict[int, tuple[Ints, Floats, Floats]] | None:
+        log = chunk.treated(self.cut, self.gamma)
+        if log is None:
+            return None
+        keep = np.flatnonzero(self.states[log.codes()])
+        number = np.cumsum(self.states) - 1
+        R, D = chunk.once(lambda: _rows(log, self.gamma), "excursions", self.gamma, self.cut)
+        pair = number[log.codes()[keep]] * log.n_actions + log.action[keep]
+        return {chunk.first_group: (pair, R[keep], D[keep])}
+
+    def merge(
+        self,
+        one: dict[int, tuple[Ints, Floats, Floats]],
+        other: dict[int, tuple[Ints, Floats, Floats]],
+    ) -> dict[int, tuple[Ints, Floats, Floats]]:
+        return one | other
+
+
+def excursions_of(
+    source: Source, gamma: float, cut: Cut | None, states: NDArray[np.bool_], visits: Ints
+) -> Excursions:
+    """`excursions` of some states of a log, wherever its rows are; the same to the last bit.
+
+    Visits are gathered for as many states at a time as there is room for.
+
+    Args:
+        source: The log.
+        gamma: Discount in (0, 1].
+        cut: What is done with cut episodes.
+        states: bool (S,), the states that are asked for; the others have no values.
+        visits: int64 (S,), how often each state is visited.
+    """
+    S, A = source.facts.n_states, source.facts.n_actions
+    result = Excursions(
+        np.zeros((S, A), np.int64), np.zeros(S), np.zeros((S, A)), np.full((S, A), np.nan)
+    )
+    asked = np.flatnonzero(states)
+    turn = np.zeros(len(asked), np.int64)
+    if source.room is not None:
+        turn = np.cumsum(visits[asked]) // max(source.room, 1)
+    for some in (asked[turn == i] for i in np.unique(turn)):
+        mask = np.zeros(S, bool)
+        mask[some] = True
+        by_chunk = source.reduce(_VisitsOf(mask, gamma, cut))
+        parts = [by_chunk[first] for first in sorted(by_chunk)]
+        pair, R, D = (np.concatenate(column) for column in zip(*parts, strict=True))
+        own = _values(pair, R, D, len(some), A)
+        for name in ("n", "V", "Q", "se"):
+            getattr(result, name)[some] = getattr(own, name)
+    return result

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dprl.errors import LogError, ParameterError
-from dprl.evaluation._behavior import Behavior
+from dprl.evidence.behavior import Behavior
 from dprl.studies import icu
 from dprl.studies.harness import reproduce
 from dprl.studies.icu.simulation import MARK, simulate, true_value

@@ -26,16 +26,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_choice, check_draws, check_level, check_seed
+from dprl._core.checks import (
+    Cut,
+    check_choice,
+    check_draws,
+    check_level,
+    check_number,
+    check_seed,
+)
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._draws import MODEL, ends_of
-from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS
 from dprl.evaluation._evaluate import evaluated
 from dprl.evaluation._result import Evaluation
-from dprl.logs._encoding import encoded_like
+from dprl.evaluation.bootstrap import ends_of
+from dprl.evaluation.estimators import RETURN, check_estimator
+from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log, check_log
+from dprl.policies.held_out import HeldOut, like_policy
 
 __all__ = ["PRACTICE", "Comparison", "compare"]
 
@@ -269,10 +276,9 @@ def compare(
     """
     check_log(log)
     named = _named(policies)
-    estimator = estimator or ("DR" if values else "WPDIS")
-    usable = [e for e in ESTIMATORS if e != "DM" and (values or e not in MODEL)]
-    check_choice("estimator", estimator, usable, do="DM has no interval; DR and WDR need values.")
+    estimator = check_estimator(estimator, values, interval=True)
     check_level(level)
+    check_number("clip", clip, "[0, 1]")
     pairs = _pairs([*named, PRACTICE], against)
     each = _level_of_one(level, len(pairs))
     if draws is None:
@@ -288,13 +294,15 @@ def compare(
     fitted: dict[str, Behavior] = {}
     for i, (name, policy) in enumerate(named.items()):
         tell("policies", i / len(named))
-        evaluations[name], drawn = evaluated(
+        held = HeldOut.meet(
             policy, log, gamma=gamma, behavior=_practice_of(policy, log, behavior, seed, fitted),
-            cut=cut, level=level, draws=draws, seed=seed, clip=clip, values=values,
-            allow_seen=allow_seen,
+            cut=cut, seed=seed, allow_seen=allow_seen,
         )  # fmt: skip
-        gains[name] = drawn[:, ESTIMATORS.index(estimator)] - drawn[:, BEHAVIOR]
-        practices.append(drawn[:, BEHAVIOR])
+        evaluations[name], drawn = evaluated(
+            held, level=level, draws=draws, clip=clip, values=values
+        )
+        gains[name] = drawn.gain(estimator)
+        practices.append(drawn.of(RETURN))
     tell("policies", 1.0)
     _check_paired(practices, list(named))
     rows = [_row(a, b, evaluations, gains, estimator, each) for a, b in pairs]
@@ -365,7 +373,7 @@ def _practice_of(
     """The behaviour given; else as `evaluate` would take it, estimated once per kind of state."""
     if given is not None or log.propensity is not None:
         return given
-    encoded = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
+    encoded = like_policy(policy, log)
     digest = encoded.digest()
     if digest not in fitted:
         fitted[digest] = Behavior.fit(encoded, seed=seed)

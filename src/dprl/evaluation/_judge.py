@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from dprl.certificate._gate import gate
 from dprl.errors import ParameterError
-from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._sweep_rules import row_of
+from dprl.evidence.behavior import Behavior
 from dprl.learners._variants import fitted
 from dprl.logs._parquet import Row
 from dprl.logs.log import Log

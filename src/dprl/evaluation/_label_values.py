@@ -16,8 +16,8 @@ from scipy import sparse
 
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
-from dprl.evaluation._decisions import Spoken
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps
 
 __all__ = ["LabelValues", "label_values"]
 
@@ -39,16 +39,16 @@ class LabelValues:
     seen: Bools
 
     def at(
-        self, log: Log, decisions: Spoken, rows: Ints, Q: Floats, V: Floats, guessed: Bools
+        self, log: Log, decisions: PolicyAtSteps, rows: Ints, Q: Floats, V: Floats, guessed: Bools
     ) -> None:
         """Fill Q, V and guessed (N,) at these rows of the log."""
         _look_up(
             self.Q, self.seen, log.codes(), log.action, decisions.row, decisions.pi,
-            decisions.speaks, rows, Q, V, guessed,
+            decisions.acts, rows, Q, V, guessed,
         )  # fmt: skip
 
 
-def label_values(log: Log, decisions: Spoken, gamma: float, use: Bools) -> LabelValues:
+def label_values(log: Log, decisions: PolicyAtSteps, gamma: float, use: Bools) -> LabelValues:
     """The values learned from the steps `use` (N,) of whole episodes."""
     S, A = log.n_states, len(decisions.actions)
     n, total = np.zeros(S * A, np.int64), np.zeros(S * A)
@@ -60,7 +60,7 @@ def label_values(log: Log, decisions: Spoken, gamma: float, use: Bools) -> Label
 
     begins = np.zeros(len(pairs) + 1, np.int64)
     steps = (log.starts, log.codes(), log.action, use)
-    policy = (decisions.row, decisions.pi, decisions.speaks)
+    policy = (decisions.row, decisions.pi, decisions.acts)
     _count(*steps, *policy, place, begins[1:])
     begins = np.cumsum(begins)
     to, weight = np.empty(begins[-1], np.int32), np.empty(begins[-1])
@@ -105,7 +105,7 @@ def _count(
     use: Bools,
     row: Ints,
     pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     place: Ints,
     entries: Ints,
 ) -> None:  # pragma: no cover - compiled
@@ -116,7 +116,7 @@ def _count(
             continue
         for i in range(starts[e], starts[e + 1] - 1):
             source, m, many = place[np.int64(state[i]) * A + action[i]], row[i + 1], 1
-            if speaks[m]:
+            if acts[m]:
                 many = 0
                 for b in range(A):
                     if pi[m, b] != 0.0:
@@ -132,7 +132,7 @@ def _write(
     use: Bools,
     row: Ints,
     pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     place: Ints,
     where: Ints,
     to: NDArray[np.int32],
@@ -147,7 +147,7 @@ def _write(
             source, m = place[np.int64(state[i]) * A + action[i]], row[i + 1]
             ahead = np.int64(state[i + 1]) * A
             observed = place[ahead + action[i + 1]]
-            if not speaks[m]:
+            if not acts[m]:
                 to[where[source]], weight[where[source]] = observed, 1.0
                 where[source] += 1
                 continue
@@ -167,7 +167,7 @@ def _look_up(
     action: NDArray[np.int32],
     row: Ints,
     pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     rows: Ints,
     Q: Floats,
     V: Floats,
@@ -178,7 +178,7 @@ def _look_up(
         s, m = state[i], row[i]
         Q[i] = table[s, action[i]]
         V[i], guessed[i] = Q[i], False
-        if speaks[m]:
+        if acts[m]:
             value = 0.0
             for b in range(pi.shape[1]):
                 if pi[m, b] != 0.0:

@@ -39,7 +39,7 @@ class Evaluation:
         facts: Numbers beside the estimates: episodes, groups, steps; the shares of steps at which
             the policy speaks (`spoken`), suggests an action other than the usual one (`changed`) or
             the usual one (`confirmed`), and at which its action probabilities differ from practice
-            (`differs`, see `dprl.evaluation._matters`); how many groups reach a step at which it
+            (`differs`, see `dprl.evaluation.divergence`); how many groups reach a step at which it
             differs and how many of them follow the policy at all such steps (`reached`,
             `followers`), the same for changes alone (`reached_change`, `followers_change`); the
             effective sample size over all groups, over those that reach a step at which it differs,

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._decisions import Spoken
 from dprl.evidence.balance import Balance, balance, changes_in, comparable
+from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps, Rows
 
-__all__ = ["Rows", "compared", "not_offered", "suggested"]
+__all__ = ["compared", "not_offered", "suggested"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Rows: TypeAlias = NDArray[np.int64] | slice
 
 
-def not_offered(decisions: Spoken, log: Log, speaks: Bools) -> float:
-    """Share of the steps at which the policy speaks and its suggestion was not on offer."""
-    if log.available is None or log.menus is None or not speaks.any():
+def not_offered(decisions: PolicyAtSteps, log: Log, acts: Bools) -> float:
+    """Share of the steps at which the policy acts and its suggestion was not on offer."""
+    if log.available is None or log.menus is None or not acts.any():
         return 0.0
-    suggested = decisions.suggested[decisions.row[speaks]]
+    suggested = decisions.suggested[decisions.row[acts]]
     in_log = suggested < log.n_actions
-    offered = log.menus[log.available[speaks], np.where(in_log, suggested, 0)]
+    offered = log.menus[log.available[acts], np.where(in_log, suggested, 0)]
     return float((~(in_log & offered)).mean())
 
 
 def suggested(
-    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, speaks: Bools
+    behavior: Behavior, decisions: PolicyAtSteps, rows: Rows, log: Log, acts: Bools
 ) -> dict[str, float | None]:
     """How often the suggested action was expected from the behaviour, and how often taken."""
-    if not speaks.any():
+    if not acts.any():
         return {"suggested_expected": None, "suggested_done": None}
     suggested = decisions.suggested
     chance, done = np.zeros(log.n_steps), np.zeros(log.n_steps, bool)
     _chances(behavior.table, behavior.row[rows], suggested, decisions.row, log.action, chance, done)
-    steps = int(speaks.sum())
+    steps = int(acts.sum())
     return {
         "suggested_expected": float(chance.sum() / steps),
         "suggested_done": float(done.sum() / steps),
@@ -66,11 +63,16 @@ def _chances(
 
 
 def compared(
-    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, changed: Bools, recorded: Bools
+    behavior: Behavior,
+    decisions: PolicyAtSteps,
+    rows: Rows,
+    log: Log,
+    changed: Bools,
+    recorded: Bools,
 ) -> Balance | None:
     """Those who took the suggestions beside the others; None where nothing can be compared.
 
-    Where the chance of what was done is on record (`recorded`, (N,) or empty) at all steps that
+    Where the chance of what was done is on record (`recorded`, (N,)) at all steps that
     change, it makes the weights here as it does in the estimates. On part of them it cannot: among
     several other actions, one over the chance of each and one over that of all of them together are
     not on one scale.
@@ -80,7 +82,7 @@ def compared(
     suggested = decisions.suggested[decisions.row]
     changes = changes_in(log, np.flatnonzero(changed), suggested, decisions.actions)
     chance = _chance_of_suggested(behavior, decisions, rows, log, changed)
-    if not (len(recorded) and recorded[changed].all()):
+    if not (recorded.any() and recorded[changed].all()):
         return balance(log, changes, chance)
     done: Floats = np.asarray(log.propensity)
     took = log.action == suggested
@@ -92,7 +94,7 @@ def compared(
 
 
 def _chance_of_suggested(
-    behavior: Behavior, decisions: Spoken, rows: Rows, log: Log, changed: Bools
+    behavior: Behavior, decisions: PolicyAtSteps, rows: Rows, log: Log, changed: Bools
 ) -> Floats:
     """float64 (N,): the chance of the suggestion at the steps that change, 0 elsewhere."""
     chance, done = np.zeros(log.n_steps), np.zeros(log.n_steps, bool)

@@ -2,7 +2,8 @@ r"""Which of the actions a policy names did nobody take, at steps like these?
 
 What follows an action that nobody took is in no row of the log: weights leave it out, and a model
 guesses it. So it is measured how often whoever follows the policy meets one (`unsupported` of
-`dprl.evaluation._matters`). What "nobody took it there" means depends on what is known of practice:
+`dprl.evaluation.divergence`). What "nobody took it there" means depends on what is known of
+practice:
 
     behaviour given     the chance given for the action is exactly 0
     labels              no step of this log in this state took the action
@@ -36,12 +37,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.evaluation._behavior import Behavior, folds_of
-from dprl.evaluation._decisions import Spoken
 from dprl.evaluation._in_numbers import in_numbers
-from dprl.evaluation._matters import unsupported
+from dprl.evaluation.divergence import unsupported
+from dprl.evidence.behavior import Behavior, folds_of
 from dprl.evidence.nuisances import OVERLAP
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps
 
 __all__ = ["LEAF", "supported", "unsupported_chance"]
 
@@ -67,26 +68,31 @@ MOST_ROWS = 20_000
 
 
 def unsupported_chance(
-    decisions: Spoken, behavior: Behavior, table: Floats, practised: Ints, log: Log, seed: int
+    decisions: PolicyAtSteps,
+    behavior: Behavior,
+    table: Floats,
+    practised: Ints,
+    log: Log,
+    seed: int,
 ) -> float:
     """The chance that whoever follows the policy meets an action that nobody took there.
 
     Args:
         decisions: What the policy says at the steps of `log`.
         behavior: Practice, given or estimated.
-        table: Practice in the log, as `dprl.evaluation._matters.practice` returns it.
+        table: Practice in the log, as `dprl.evaluation.divergence.practice` returns it.
         practised: int64 (N,), the row of `table` of each step of `log`.
         log: The log; settled, so that its rows are those of `decisions`.
         seed: Seed of the halves and the trees.
     """
-    if not decisions.speaks.any():
+    if not decisions.acts.any():
         return 0.0
     if behavior.estimated and log.state is None:
         table, practised = supported(decisions, log, seed), np.arange(log.n_steps)
     return unsupported(decisions, table, practised, log.starts)
 
 
-def supported(decisions: Spoken, log: Log, seed: int) -> Floats:
+def supported(decisions: PolicyAtSteps, log: Log, seed: int) -> Floats:
     """float64 (N, A): 0 where the policy names an action that nobody took at such steps, else 1.
 
     Args:
@@ -100,7 +106,7 @@ def supported(decisions: Spoken, log: Log, seed: int) -> Floats:
     step = np.arange(log.n_steps) - np.repeat(log.starts[:-1], log.lengths)
     x = np.column_stack([np.asarray(in_numbers(log).features), step]).astype(np.float32)
     for a in range(A):
-        chance = np.where(decisions.speaks, decisions.pi[:, a], 0.0)[decisions.row]
+        chance = np.where(decisions.acts, decisions.pi[:, a], 0.0)[decisions.row]
         named = np.flatnonzero(chance > 0)
         if len(named) == 0:
             continue

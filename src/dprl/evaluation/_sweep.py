@@ -22,17 +22,16 @@ from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dprl._core.checks import check_choice, check_delta, check_range
+from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster_start import connect
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._draws import MODEL
-from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._judge import Judge, Judged, fit_and_judge
 from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, setting_words
+from dprl.evaluation.estimators import check_estimator
+from dprl.evidence.behavior import Behavior
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
@@ -370,10 +369,7 @@ def sweep(
         >>> [round(row["difference"], 2) for row in swept.rows]
         [0.37, 0.08]
     """
-    estimator = estimator or ("DR" if values else "WPDIS")
-    usable = [e for e in ESTIMATORS if values or e not in MODEL]
-    why = "" if values else "DM, DR and WDR need values=True."
-    check_choice("estimator", estimator, usable, do=why)
+    estimator = check_estimator(estimator, values, interval=False)
     settings = grid_of(learner, n_min, radius, params)
     _refuse_columns(settings[0])
     if delta is not None:

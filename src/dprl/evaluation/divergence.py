@@ -1,6 +1,6 @@
 r"""Where a policy matters: the steps at which it differs from practice, who reaches and follows.
 
-A policy **differs** from practice at a step where it speaks and its action probabilities are not
+A policy **differs** from practice at a step where it acts and its action probabilities are not
 practice's there,
 
     ½ ∑_a | π(a|s) - practice(a|s) |  >  TOLERANCE
@@ -30,11 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._decisions import Spoken
-from dprl.evaluation._estimators import BEHAVIOR, Weighted
 from dprl.evaluation._result import TOLERANCE
+from dprl.evaluation.estimators import Weighted
+from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps
 
 __all__ = ["differs", "only_return", "practice", "reached", "sample_size", "unsupported"]
 
@@ -59,7 +59,7 @@ def practice(behavior: Behavior, log: Log) -> tuple[Floats, Ints]:
     return taken / np.maximum(taken.sum(axis=1, keepdims=True), 1), codes
 
 
-def differs(decisions: Spoken, table: Floats, row: Ints) -> Bools:
+def differs(decisions: PolicyAtSteps, table: Floats, row: Ints) -> Bools:
     """bool (N,): the steps at which the policy differs from practice.
 
     `table` (M, A) and `row` (N,) describe practice, as `practice` returns it.
@@ -68,14 +68,14 @@ def differs(decisions: Spoken, table: Floats, row: Ints) -> Bools:
     wide[:, : table.shape[1]] = table
     tolerance = np.where(decisions.pi.max(axis=1, initial=0.0) < 1, TOLERANCE, ROUNDING)
     differing = np.zeros(len(row), bool)
-    _differ(decisions.pi, decisions.speaks, tolerance, decisions.row, wide, row, differing)
+    _differ(decisions.pi, decisions.acts, tolerance, decisions.row, wide, row, differing)
     return differing
 
 
 @compiled
 def _differ(
     pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     tolerance: Floats,
     decision: Ints,
     table: Floats,
@@ -85,14 +85,14 @@ def _differ(
     """Fill differing (N,): where π (M, A) of the row `decision` is not practice (M', A)."""
     for i in range(len(decision)):
         m = decision[i]
-        if speaks[m]:
+        if acts[m]:
             moved = 0.0
             for a in range(pi.shape[1]):
                 moved += abs(pi[m, a] - table[practised[i], a])
             differing[i] = moved / 2 > tolerance[m]
 
 
-def unsupported(decisions: Spoken, table: Floats, row: Ints, starts: Ints) -> float:
+def unsupported(decisions: PolicyAtSteps, table: Floats, row: Ints, starts: Ints) -> float:
     """The chance to meet an action that nobody took in its state, following the policy.
 
     Mean over the episodes of the log of the chance that the policy, asked at each of their steps,
@@ -103,14 +103,14 @@ def unsupported(decisions: Spoken, table: Floats, row: Ints, starts: Ints) -> fl
     never = np.ones((len(table), len(decisions.actions)), bool)
     never[:, : table.shape[1]] = table == 0
     escapes = np.ones(len(starts) - 1)
-    _escape(decisions.pi, decisions.speaks, decisions.row, never, row, starts, escapes)
+    _escape(decisions.pi, decisions.acts, decisions.row, never, row, starts, escapes)
     return float(1 - escapes.mean()) if len(escapes) else 0.0
 
 
 @compiled
 def _escape(
     pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     decision: Ints,
     never: Bools,
     practised: Ints,
@@ -121,7 +121,7 @@ def _escape(
     for e in range(len(starts) - 1):
         for i in range(starts[e], starts[e + 1]):
             m = decision[i]
-            if speaks[m]:
+            if acts[m]:
                 lost = 0.0
                 for a in range(pi.shape[1]):
                     if never[practised[i], a]:
@@ -158,7 +158,7 @@ def only_return(
     """
     reaches = np.logical_or.reduceat(steps, log.starts[:-1])
     follows = reaches & ~np.logical_or.reduceat(steps & never, log.starts[:-1])
-    G = weighted.single[:, BEHAVIOR]
+    G = weighted.returns
     own = G[follows]
     if len(own) == 0 or own.min() < own.max() or G.min() == G.max():
         return None

@@ -18,7 +18,6 @@ on each other. The policies must have been fixed without this log. Asking for fe
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +33,7 @@ from dprl._core.checks import (
     check_number,
     check_seed,
 )
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError
 from dprl.evaluation._evaluate import evaluated
@@ -57,7 +57,7 @@ IN_TAIL = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Result):
     """Differences between policies with paired intervals; made by `dprl.compare`.
 
     Attributes:
@@ -166,55 +166,8 @@ class Comparison:
             "policies": {name: e.to_dict() for name, e in self.evaluations.items()},
         }
 
-    def to_json(self) -> str:
-        """The same as `to_dict`, as a JSON object.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> dprl.compare([policy], test, values=False).to_json()[:23]
-            '{"estimator": "WPDIS", '
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def to_frame(self, backend: str = "pandas") -> Any:
-        """The pairs as a dataframe.
-
-        Args:
-            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
-
-        Returns:
-            A dataframe (pyarrow: a table) with one row per pair.
-
-        Raises:
-            ParameterError: There is no such backend.
-            PackageError: The library is not installed.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> dprl.compare([policy], test, values=False).to_frame("pyarrow").num_rows
-            1
-        """
-        return self.table().to_frame(backend)
-
-    def __str__(self) -> str:
-        warned = [f"warning: {line}" for line in self.warnings]
-        return "\n\n".join([str(self.table()), *(["\n".join(warned)] if warned else [])])
-
-    def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
-
-        return in_notebook(
-            f"Comparison of {len(self.evaluations)} policies",
-            lines=[f"warning: {line}" for line in self.warnings],
-            tables=[self.table()],
-        )
+    def _heading(self) -> str:
+        return f"Comparison of {len(self.evaluations)} policies"
 
 
 def compare(

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
 from dprl._core.plural import many
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError
 from dprl.evaluation._result import ENOUGH
@@ -96,7 +97,7 @@ class Subgroup:
 
 
 @dataclass(frozen=True)
-class Subgroups:
+class Subgroups(Result):
     """The difference that a policy makes in subgroups of a log; from `dprl.evaluate(by=...)`.
 
     Attributes:

@@ -16,7 +16,6 @@ Work that settings share is done once: evidence, neighbours within a radius, and
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster_start import connect
 from dprl._core.plural import many
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError, PolicyError
 from dprl.evaluation._judge import Judge, Judged, fit_and_judge
@@ -44,7 +44,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(Result):
     """What each setting would change, and what that seems to be worth; made by `dprl.sweep`.
 
     Attributes:
@@ -128,27 +128,8 @@ class Sweep:
             ),
         )
 
-    def __str__(self) -> str:
-        return str(self.table())
-
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
-
-    def to_json(self) -> str:
-        """The same as `to_dict`, as a JSON object.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
-            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
-            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
-            >>> swept.to_json().startswith('{"estimator": "DR"')
-            True
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the digests of the logs, as values that JSON can carry.
@@ -171,29 +152,6 @@ class Sweep:
             "behavior": to_json_value(dict(self.evaluations[0].behavior)),
             "settings": to_json_value(list(self.rows)),
         }
-
-    def to_frame(self, backend: str = "pandas") -> Any:
-        """The rows as a dataframe.
-
-        Args:
-            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
-
-        Returns:
-            A dataframe (pyarrow: a table) with one row per setting.
-
-        Raises:
-            ParameterError: There is no such backend.
-            PackageError: The library is not installed.
-
-        Example:
-            >>> import dprl
-            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
-            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
-            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
-            >>> swept.to_frame("pyarrow").num_rows
-            2
-        """
-        return self.table().to_frame(backend)
 
     # -- choosing ----------------------------------------------------------------------------
 

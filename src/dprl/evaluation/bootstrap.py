@@ -98,26 +98,26 @@ class Sums:
 
     def totals(self, counts: NDArray[Any]) -> Totals:
         """The sums under counts (B, G) of the groups, B at most `LANES`."""
-        B, K = len(counts), len(self.names)
+        draws = len(counts)
         steps = np.zeros((LANES, self.longest, self.columns))
-        alone = np.zeros((LANES, K + 1))
+        alone = np.zeros((LANES, len(self.names) + 1))
         room = np.empty(LANES * max(len(block.table) for block in self.blocks))
         for block in self.blocks:
             c = room[: LANES * len(block.table)].reshape(LANES, -1)
             if isinstance(block.groups, slice):
-                c[:B] = counts[:, block.groups]
+                c[:draws] = counts[:, block.groups]
             else:
                 _gather(counts, block.groups, c)
-            c[B:] = 0.0
+            c[draws:] = 0.0
             sums, width = c @ block.table, block.steps * self.columns
             steps[:, : block.steps] += sums[:, :width].reshape(LANES, block.steps, self.columns)
             steps[:, block.steps :, 0] += sums[:, [width - self.columns]]  # they keep their weight
             alone += sums[:, width:]
         alone[:, :-1][:, self.like_return] = alone[:, [-2]]
-        steps, alone = steps[:B], alone[:B]
-        model = (steps[..., 2], steps[..., 3]) if self.columns == 4 else (None, None)
+        steps, alone = steps[:draws], alone[:draws]
+        B, C = (steps[..., 2], steps[..., 3]) if self.columns == 4 else (None, None)
         named = {name: alone[:, k] for k, name in enumerate(self.names)}
-        return Totals(alone[:, -1], steps[..., 0], steps[..., 1], *model, named)
+        return Totals(alone[:, -1], steps[..., 0], steps[..., 1], B, C, named)
 
 
 class Estimates(NamedTuple):

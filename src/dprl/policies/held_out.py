@@ -3,7 +3,8 @@ r"""HeldOut: a policy meets a log that it was not made from.
 Whoever judges a policy on other episodes (evaluation, comparison, sweep, bounds, certificates,
 reports) begins in the same way, and this is that beginning, once:
 
-1. the log gets the states that the policy takes (`encoded_like`);
+1. the log gets the states that the policy takes (`encoded_like`); the rows of a log in parts, on
+   disk or on a cluster, are brought together first, as codes and numbers (`rows_of`);
 2. gamma and the treatment of cut episodes are as given, or the policy's own;
 3. a log that the policy was made or chosen from is refused, and so is a log of something else;
 4. cut episodes are treated, and the rows that are left remember where they were;
@@ -32,20 +33,23 @@ from dprl._core.checks import Cut, check_cut, check_gamma, check_range, check_se
 from dprl._core.practice import is_divided
 from dprl.errors import ParameterError, PolicyError
 from dprl.evidence.behavior import Behavior
-from dprl.logs._censoring import check_claim, settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Label, Log, check_log
+from dprl.logs.source import Chunk, Source, check_claim
 from dprl.policies._decisions import Kind
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy, as_policy
 
-__all__ = ["Chances", "HeldOut", "PolicyAtSteps", "Rows", "acts", "like_policy"]
+__all__ = ["Chances", "HeldOut", "PolicyAtSteps", "Rows", "acts", "like_policy", "rows_of"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows: TypeAlias = NDArray[np.int64] | slice
 
+COLUMNS = ("state", "action", "reward", "available", "propensity", "ended")
+"""What is read of the rows, and of the endings, of a log in parts."""
 AT_ONCE = 1 << 16
 """Number of steps that a policy is asked about at a time."""
 
@@ -70,6 +74,48 @@ class Chances(NamedTuple):
         return np.asarray(np.maximum(self.taken, least))
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """The statistic that brings rows together: the log of each chunk, by its first group."""
+
+    def of(self, chunk: Chunk) -> dict[int, Log]:
+        """The rows of one chunk, without their times."""
+        return {chunk.first_group: replace(chunk.log, time=None, offset=None)}
+
+    def merge(self, one: dict[int, Log], other: dict[int, Log]) -> dict[int, Log]:
+        """The rows of both."""
+        return one | other
+
+
+def rows_of(log: Any) -> Log:
+    """A log in memory, wherever its rows are: itself, or the rows of its parts brought together.
+
+    Estimates weigh every step of every group in every draw, so nothing much smaller than the codes
+    of the rows would do: 16 bytes a row, and 8 more for a recorded probability. (Reading a file
+    takes about 150.) Episodes come in the order of their labels, as in a log that is read.
+    """
+    if isinstance(log, Log) or not hasattr(type(log), "reduce"):
+        check_log(log)
+        return log
+    source: Source = log
+    by_group = source.reduce(_Rows())
+    logs = [by_group.pop(first) for first in sorted(by_group)]
+    facts, labels = source.facts, [e for part in logs for e in part.episodes]
+    before = np.cumsum([0, *(len(part.groups) for part in logs[:-1])])
+    whole = Log(
+        starts=np.concatenate(([0], np.cumsum(np.concatenate([part.lengths for part in logs])))),
+        episodes=tuple(labels),
+        group=np.concatenate([n + part.group for n, part in zip(before, logs, strict=True)]),
+        groups=tuple(g for part in logs for g in part.groups),
+        actions=facts.actions, states=facts.states, menus=facts.menus, events=facts.events,
+        columns=facts.columns,
+        **{name: None if getattr(logs[0], name) is None
+           else np.concatenate([getattr(part, name) for part in logs]) for name in COLUMNS},
+    )  # fmt: skip
+    order = np.array(sorted(range(len(labels)), key=labels.__getitem__), np.int64)
+    return whole.in_order(order)
+
+
 def like_policy(policy: Any, log: Log) -> Log:
     """The log with its states as the policy takes them."""
     return encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
@@ -81,7 +127,7 @@ class HeldOut:
 
     Attributes:
         policy: The policy.
-        given: The log as it was given.
+        given: The log as it was given, in memory.
         log: The log with the states that the policy takes.
         gamma: Discount per step.
         cut: How cut episodes are treated.
@@ -103,7 +149,7 @@ class HeldOut:
     def meet(
         cls,
         policy: Any,
-        log: Log,
+        log: Log | Source,
         *,
         gamma: float | None = None,
         cut: Cut | None = None,
@@ -117,7 +163,7 @@ class HeldOut:
 
         Args:
             policy: Any policy of dprl, or an object with `actions` and `probabilities`.
-            log: The log.
+            log: The log, in memory or in parts.
             gamma: Discount per step. Default None: the policy's own.
             cut: How cut episodes are treated. Default None: as when the policy was learned.
             behavior: The probability of each action: a `Behavior` of this log, or numbers as for
@@ -131,8 +177,8 @@ class HeldOut:
         Returns:
             The log, ready to judge the policy by.
         """
-        check_log(log)
-        given, log = log, like_policy(policy, log)
+        given = rows_of(log)
+        log = like_policy(policy, given)
         settings: Mapping[str, Any] = getattr(policy, "parameters", {})
         gamma = settings.get("gamma") if gamma is None else gamma
         if gamma is None:
@@ -153,7 +199,7 @@ class HeldOut:
         """The log with its cut episodes treated; `time` has the original row numbers."""
         numbered = replace(self.log, time=np.arange(self.log.n_steps), offset=None)
         near = self.policy.bootstrap_neighbors()
-        return settle(numbered, self.gamma, self.cut, near, reads="rewards").gathered()
+        return treat_cut(numbered, self.gamma, self.cut, near, reads="rewards").gathered()
 
     @cached_property
     def rows(self) -> Rows:

@@ -41,8 +41,9 @@ from dprl.evaluation._result import Evaluation
 from dprl.evaluation.bootstrap import ends_of
 from dprl.evaluation.estimators import RETURN, check_estimator
 from dprl.evidence.behavior import Behavior
-from dprl.logs.log import Log, check_log
-from dprl.policies.held_out import HeldOut, like_policy
+from dprl.logs.log import Log
+from dprl.logs.source import Source
+from dprl.policies.held_out import HeldOut, like_policy, rows_of
 
 __all__ = ["PRACTICE", "Comparison", "compare"]
 
@@ -172,7 +173,7 @@ class Comparison(Result):
 
 def compare(
     policies: Mapping[str, Any] | Sequence[Any],
-    log: Log,
+    log: Log | Source,
     *,
     against: str | None = None,
     estimator: str | None = None,
@@ -192,7 +193,7 @@ def compare(
     Args:
         policies: Name → policy, or a list (then they are named after their learners). Anything
             that `dprl.evaluate` takes.
-        log: A log that none of the policies was made or chosen from.
+        log: A log that none of the policies was made or chosen from, in memory or in parts.
         against: Compare all with this one only: one of the names, or "usual practice". Default
             None: every pair, usual practice among them.
         estimator: The estimator to compare, any of `dprl.evaluate` but DM, which has no interval.
@@ -227,7 +228,7 @@ def compare(
         >>> [(row["first"], row["better"]) for row in compared.rows]
         [('bold', 'bold'), ('usual practice', '')]
     """
-    check_log(log)
+    log = rows_of(log)
     named = _named(policies)
     estimator = check_estimator(estimator, values, interval=True)
     check_level(level)

@@ -37,6 +37,7 @@ from dprl.evaluation.divergence import differs, only_return, practice, reached, 
 from dprl.evaluation.estimators import Weighted, importance_weights, names_of
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
+from dprl.logs.source import Source
 from dprl.policies.held_out import HeldOut
 
 __all__ = ["evaluate", "evaluated"]
@@ -47,7 +48,7 @@ Progress = Callable[[str, float], None]
 
 def evaluate(
     policy: Any,
-    log: Log,
+    log: Log | Source,
     *,
     gamma: float | None = None,
     behavior: Behavior | Any | None = None,
@@ -67,7 +68,7 @@ def evaluate(
 
     Args:
         policy: Any policy of dprl, or a `dprl.CallablePolicy` around a model that predicts actions.
-        log: A log that the policy was not made from.
+        log: A log that the policy was not made from, in memory or in parts.
         gamma: Discount per step, in (0, 1]. Default None: the policy's own.
         behavior: The probability of each action: a `dprl.Behavior` of this log, or numbers as for
             `Behavior.given`. Default None: that of the action taken as the log records it

@@ -38,7 +38,7 @@ class Judge:
     value_range: tuple[float, float] | None
 
     def __call__(
-        self, learner: Any, setting: Mapping[str, Any], policy: Any, train: Log, valid: Log
+        self, learner: Any, setting: Mapping[str, Any], policy: Any, train: Any, valid: Log
     ) -> Judged:
         """The row of a setting, its policy and its evaluation."""
         policy = _trained_on(policy, train)
@@ -48,7 +48,8 @@ class Judge:
         )  # fmt: skip
         row = {**setting, **row_of(policy, evaluation, self.estimator)}
         if self.delta is not None:
-            bare = replace(train, also=None)  # who differs in what is for the one that is picked
+            # who differs in what is for the one that is picked
+            bare = replace(train, also=None) if isinstance(train, Log) else train
             proved = gate(
                 policy, bare, delta=self.delta, value_range=self.value_range, seed=self.seed
             ).certificate
@@ -58,7 +59,7 @@ class Judge:
 
 
 def fit_and_judge(
-    setting: Mapping[str, Any], judge: Judge, learner: Any, train: Log, valid: Log
+    setting: Mapping[str, Any], judge: Judge, learner: Any, train: Any, valid: Log
 ) -> Judged:
     """A setting fitted and judged; called on a worker of a cluster."""
     row, policy, evaluation = judge(
@@ -68,9 +69,9 @@ def fit_and_judge(
     return row, bare, evaluation  # bare: without engines, which are large and soon built again
 
 
-def _trained_on(policy: Any, train: Log) -> Any:
+def _trained_on(policy: Any, train: Any) -> Any:
     """The policy with a record of `train`, where it can keep one and has none of its own."""
-    if not is_dataclass(policy) or isinstance(policy, type):
+    if not is_dataclass(policy) or isinstance(policy, type) or not isinstance(train, Log):
         return policy
     origin = getattr(policy, "provenance", None)
     if not isinstance(origin, Mapping) or "log" in origin:

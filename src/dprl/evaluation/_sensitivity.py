@@ -24,6 +24,7 @@ from dprl.evaluation.divergence import differs, practice
 from dprl.evidence.behavior import Behavior, folds_of
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
+from dprl.logs.source import Source
 from dprl.policies.held_out import HeldOut
 
 __all__ = ["sensitivity"]
@@ -40,7 +41,7 @@ VACUOUS = 0.9
 
 def sensitivity(
     policy: Any,
-    log: Log,
+    log: Log | Source,
     *,
     gamma: float | Sequence[float] = STRENGTHS,
     discount: float | None = None,
@@ -65,7 +66,7 @@ def sensitivity(
 
     Args:
         policy: Any policy of dprl, or a `dprl.CallablePolicy` around a model that predicts actions.
-        log: A log that the policy was not made from.
+        log: A log that the policy was not made from, in memory or in parts.
         gamma: The values of Γ, each from 1 to 20. Default 1, 1.5, 2 and 3. (The discount is called
             `discount` here.)
         discount: Discount per step, in (0, 1]. Default None: the policy's own.

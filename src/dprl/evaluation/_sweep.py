@@ -37,6 +37,8 @@ from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
 from dprl.logs.log import Log, check_log
+from dprl.logs.source import Source, as_source
+from dprl.policies.held_out import rows_of
 
 __all__ = ["RULES", "Sweep", "sweep"]
 
@@ -261,8 +263,8 @@ class Sweep(Result):
 
 def sweep(
     learner: Any,
-    train: Log,
-    valid: Log,
+    train: Any,
+    valid: Log | Source,
     *,
     n_min: Sequence[float] | None = None,
     radius: Sequence[float] | None = None,
@@ -286,8 +288,10 @@ def sweep(
             your own: anything with `fit(log)` that returns a policy and is a dataclass with these
             settings, or has a method `with_settings(n_min=...)` that returns such a learner.
             Its other settings stay as they are.
-        train: The log that the policies are learned from.
-        valid: The log that they are judged on; it must share no group with `train`.
+        train: The log that the policies are learned from, in memory or, for learners that take one,
+            in parts.
+        valid: The log that they are judged on, in memory or in parts; it must share no group with
+            `train`.
         n_min: Values of n_min to try. Default None: the learner's own.
         radius: Values of the radius to try, for features. Default None: the learner's own.
         params: Any other settings of the learner, and the values of each to try: numbers, words,
@@ -335,10 +339,13 @@ def sweep(
         check_range(value_range)
     elif value_range is not None:
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")
-    check_log(train)
-    check_log(valid)
-    train = (labelled if getattr(learner, "radius", None) is None else with_indicators)(train)
-    valid = encoded_like(valid, train.columns)  # once, as every policy will take it
+    if not isinstance(train, Log):
+        train = as_source(train)
+    else:
+        check_log(train)
+        train = (labelled if getattr(learner, "radius", None) is None else with_indicators)(train)
+    columns = (train if isinstance(train, Log) else train.facts).columns
+    valid = encoded_like(rows_of(valid), columns)  # once, as every policy will take it
     in_both = (
         1.0 if train.digest() == valid.digest() else shared(sketch(train), train.digest(), valid)
     )

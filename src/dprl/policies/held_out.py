@@ -37,7 +37,7 @@ from dprl.logs._censoring import treat_cut
 from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import refuse_seen
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.source import Chunk, Source, check_claim
+from dprl.logs.source import Chunk, Source, as_source, check_claim
 from dprl.policies._decisions import Kind
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy, as_policy
@@ -94,24 +94,32 @@ def rows_of(log: Any) -> Log:
     of the rows would do: 16 bytes a row, and 8 more for a recorded probability. (Reading a file
     takes about 150.) Episodes come in the order of their labels, as in a log that is read.
     """
-    if isinstance(log, Log) or not hasattr(type(log), "reduce"):
+    if isinstance(log, Log):
         check_log(log)
         return log
-    source: Source = log
+    source = as_source(log)
     by_group = source.reduce(_Rows())
     logs = [by_group.pop(first) for first in sorted(by_group)]
     facts, labels = source.facts, [e for part in logs for e in part.episodes]
     before = np.cumsum([0, *(len(part.groups) for part in logs[:-1])])
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in logs])
+        for name in COLUMNS
+        if getattr(logs[0], name) is not None
+    }
     whole = Log(
         starts=np.concatenate(([0], np.cumsum(np.concatenate([part.lengths for part in logs])))),
         episodes=tuple(labels),
         group=np.concatenate([n + part.group for n, part in zip(before, logs, strict=True)]),
         groups=tuple(g for part in logs for g in part.groups),
-        actions=facts.actions, states=facts.states, menus=facts.menus, events=facts.events,
+        actions=facts.actions,
+        states=facts.states,
+        menus=facts.menus,
+        events=facts.events,
         columns=facts.columns,
-        **{name: None if getattr(logs[0], name) is None
-           else np.concatenate([getattr(part, name) for part in logs]) for name in COLUMNS},
-    )  # fmt: skip
+        **columns,
+    )
+    del logs, columns
     order = np.array(sorted(range(len(labels)), key=labels.__getitem__), np.int64)
     return whole.in_order(order)
 
@@ -184,7 +192,9 @@ class HeldOut:
         if gamma is None:
             raise ParameterError(
                 f"this policy knows no {discount}.",
-                do=f"Say how to discount: {discount}=0.99, or 1.",
+                do="Say how to discount: gamma=0.99, or 1."
+                if discount == "gamma"
+                else "Say how to discount: discount=0.99, or 1.",
             )
         cut = settings.get("cut") if cut is None else cut
         check_cut(cut)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evaluation._support import supported
-from dprl.evaluation.divergence import unsupported
+from dprl.evaluation.divergence import supported, unsupported
 from dprl.learners.baselines import PQI
 from dprl.policies._protocol import as_policy
 from dprl.policies.held_out import PolicyAtSteps, acts

@@ -40,7 +40,7 @@ def _window(policy: Policy, log: Log) -> list[str]:
 
 
 def _nobody(facts: Mapping[str, Any], log: Log) -> str:
-    """Of an action that is not supported: who took it not (`dprl.evaluation._support`)."""
+    """Of an action that is not supported: who took it not (`dprl.evaluation.divergence`)."""
     if facts["behavior"] == "given":
         return "has no chance there in the behaviour given"
     if log.state is not None:

@@ -29,11 +29,19 @@ from dprl.errors import PlanError, PolicyError
 from dprl.evaluation._cautions import no_spread, wary_of
 from dprl.evaluation._result import BLIND, Evaluation
 from dprl.evaluation._subgroups import check_by, subgroups
-from dprl.evaluation._suggestions import compared, not_offered, suggested
-from dprl.evaluation._support import unsupported_chance
 from dprl.evaluation._values import evaluate_q
 from dprl.evaluation.bootstrap import Bootstrap, Estimates, estimated
-from dprl.evaluation.divergence import differs, only_return, practice, reached, sample_size
+from dprl.evaluation.divergence import (
+    compared,
+    differs,
+    not_offered,
+    only_return,
+    practice,
+    reached,
+    sample_size,
+    suggested,
+    unsupported_chance,
+)
 from dprl.evaluation.estimators import Weighted, importance_weights, names_of
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
@@ -173,6 +181,7 @@ def evaluated(
     apart = differs(decisions, table, practised[rows])
     never = acts & (named == 0)
     blind = unsupported_chance(decisions, behavior, table, practised[rows], treated, seed)
+    chance, done = suggested(behavior, decisions, rows, treated)
     facts = {
         "episodes": treated.n_episodes,
         "groups": len(treated.groups),
@@ -193,7 +202,8 @@ def evaluated(
         "behavior": behavior.how,
         "misplaced": behavior.misplaced,
         "log_loss": behavior.log_loss,
-        **suggested(behavior, decisions, rows, treated, acts),
+        "suggested_expected": float(chance.sum() / acts.sum()) if acts.any() else None,
+        "suggested_done": float(done.sum() / acts.sum()) if acts.any() else None,
         "not_offered": not_offered(decisions, treated, acts),
         **_range(weighted, declared),
         "guessed": float(model.guessed[acts].mean()) if model is not None else None,
@@ -213,7 +223,7 @@ def evaluated(
     undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     wary += no_spread(only_return(weighted, treated, apart, never), level)
-    balanced = compared(behavior, decisions, rows, treated, changed, chances.recorded)
+    balanced = compared(decisions, treated, chance, changed, chances.recorded)
     groups = None
     if columns:
         groups = subgroups(

@@ -61,10 +61,11 @@ def label_values(log: Log, decisions: PolicyAtSteps, gamma: float, use: Bools) -
     begins = np.zeros(len(pairs) + 1, np.int64)
     steps = (log.starts, log.codes(), log.action, use)
     policy = (decisions.row, decisions.pi, decisions.acts)
-    _count(*steps, *policy, place, begins[1:])
+    to, weight = np.empty(0, np.int32), np.empty(0)
+    _next_pairs(*steps, *policy, place, begins[1:], to, weight)
     begins = np.cumsum(begins)
     to, weight = np.empty(begins[-1], np.int32), np.empty(begins[-1])
-    _write(*steps, *policy, place, begins[:-1].copy(), to, weight)
+    _next_pairs(*steps, *policy, place, begins[:-1].copy(), to, weight)
     P = sparse.csr_array((weight, to, begins), shape=(len(pairs), len(pairs)))
     P.sum_duplicates()
     Q = solve((gamma * sparse.diags_array(1 / n) @ P).tocsr(), total / n)
@@ -98,34 +99,7 @@ def _tally(
 
 
 @compiled
-def _count(
-    starts: Ints,
-    state: NDArray[np.int32],
-    action: NDArray[np.int32],
-    use: Bools,
-    row: Ints,
-    pi: Floats,
-    acts: Bools,
-    place: Ints,
-    entries: Ints,
-) -> None:  # pragma: no cover - compiled
-    """Add to entries (pairs,) how many next pairs the steps of each pair have."""
-    A = pi.shape[1]
-    for e in range(len(starts) - 1):
-        if not use[starts[e]]:
-            continue
-        for i in range(starts[e], starts[e + 1] - 1):
-            source, m, many = place[np.int64(state[i]) * A + action[i]], row[i + 1], 1
-            if acts[m]:
-                many = 0
-                for b in range(A):
-                    if pi[m, b] != 0.0:
-                        many += 1
-            entries[source] += many
-
-
-@compiled
-def _write(
+def _next_pairs(
     starts: Ints,
     state: NDArray[np.int32],
     action: NDArray[np.int32],
@@ -138,8 +112,11 @@ def _write(
     to: NDArray[np.int32],
     weight: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Write the next pairs and their weights; where (pairs,) is the next free place of each."""
-    A = pi.shape[1]
+    """Write the next pairs of each pair and their weights, or count them where there is no room.
+
+    where (pairs,) is the next free place of each pair, and one more with every next pair.
+    """
+    A, write = pi.shape[1], len(to) > 0
     for e in range(len(starts) - 1):
         if not use[starts[e]]:
             continue
@@ -148,14 +125,16 @@ def _write(
             ahead = np.int64(state[i + 1]) * A
             observed = place[ahead + action[i + 1]]
             if not acts[m]:
-                to[where[source]], weight[where[source]] = observed, 1.0
+                if write:
+                    to[where[source]], weight[where[source]] = observed, 1.0
                 where[source] += 1
                 continue
             for b in range(A):
                 if pi[m, b] != 0.0:
-                    named = place[ahead + b]
-                    to[where[source]] = named if named >= 0 else observed
-                    weight[where[source]] = pi[m, b]
+                    if write:
+                        named = place[ahead + b]
+                        to[where[source]] = named if named >= 0 else observed
+                        weight[where[source]] = pi[m, b]
                     where[source] += 1
 
 

@@ -45,7 +45,7 @@ class Evaluation(Result):
             effective sample size over all groups, over those that reach a step at which it differs,
             and over those that reach a change (`ess`, `ess_differs`, `ess_change`); whether it
             mixes actions (`mixed`); the chance that whoever follows it meets an action that nobody
-            took there (`unsupported`, see `dprl.evaluation._support`): above .01 it is warned of,
+            took there (`unsupported`, see `dprl.evaluation.divergence`): above .01 it is warned of,
             above .05 no estimate has an interval; the range of returns (`lowest`, `highest`) and
             where it comes from (`range`: "declared" or "log"); weights, clipping, calibration.
         warnings: What a reader must be careful about, one sentence each.

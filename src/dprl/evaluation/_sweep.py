@@ -19,17 +19,18 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster_start import connect
 from dprl._core.plural import many
 from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl.certificate._gate import gate
 from dprl.errors import ParameterError, PolicyError
-from dprl.evaluation._judge import Judge, Judged, fit_and_judge
+from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import BLIND, Evaluation
-from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, setting_words
+from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, row_of, setting_words
 from dprl.evaluation.estimators import check_estimator
 from dprl.evidence.behavior import Behavior
 from dprl.learners._variants import fitted, grid_of
@@ -38,6 +39,7 @@ from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
 from dprl.logs.log import Log, check_log
 from dprl.logs.source import Source, as_source
+from dprl.policies._base import origin_of_training
 from dprl.policies.held_out import rows_of
 
 __all__ = ["RULES", "Sweep", "sweep"]
@@ -361,10 +363,11 @@ def sweep(
     elif behavior is not None and not isinstance(behavior, Behavior):
         behavior = Behavior.given(valid, behavior)
     tell = progress or (lambda stage, share: None)
-    judge = Judge(
-        estimator, behavior, level, draws, seed, clip, values,
-        None if delta is None else delta / len(settings), value_range,
-    )  # fmt: skip
+    options = {"behavior": behavior, "level": level, "draws": draws, "seed": seed, "clip": clip}
+    claim = None
+    if delta is not None:
+        claim = {"delta": delta / len(settings), "value_range": value_range, "seed": seed}
+    judge = Judge(estimator, {**options, "values": values}, claim)
     tell("settings", 0.0)
     judged: dict[int, Judged] = {}
     numbered: Iterable[tuple[int, Judged]]
@@ -396,3 +399,72 @@ def _refuse_columns(setting: Mapping[str, Any]) -> None:
                 f"a setting cannot be called {name!r}: the table has a column of that name.",
                 do="Call it otherwise in your learner.",
             )
+
+
+# -- one setting ----------------------------------------------------------------------------------
+
+
+Judged: TypeAlias = tuple[Row, Any, Evaluation]
+"""The row of a setting, its policy and its evaluation."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How the policy of a setting is judged, here or on a worker of a cluster.
+
+    Attributes:
+        estimator: The estimator that the rows show.
+        options: Arguments of `evaluate`.
+        claim: Arguments of `gate`, with the delta of one setting; None: no certificates.
+    """
+
+    estimator: str
+    options: Mapping[str, Any]
+    claim: Mapping[str, Any] | None
+
+    def __call__(
+        self, learner: Any, setting: Mapping[str, Any], policy: Any, train: Any, valid: Log
+    ) -> Judged:
+        """The row of a setting, its policy and its evaluation."""
+        policy = _trained_on(policy, train)
+        evaluation = evaluate(policy, valid, gamma=_gamma(learner, policy), **self.options)
+        row = {**setting, **row_of(policy, evaluation, self.estimator)}
+        if self.claim is not None:
+            # who differs in what is for the one that is picked
+            bare = replace(train, also=None) if isinstance(train, Log) else train
+            proved = gate(policy, bare, **self.claim).certificate
+            row["certified"] = 0 if proved is None else len(proved.rows)
+            row["certified_gain"] = 0.0 if proved is None else proved.gain or 0.0
+        return row, policy, evaluation
+
+
+def fit_and_judge(
+    setting: Mapping[str, Any], judge: Judge, learner: Any, train: Any, valid: Log
+) -> Judged:
+    """A setting fitted and judged; called on a worker of a cluster."""
+    row, policy, evaluation = judge(
+        learner, setting, next(iter(fitted(learner, train, [setting]))), train, valid
+    )
+    bare = replace(policy) if is_dataclass(policy) and not isinstance(policy, type) else policy
+    return row, bare, evaluation  # bare: without engines, which are large and soon built again
+
+
+def _trained_on(policy: Any, train: Any) -> Any:
+    """The policy with a record of `train`, where it can keep one and has none of its own."""
+    if not is_dataclass(policy) or isinstance(policy, type) or not isinstance(train, Log):
+        return policy
+    origin = getattr(policy, "provenance", None)
+    if not isinstance(origin, Mapping) or "log" in origin:
+        return policy
+    return replace(policy, provenance={**origin, **origin_of_training(train)})
+
+
+def _gamma(learner: Any, policy: Any) -> float | None:
+    """The learner's discount; None where the policy has its own."""
+    own: float | None = getattr(learner, "gamma", None)
+    if own is None and "gamma" not in getattr(policy, "parameters", {}):
+        raise ParameterError(
+            f"neither {type(learner).__name__} nor its policy says how to discount.",
+            do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
+        )
+    return own

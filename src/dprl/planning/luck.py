@@ -329,7 +329,7 @@ class Dealt:
             rows = occurrences.counted
             pair = log.codes()[rows].astype(np.int64) * log.n_actions + action[rows]
             n = np.bincount(pair, minlength=n.size).reshape(n.shape)
-        return moved, Occurrences(occurrences.counted, ((0, log.n_episodes),), (n,))
+        return moved, replace(occurrences, ranges=((0, log.n_episodes),), n=(n,))
 
 
 def _counts(occurrences: Occurrences, first: Ints, states: Ints) -> Ints:
@@ -392,8 +392,8 @@ def returns_of(
     n_rows = int(begin[-1])
     x, label, row = np.empty(n_rows), np.empty(n_rows, np.int32), np.empty(n_rows, np.int64)
     list_returns(
-        log.starts, log.group, log.codes(), log.action, log.reward, occurrences.counted,
-        gamma, np.full(log.n_states, -1, np.int32), place.ravel(), x, label, row,
+        log.starts, log.codes(), log.action, log.reward, occurrences.first, occurrences.counted,
+        gamma, place.ravel(), x, label, row,
     )  # fmt: skip
     return x, label, row
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from dprl.errors import PrecisionWarning as PrecisionWarning
     from dprl.errors import StateWarning as StateWarning
     from dprl.evaluation import stats as stats
-    from dprl.evaluation._behavior import Behavior as Behavior
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._evaluate import evaluate as evaluate
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from dprl.evidence._site_evidence import SiteEvidence as SiteEvidence
     from dprl.evidence._site_evidence import merge_evidence as merge_evidence
     from dprl.evidence._site_schema import SiteSchema as SiteSchema
+    from dprl.evidence.behavior import Behavior as Behavior
     from dprl.evidence.neighbors.metric import Metric as Metric
     from dprl.learners import baselines as baselines
     from dprl.learners.confident import Confident as Confident
@@ -122,7 +122,7 @@ __getattr__, __dir__, __all__ = attach(
                    "LogError", "MissingWarning",
                    "PackageError", "ParameterError", "PlanError", "PolicyError",
                    "PrecisionWarning", "StateWarning"),
-        "evaluation._behavior": ("Behavior",),
+        "evidence.behavior": ("Behavior",),
         "evaluation._compare": ("Comparison", "compare"),
         "evaluation._evaluate": ("evaluate",),
         "evaluation._result": ("Evaluation",),

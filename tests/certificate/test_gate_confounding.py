@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dprl.studies.paper.rules_stroke import stroke_trial, thinned
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl

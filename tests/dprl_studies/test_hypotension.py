@@ -13,9 +13,10 @@ from typing import ClassVar
 import duckdb
 import numpy as np
 import pytest
+from dprl.evaluation._behavior import Behavior
 
 from dprl.errors import LogError, ParameterError
-from dprl.evaluation._behavior import Behavior
+from dprl.evidence.behavior import Behavior
 from dprl_studies import icu
 from dprl_studies.harness import reproduce
 from dprl_studies.icu.simulation import MARK, simulate, true_value

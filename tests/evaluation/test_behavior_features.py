@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evaluation import _behavior, _values
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._decisions import spoken
+from dprl.evaluation import _values
 from dprl.evidence import _contest
+from dprl.evidence import behavior as practice
 from dprl.evidence._stack import floored, log_loss
+from dprl.evidence.behavior import Behavior
 from dprl.learners.baselines import fitted
+from dprl.policies.held_out import acts
 
 ALWAYS = dprl.CallablePolicy(lambda x: [1] * len(x), actions=(0, 1, 2))
 
@@ -48,15 +49,15 @@ def counted(monkeypatch, module, name):
     [(100, 5), (26_666, 5), (26_667, 4), (30_000, 3), (39_999, 3), (40_000, 2), (10**8, 2)],
 )
 def test_as_few_folds_as_leave_a_fit_its_steps(steps, folds):
-    assert _behavior._usual_folds(SimpleNamespace(state=None, n_steps=steps)) == folds
-    assert _behavior._usual_folds(SimpleNamespace(state=[0], n_steps=steps)) == 5
+    assert practice._usual_folds(SimpleNamespace(state=None, n_steps=steps)) == folds
+    assert practice._usual_folds(SimpleNamespace(state=[0], n_steps=steps)) == 5
 
 
 def test_an_evaluation_fits_few_models(monkeypatch):
     """Three models a fold of the behaviour, and two forests of 20 trees a fold of the values."""
     fits = counted(monkeypatch, _contest, "probabilities")
     asked = []
-    monkeypatch.setattr(_behavior, "MOST_ROWS", 600)
+    monkeypatch.setattr(practice, "MOST_ROWS", 600)
     monkeypatch.setattr(_values, "MOST", 200)
     grow = fitted.Regression.grow
 
@@ -81,7 +82,7 @@ def test_threads_do_not_decide():
     one, three = (Behavior.fit(log, seed=3, threads=n).table for n in (1, 3))
     assert np.array_equal(one, three)
     assert not np.array_equal(one, Behavior.fit(log, seed=4).table)
-    said = spoken(ALWAYS, log)
+    said = acts(ALWAYS, log)
     alone, together = (_values.evaluate_q(log, said, 0.9, seed=3, threads=n) for n in (1, 2))
     assert np.array_equal(alone.Q, together.Q)
     assert np.array_equal(alone.V, together.V)
@@ -89,8 +90,8 @@ def test_threads_do_not_decide():
 
 def test_values_of_a_fold_do_not_hear_its_own_rewards():
     log = clinic(60)
-    said = spoken(ALWAYS, log)
-    fold = np.repeat(_behavior.folds_of(log, 2, 0), log.lengths)
+    said = acts(ALWAYS, log)
+    fold = np.repeat(practice.folds_of(log, 2, 0), log.lengths)
     louder = dprl.Log(
         starts=log.starts, action=log.action, reward=log.reward + 10.0 * (fold == 1),
         actions=log.actions, features=log.features, feature_names=log.feature_names,
@@ -105,7 +106,7 @@ def test_probabilities_are_better_than_those_of_a_forest():
     from sklearn.ensemble import ExtraTreesClassifier
 
     log = clinic(300)
-    fold = np.repeat(_behavior.folds_of(log, 5, 0), log.lengths)
+    fold = np.repeat(practice.folds_of(log, 5, 0), log.lengths)
     by_forest = np.empty((log.n_steps, 3))
     for k in range(5):
         forest = ExtraTreesClassifier(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_world import DEFERRING, MIXED, columns, small_world, target, trajectories
 
-from dprl.evaluation._estimators import ESTIMATORS, _weigh, importance_weights
+from dprl.evaluation.bootstrap import Bootstrap
+from dprl.evaluation.estimators import ESTIMATORS, RETURN, _weigh, importance_weights
 
 
 def expected(mdp, pi, speaks, *, wrong_behavior=False, Q=None):
@@ -22,7 +23,12 @@ def expected(mdp, pi, speaks, *, wrong_behavior=False, Q=None):
     w = importance_weights(
         starts, np.arange(len(paths), dtype=np.int32), r, mdp.gamma, ratio, speaks[s], Q[s, a], V
     )
-    return dict(zip((*ESTIMATORS, "behavior"), w.estimates(np.array([chances]))[0], strict=True))
+    return by_name(Bootstrap(w).estimates(np.array([chances])))
+
+
+def by_name(estimates, row=0):
+    """Name → number, in one draw."""
+    return {name: estimates.of(name)[row] for name in estimates.names}
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
@@ -37,7 +43,7 @@ def test_is_pdis_and_dr_are_unbiased(gamma):
         # with probabilities for counts a weighted estimate is its limit, which is right as well
         for name in ("WIS", "WPDIS", "WDR"):
             assert found[name] == pytest.approx(truth, abs=1e-12), name
-        assert found["behavior"] == pytest.approx(mdp.value(), abs=1e-12)
+        assert found[RETURN] == pytest.approx(mdp.value(), abs=1e-12)
         assert abs(found["DM"] - truth) > 0.01  # the model is junk, and shows
 
 
@@ -67,10 +73,10 @@ def slowly(paths, ratios, speaks, Q, V, gamma, counts):
     def total(t):
         return sum(c * at(e, t) for e, c in enumerate(counts))
 
-    out = dict.fromkeys((*ESTIMATORS, "behavior"), 0.0)
+    out = dict.fromkeys((*ESTIMATORS, RETURN), 0.0)
     for e, c in enumerate(counts):
         G = sum(gamma**t * r for t, r in enumerate(paths[e]))
-        out["behavior"] += c * G / n
+        out[RETURN] += c * G / n
         out["IS"] += c * w[e][-1] * G / n
         out["WIS"] += c * w[e][-1] * G / total(longest)
         first = next((t for t, s in enumerate(speaks[e]) if s), None)
@@ -114,19 +120,20 @@ def test_estimates_against_their_definitions(seed):
     def cut(x):
         return [x[a:b] for a, b in itertools.pairwise(starts)]
 
-    for row, c in zip(weighted.estimates(counts), counts, strict=True):
+    estimates = Bootstrap(weighted).estimates(counts)
+    for row, c in enumerate(counts):
         slow = slowly(*map(cut, (reward, ratio, speaks, Q, V)), gamma, c[group].tolist())
-        assert row == pytest.approx(list(slow.values()), rel=1e-10, abs=1e-12)
+        assert by_name(estimates, row) == pytest.approx(slow, rel=1e-10, abs=1e-12)
 
 
 def test_kernels_are_their_python_source():
     problem = random_problem(5)
     starts, _, reward, gamma, ratio, speaks, Q, V = problem
     fast = importance_weights(*problem)
-    w, single = np.empty_like(reward), np.zeros_like(fast.single)
-    _weigh.py_func(starts, reward, gamma, ratio, speaks, Q, V, w, single)
+    w, alone = np.empty_like(reward), np.zeros((len(fast.alone), len(starts) - 1))
+    _weigh.py_func(starts, reward, gamma, ratio, speaks, Q, V, w, *alone)
     assert np.allclose(w, fast.w)
-    assert np.allclose(single, fast.single)
+    assert np.allclose(alone, list(fast.alone.values()))
 
 
 def test_finished_trajectories_keep_their_share():
@@ -137,7 +144,7 @@ def test_finished_trajectories_keep_their_share():
     w = importance_weights(
         starts, np.arange(2, dtype=np.int32), reward, 1.0, ratio, speaks, zero, zero
     )
-    found = dict(zip(ESTIMATORS, w.estimates()[0], strict=False))
+    found = by_name(Bootstrap(w).estimates())
     assert found["WPDIS"] == pytest.approx((1 + 3) / 2)
     assert found["PDIS"] == pytest.approx((2 + 6) / 2)
 
@@ -148,4 +155,4 @@ def test_huge_weights_stay_numbers():
     ratio = np.full(2 * N, 1e3)
     speaks, x = np.ones(2 * N, bool), np.ones(2 * N)
     w = importance_weights(starts, np.arange(2, dtype=np.int32), x, 0.9, ratio, speaks, x, x)
-    assert np.isfinite(w.estimates()).all()
+    assert np.isfinite(Bootstrap(w).estimates().numbers).all()

@@ -19,7 +19,7 @@ from test_gate_cells import LEARNER, UNIT, ward
 import dprl
 from conftest import random_episodes, to_log
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
-from dprl.evaluation._estimators import ESTIMATORS
+from dprl.evaluation.estimators import ESTIMATORS
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.stochastic import StochasticPolicy
 

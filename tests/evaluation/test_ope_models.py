@@ -9,10 +9,10 @@ from small_world import DEFERRING, GAMMA, small_world, target
 import dprl
 from conftest import random_episodes, to_log
 from dprl.errors import LogError, ParameterError
-from dprl.evaluation._behavior import folds_of
-from dprl.evaluation._decisions import Spoken, spoken
 from dprl.evaluation._label_values import label_values
 from dprl.evaluation._values import Values, evaluate_q
+from dprl.evidence.behavior import folds_of
+from dprl.policies.held_out import PolicyAtSteps, acts
 
 # -- fitted Q -----------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def dense_q(log, said, gamma):
         if i in ends:
             continue
         row = said.row[i + 1]
-        if not said.speaks[row]:
+        if not said.acts[row]:
             M[p, place[s[i + 1], a[i + 1]]] += 1
             continue
         for act in range(A):
@@ -50,7 +50,7 @@ def test_fqe_against_a_linear_solve(seed):
     pi = np.where(speaks[:, None], rng.dirichlet(np.ones(A), S), 0.0)
     if seed % 2:
         pi = np.where(speaks[:, None], np.eye(A)[rng.integers(0, A, S)], 0.0)
-    said = Spoken(pi, speaks, None, log.codes().astype(np.int64), log.actions)
+    said = PolicyAtSteps(pi, speaks, None, log.codes().astype(np.int64), log.actions)
     N = log.n_steps
     found = Values(np.full(N, np.nan), np.full(N, np.nan), np.zeros(N, bool))
     learned = label_values(log, said, 0.9, np.ones(N, bool))
@@ -73,7 +73,7 @@ def test_fqe_finds_the_truth_in_a_large_log():
     mdp = small_world()
     log = mdp.sample(60_000, seed=0)
     pi, speaks = target(mdp, DEFERRING)
-    said = Spoken(np.where(speaks[:, None], pi, 0), speaks, None, log.codes().astype(np.int64),
+    said = PolicyAtSteps(np.where(speaks[:, None], pi, 0), speaks, None, log.codes().astype(np.int64),
                   log.actions)  # fmt: skip
     found = evaluate_q(log, said, GAMMA)
     Q = mdp.action_values(mdp.state_values(pi))
@@ -84,7 +84,7 @@ def test_fqe_does_not_hear_the_step_itself():
     """Values of a fold come from the other folds: change its rewards, and they stay."""
     mdp = small_world()
     log = mdp.sample(50, seed=0)
-    said = spoken(dprl.DPRLDiscrete(n_min=2, gamma=GAMMA, contrast=False).fit(log), log)
+    said = acts(dprl.DPRLDiscrete(n_min=2, gamma=GAMMA, contrast=False).fit(log), log)
     fold = np.repeat(folds_of(log, 5, 0), log.lengths)
     before = evaluate_q(log, said, GAMMA)
     other = dprl.Log(

@@ -9,9 +9,9 @@ from small_world import DEFERRING, GAMMA, small_world, target
 import dprl
 from conftest import to_log
 from dprl.errors import ParameterError, PolicyError
-from dprl.evaluation._decisions import Spoken
-from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._values import evaluate_q
+from dprl.evaluation.estimators import ESTIMATORS
+from dprl.policies.held_out import PolicyAtSteps
 from dprl.policies.stochastic import StochasticPolicy
 
 
@@ -95,8 +95,8 @@ def test_features_where_trees_know_everything():
     pi, speaks = target(mdp, DEFERRING)
     pi = np.where(speaks[:, None], pi, 0.0)
     code = log.codes().astype(np.int64)
-    by_table = evaluate_q(log, Spoken(pi, speaks, None, code, log.actions), GAMMA, folds=4)
-    rows = Spoken(pi[code], speaks[code], None, np.arange(log.n_steps), log.actions)
+    by_table = evaluate_q(log, PolicyAtSteps(pi, speaks, None, code, log.actions), GAMMA, folds=4)
+    rows = PolicyAtSteps(pi[code], speaks[code], None, np.arange(log.n_steps), log.actions)
     by_trees = evaluate_q(features, rows, GAMMA, folds=4, trees=3)
     assert np.abs(by_trees.Q - by_table.Q).max() < 1e-6
     assert np.abs(by_trees.V - by_table.V).max() < 1e-6

@@ -11,9 +11,9 @@ from test_estimators import random_problem
 
 import dprl
 from dprl._core import bootstrap
-from dprl.evaluation import _estimators, _resampling
-from dprl.evaluation._estimators import importance_weights
-from dprl.evaluation._resampling import LANES
+from dprl.evaluation import bootstrap as resampling
+from dprl.evaluation.bootstrap import LANES, Bootstrap
+from dprl.evaluation.estimators import ESTIMATORS, RETURN, importance_weights
 
 WORLDS = {"care": dprl.envs.care_pathway, "rooms": dprl.envs.rooms}
 
@@ -47,19 +47,24 @@ def test_numbers_of_labels_stay(world, name, value, low, high):
     assert got == pytest.approx([value, low, high], rel=1e-11, abs=1e-12, nan_ok=True)
 
 
+def numbers(weighted, counts):
+    """The estimates and the mean return under these counts, (B, 8)."""
+    return Bootstrap(weighted).estimates(counts).numbers
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_draw_does_not_depend_on_what_shares_its_pass(seed, monkeypatch):
     weighted = importance_weights(*random_problem(seed))
     counts = np.random.default_rng(seed).integers(0, 3, (3 * LANES + 5, weighted.n_groups))
     counts = counts.astype(float)
     counts[:, 0] = 1
-    together = weighted.estimates(counts)
-    alone = np.concatenate([weighted.estimates(counts[i : i + 1]) for i in range(len(counts))])
+    together = numbers(weighted, counts)
+    alone = np.concatenate([numbers(weighted, counts[i : i + 1]) for i in range(len(counts))])
     assert np.array_equal(together, alone, equal_nan=True)
     monkeypatch.setattr(
-        _estimators, "in_parts", lambda function, ranges: [function(*r) for r in ranges[::-1]]
+        resampling, "in_parts", lambda function, ranges: [function(*r) for r in ranges[::-1]]
     )
-    assert np.array_equal(together, weighted.estimates(counts), equal_nan=True)
+    assert np.array_equal(together, numbers(weighted, counts), equal_nan=True)
 
 
 def draw_by_draw(weighted, counts):
@@ -69,11 +74,11 @@ def draw_by_draw(weighted, counts):
     rows = []
     for c in counts:
         n, W, A, B, C = 0.0, *np.zeros((4, longest))
-        sums = np.zeros(8)
+        sums = dict.fromkeys(weighted.alone, 0.0)
         for e in range(len(starts) - 1):
             weight, before = float(c[group[e]]), 1.0
             n += weight
-            sums += weight * weighted.single[e]
+            sums = {name: x + weight * weighted.alone[name][e] for name, x in sums.items()}
             for t in range(longest):
                 i = min(starts[e] + t, starts[e + 1] - 1)
                 W[t] += weight * weighted.w[i]
@@ -83,13 +88,13 @@ def draw_by_draw(weighted, counts):
                     B[t] += weight * gamma**t * w * (r - Q)
                     C[t] += weight * gamma**t * before * V
                     before = w
-        row = sums / n
-        row[1] = sums[0] / W[-1] if W[-1] else np.nan
-        row[3] = sum(a / x for a, x in zip(A, W, strict=True) if x > 0)
-        row[6] = sum(b / x for b, x in zip(B, W, strict=True) if x > 0)
-        row[6] += sum(v / x for v, x in zip(C, [n, *W[:-1]], strict=True) if x > 0)
-        row[[3, 6]] = row[[3, 6]] if W[-1] else np.nan
-        rows.append(row)
+        row = {name: x / n for name, x in sums.items()}
+        wdr = sum(b / x for b, x in zip(B, W, strict=True) if x > 0)
+        wdr += sum(v / x for v, x in zip(C, [n, *W[:-1]], strict=True) if x > 0)
+        row["WIS"] = sums["IS"] / W[-1] if W[-1] else np.nan
+        row["WPDIS"] = sum(a / x for a, x in zip(A, W, strict=True) if x > 0) if W[-1] else np.nan
+        row["WDR"] = wdr if W[-1] else np.nan
+        rows.append([row[name] for name in (*ESTIMATORS, RETURN)])
     return np.array(rows)
 
 
@@ -100,7 +105,7 @@ def test_a_product_of_matrices_is_what_adding_up_draw_by_draw_gives(seed):
     counts[:, 0] = 1
     slow = draw_by_draw(weighted, counts)
     for kind in (np.float64, np.uint16):
-        assert weighted.estimates(counts.astype(kind)) == pytest.approx(slow, rel=1e-12, abs=1e-13)
+        assert numbers(weighted, counts.astype(kind)) == pytest.approx(slow, rel=1e-12, abs=1e-13)
 
 
 @pytest.mark.parametrize("room", [1, 50])
@@ -114,11 +119,11 @@ def test_groups_of_all_lengths_and_tables_of_all_sizes(room, monkeypatch):
     ratio = np.where(speaks, rng.uniform(0, 2, n), 1.0)
     Q = rng.normal(size=n)
     V = np.where(speaks, rng.normal(size=n), Q)
-    monkeypatch.setattr(_resampling, "ROOM", room)
+    monkeypatch.setattr(resampling, "ROOM", room)
     weighted = importance_weights(starts, group, rng.normal(size=n), 0.9, ratio, speaks, Q, V)
     counts = rng.integers(0, 3, (4, 22)).astype(float)
     slow = draw_by_draw(weighted, counts)
-    assert weighted.estimates(counts) == pytest.approx(slow, rel=1e-11, abs=1e-12)
+    assert numbers(weighted, counts) == pytest.approx(slow, rel=1e-11, abs=1e-12)
 
 
 def test_a_policy_that_never_speaks_is_worth_the_mean_return_to_the_last_bit():
@@ -129,8 +134,8 @@ def test_a_policy_that_never_speaks_is_worth_the_mean_return_to_the_last_bit():
     weighted = importance_weights(
         starts, np.arange(50, dtype=np.int32), rng.normal(size=n), 0.97, np.ones(n), silent, Q, Q
     )
-    for part in weighted.draws(70, 0):
-        assert (part == part[:, [7]]).all()
+    for part in Bootstrap(weighted).draws(70, 0):
+        assert (part.numbers == part.of(RETURN)[:, None]).all()
 
 
 def test_counts_are_the_same_in_any_type_and_number_at_a_time():
@@ -147,9 +152,7 @@ def test_the_log_is_added_up_once(care, monkeypatch):
     """However many draws there are, steps are looked at one by one only before the first."""
     _, policy, log = care
     calls = []
-    add_up = _estimators.sums_by_group
-    monkeypatch.setattr(
-        _estimators, "sums_by_group", lambda *args: calls.append(1) or add_up(*args)
-    )
+    add_up = resampling.sums_by_group
+    monkeypatch.setattr(resampling, "sums_by_group", lambda *args: calls.append(1) or add_up(*args))
     dprl.evaluate(policy, log, draws=300)
     assert len(calls) == 1

@@ -53,8 +53,8 @@ def test_each_row_is_what_fitting_and_evaluating_gives(care, swept):
 def test_evidence_is_gathered_once(care, monkeypatch):
     _, train, valid = care
     calls = []
-    count = learn.count
-    monkeypatch.setattr(learn, "count", lambda *a, **k: calls.append(1) or count(*a, **k))
+    count = learn.count_source
+    monkeypatch.setattr(learn, "count_source", lambda *a, **k: calls.append(1) or count(*a, **k))
     dprl.sweep(
         dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, n_min=GRID, draws=10, values=False
     )
@@ -581,13 +581,13 @@ def test_settings_without_n_min_words_and_numbers(care):
 
 
 def test_delta_is_divided_among_all_settings(care, monkeypatch):
-    from dprl.evaluation import _judge
+    from dprl.evaluation import _sweep
 
     _, train, valid = care
     levels = []
-    gate = _judge.gate
+    gate = _sweep.gate
     monkeypatch.setattr(
-        _judge, "gate", lambda *a, delta, **k: levels.append(delta) or gate(*a, delta=delta, **k)
+        _sweep, "gate", lambda *a, delta, **k: levels.append(delta) or gate(*a, delta=delta, **k)
     )
     dprl.sweep(
         dprl.DPRLDiscrete(n_min=1, gamma=1.0), train, valid, n_min=[50, 300],

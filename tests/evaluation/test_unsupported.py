@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import dprl
-from dprl.evaluation._decisions import Spoken, spoken
-from dprl.evaluation._matters import unsupported
-from dprl.evaluation._support import supported
+from dprl.evaluation.divergence import supported, unsupported
 from dprl.learners.baselines import PQI
 from dprl.policies._protocol import as_policy
+from dprl.policies.held_out import PolicyAtSteps, acts
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def test_the_chance_against_its_definition(seed):
     table = rng.dirichlet(np.ones(A), S) * (rng.random((S, A)) < 0.7)
     speaks = rng.random(S) < 0.7
     pi = np.where(speaks[:, None], rng.dirichlet(np.ones(A + 1), S), 0.0)  # one action of its own
-    said = Spoken(pi, speaks, None, state, tuple(range(A + 1)))
+    said = PolicyAtSteps(pi, speaks, None, state, tuple(range(A + 1)))
     chances = []
     for e in range(E):
         good = 1.0
@@ -135,12 +134,12 @@ def test_over_features_a_little_of_it_is_warned_of(gap):
 @pytest.mark.parametrize("low", [0.3, 0.1])
 def test_over_features_what_some_took_is_supported(low):
     log = rooms(low=low)
-    assert (supported(spoken(as_policy(Mixed(0.4, 0.5)), log), log, 0) == 1).all()
+    assert (supported(acts(as_policy(Mixed(0.4, 0.5)), log), log, 0) == 1).all()
 
 
 def test_where_nobody_at_all_took_it_the_number_of_steps_does_not_matter():
     log = rooms(60)
-    said = Spoken(
+    said = PolicyAtSteps(
         np.column_stack([np.zeros(60), (log.features[:, 0] > 0.8).astype(float)]),
         log.features[:, 0] > 0.8, None, np.arange(60), ("a", "b"),
     )  # fmt: skip
@@ -149,7 +148,7 @@ def test_where_nobody_at_all_took_it_the_number_of_steps_does_not_matter():
 
 def test_an_action_that_the_log_has_not():
     log = rooms(100)
-    said = Spoken(
+    said = PolicyAtSteps(
         np.tile([0.0, 0.5, 0.5], (100, 1)), np.ones(100, bool), None, np.arange(100),
         ("a", "b", "new"),
     )  # fmt: skip
@@ -163,7 +162,7 @@ def test_a_rare_action_is_not_taken_for_a_missing_one():
         episode=np.arange(3000), state=rng.random((3000, 3)), action=np.where(b, "b", "a"),
         reward=np.zeros(3000),
     )  # fmt: skip
-    said = Spoken(
+    said = PolicyAtSteps(
         np.tile([0.0, 1.0], (3000, 1)), np.ones(3000, bool), None, np.arange(3000), ("a", "b")
     )
     assert (supported(said, log, 0) == 1).all()

@@ -26,13 +26,18 @@ def attach(
 
     Args:
         package: The name of the package.
-        homes: Module, relative to the package → the public names it defines.
+        homes: Module → the public names it defines. Its name is relative to the package, or full
+            (`dprl.evidence.behavior`).
         modules: Modules and packages that are public themselves, by their full names. Default none.
 
     Returns:
         The three, to be assigned in the package.
     """
-    where = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+    where = {
+        name: home if home.startswith("dprl.") else f"{package}.{home}"
+        for home, names in homes.items()
+        for name in names
+    }
     inner = {module.rpartition(".")[2]: module for module in modules}
 
     def get(name: str) -> Any:

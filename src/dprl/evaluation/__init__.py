@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dprl._core.lazy import attach
 
 if TYPE_CHECKING:
-    from dprl.evaluation._behavior import Behavior as Behavior
     from dprl.evaluation._compare import Comparison as Comparison
     from dprl.evaluation._compare import compare as compare
     from dprl.evaluation._evaluate import evaluate as evaluate
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from dprl.evaluation._sensitivity_result import Sensitivity as Sensitivity
     from dprl.evaluation._sweep import Sweep as Sweep
     from dprl.evaluation._sweep import sweep as sweep
+    from dprl.evidence.behavior import Behavior as Behavior
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -30,7 +30,7 @@ __getattr__, __dir__, __all__ = attach(
         "_compare": ("Comparison", "compare"),
         "_evaluate": ("evaluate",),
         "_result": ("Evaluation",),
-        "_behavior": ("Behavior",),
+        "dprl.evidence.behavior": ("Behavior",),
         "_sensitivity": ("sensitivity",),
         "_sensitivity_result": ("Sensitivity",),
         "_sweep": (

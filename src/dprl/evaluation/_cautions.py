@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dprl._core.checks import Cut
 from dprl._core.plural import form, many
 from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
 from dprl.evidence._lots import Chances
@@ -16,6 +15,7 @@ from dprl.logs.log import Log
 from dprl.policies._conditions import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
+from dprl.policies.held_out import HeldOut
 
 __all__ = ["no_spread", "wary_of", "weights_off"]
 
@@ -40,7 +40,7 @@ def _window(policy: Policy, log: Log) -> list[str]:
 
 
 def _nobody(facts: Mapping[str, Any], log: Log) -> str:
-    """Of an action that is not supported: who took it not (`dprl.evaluation._support`)."""
+    """Of an action that is not supported: who took it not (`dprl.evaluation.divergence`)."""
     if facts["behavior"] == "given":
         return "has no chance there in the behaviour given"
     if log.state is not None:
@@ -127,28 +127,21 @@ def _chosen(facts: Mapping[str, Any], policy: Policy, log: Log) -> list[str]:
 
 
 def wary_of(
-    facts: Mapping[str, Any],
-    policy: Policy,
-    log: Log,
-    undefined: float,
-    trouble: str,
-    draws: int,
-    cut: Cut | None,
+    facts: Mapping[str, Any], held: HeldOut, undefined: float, trouble: str, draws: int
 ) -> list[str]:
     """The warnings of an evaluation.
 
     Args:
         facts: The facts of the evaluation (`Evaluation.facts`).
-        policy: The policy that was evaluated.
-        log: The log it was evaluated on, as it was given.
+        held: The policy that was evaluated, and the log.
         undefined: Share of the bootstrap draws in which all weights were 0.
         trouble: Why there is no model of values, in words; '' where there is one.
         draws: Number of bootstrap draws.
-        cut: How cut episodes were treated.
 
     Returns:
         One sentence per warning.
     """
+    policy, log, cut = held.policy, held.log, held.cut
     unit, cautions = facts["unit"], []
     states = set(policy.space.states)
     if states and log.state is not None:

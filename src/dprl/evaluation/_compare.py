@@ -18,7 +18,6 @@ on each other. The policies must have been fixed without this log. Asking for fe
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +25,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_choice, check_draws, check_level, check_seed
+from dprl._core.checks import (
+    Cut,
+    check_choice,
+    check_draws,
+    check_level,
+    check_number,
+    check_seed,
+)
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._draws import MODEL, ends_of
-from dprl.evaluation._estimators import BEHAVIOR, ESTIMATORS
 from dprl.evaluation._evaluate import evaluated
 from dprl.evaluation._result import Evaluation
-from dprl.logs._encoding import encoded_like
-from dprl.logs.log import Log, check_log
+from dprl.evaluation.bootstrap import ends_of
+from dprl.evaluation.estimators import RETURN, check_estimator
+from dprl.evidence.behavior import Behavior
+from dprl.logs.log import Log
+from dprl.logs.source import Source
+from dprl.policies.held_out import HeldOut, like_policy, rows_of
 
 __all__ = ["PRACTICE", "Comparison", "compare"]
 
@@ -50,7 +58,7 @@ IN_TAIL = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Result):
     """Differences between policies with paired intervals; made by `dprl.compare`.
 
     Attributes:
@@ -159,60 +167,13 @@ class Comparison:
             "policies": {name: e.to_dict() for name, e in self.evaluations.items()},
         }
 
-    def to_json(self) -> str:
-        """The same as `to_dict`, as a JSON object.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> dprl.compare([policy], test, values=False).to_json()[:23]
-            '{"estimator": "WPDIS", '
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def to_frame(self, backend: str = "pandas") -> Any:
-        """The pairs as a dataframe.
-
-        Args:
-            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
-
-        Returns:
-            A dataframe (pyarrow: a table) with one row per pair.
-
-        Raises:
-            ParameterError: There is no such backend.
-            PackageError: The library is not installed.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> dprl.compare([policy], test, values=False).to_frame("pyarrow").num_rows
-            1
-        """
-        return self.table().to_frame(backend)
-
-    def __str__(self) -> str:
-        warned = [f"warning: {line}" for line in self.warnings]
-        return "\n\n".join([str(self.table()), *(["\n".join(warned)] if warned else [])])
-
-    def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
-
-        return in_notebook(
-            f"Comparison of {len(self.evaluations)} policies",
-            lines=[f"warning: {line}" for line in self.warnings],
-            tables=[self.table()],
-        )
+    def _heading(self) -> str:
+        return f"Comparison of {len(self.evaluations)} policies"
 
 
 def compare(
     policies: Mapping[str, Any] | Sequence[Any],
-    log: Log,
+    log: Log | Source,
     *,
     against: str | None = None,
     estimator: str | None = None,
@@ -232,7 +193,7 @@ def compare(
     Args:
         policies: Name → policy, or a list (then they are named after their learners). Anything
             that `dprl.evaluate` takes.
-        log: A log that none of the policies was made or chosen from.
+        log: A log that none of the policies was made or chosen from, in memory or in parts.
         against: Compare all with this one only: one of the names, or "usual practice". Default
             None: every pair, usual practice among them.
         estimator: The estimator to compare, any of `dprl.evaluate` but DM, which has no interval.
@@ -267,12 +228,11 @@ def compare(
         >>> [(row["first"], row["better"]) for row in compared.rows]
         [('bold', 'bold'), ('usual practice', '')]
     """
-    check_log(log)
+    log = rows_of(log)
     named = _named(policies)
-    estimator = estimator or ("DR" if values else "WPDIS")
-    usable = [e for e in ESTIMATORS if e != "DM" and (values or e not in MODEL)]
-    check_choice("estimator", estimator, usable, do="DM has no interval; DR and WDR need values.")
+    estimator = check_estimator(estimator, values, interval=True)
     check_level(level)
+    check_number("clip", clip, "[0, 1]")
     pairs = _pairs([*named, PRACTICE], against)
     each = _level_of_one(level, len(pairs))
     if draws is None:
@@ -288,13 +248,15 @@ def compare(
     fitted: dict[str, Behavior] = {}
     for i, (name, policy) in enumerate(named.items()):
         tell("policies", i / len(named))
-        evaluations[name], drawn = evaluated(
+        held = HeldOut.meet(
             policy, log, gamma=gamma, behavior=_practice_of(policy, log, behavior, seed, fitted),
-            cut=cut, level=level, draws=draws, seed=seed, clip=clip, values=values,
-            allow_seen=allow_seen,
+            cut=cut, seed=seed, allow_seen=allow_seen,
         )  # fmt: skip
-        gains[name] = drawn[:, ESTIMATORS.index(estimator)] - drawn[:, BEHAVIOR]
-        practices.append(drawn[:, BEHAVIOR])
+        evaluations[name], drawn = evaluated(
+            held, level=level, draws=draws, clip=clip, values=values
+        )
+        gains[name] = drawn.gain(estimator)
+        practices.append(drawn.of(RETURN))
     tell("policies", 1.0)
     _check_paired(practices, list(named))
     rows = [_row(a, b, evaluations, gains, estimator, each) for a, b in pairs]
@@ -365,7 +327,7 @@ def _practice_of(
     """The behaviour given; else as `evaluate` would take it, estimated once per kind of state."""
     if given is not None or log.propensity is not None:
         return given
-    encoded = encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
+    encoded = like_policy(policy, log)
     digest = encoded.digest()
     if digest not in fitted:
         fitted[digest] = Behavior.fit(encoded, seed=seed)

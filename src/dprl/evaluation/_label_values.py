@@ -16,8 +16,8 @@ from scipy import sparse
 
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
-from dprl.evaluation._decisions import Spoken
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps
 
 __all__ = ["LabelValues", "label_values"]
 
@@ -39,16 +39,16 @@ class LabelValues:
     seen: Bools
 
     def at(
-        self, log: Log, decisions: Spoken, rows: Ints, Q: Floats, V: Floats, guessed: Bools
+        self, log: Log, decisions: PolicyAtSteps, rows: Ints, Q: Floats, V: Floats, guessed: Bools
     ) -> None:
         """Fill Q, V and guessed (N,) at these rows of the log."""
         _look_up(
             self.Q, self.seen, log.codes(), log.action, decisions.row, decisions.pi,
-            decisions.speaks, rows, Q, V, guessed,
+            decisions.acts, rows, Q, V, guessed,
         )  # fmt: skip
 
 
-def label_values(log: Log, decisions: Spoken, gamma: float, use: Bools) -> LabelValues:
+def label_values(log: Log, decisions: PolicyAtSteps, gamma: float, use: Bools) -> LabelValues:
     """The values learned from the steps `use` (N,) of whole episodes."""
     S, A = log.n_states, len(decisions.actions)
     n, total = np.zeros(S * A, np.int64), np.zeros(S * A)
@@ -60,11 +60,12 @@ def label_values(log: Log, decisions: Spoken, gamma: float, use: Bools) -> Label
 
     begins = np.zeros(len(pairs) + 1, np.int64)
     steps = (log.starts, log.codes(), log.action, use)
-    policy = (decisions.row, decisions.pi, decisions.speaks)
-    _count(*steps, *policy, place, begins[1:])
+    policy = (decisions.row, decisions.pi, decisions.acts)
+    to, weight = np.empty(0, np.int32), np.empty(0)
+    _next_pairs(*steps, *policy, place, begins[1:], to, weight)
     begins = np.cumsum(begins)
     to, weight = np.empty(begins[-1], np.int32), np.empty(begins[-1])
-    _write(*steps, *policy, place, begins[:-1].copy(), to, weight)
+    _next_pairs(*steps, *policy, place, begins[:-1].copy(), to, weight)
     P = sparse.csr_array((weight, to, begins), shape=(len(pairs), len(pairs)))
     P.sum_duplicates()
     Q = solve((gamma * sparse.diags_array(1 / n) @ P).tocsr(), total / n)
@@ -98,48 +99,24 @@ def _tally(
 
 
 @compiled
-def _count(
+def _next_pairs(
     starts: Ints,
     state: NDArray[np.int32],
     action: NDArray[np.int32],
     use: Bools,
     row: Ints,
     pi: Floats,
-    speaks: Bools,
-    place: Ints,
-    entries: Ints,
-) -> None:  # pragma: no cover - compiled
-    """Add to entries (pairs,) how many next pairs the steps of each pair have."""
-    A = pi.shape[1]
-    for e in range(len(starts) - 1):
-        if not use[starts[e]]:
-            continue
-        for i in range(starts[e], starts[e + 1] - 1):
-            source, m, many = place[np.int64(state[i]) * A + action[i]], row[i + 1], 1
-            if speaks[m]:
-                many = 0
-                for b in range(A):
-                    if pi[m, b] != 0.0:
-                        many += 1
-            entries[source] += many
-
-
-@compiled
-def _write(
-    starts: Ints,
-    state: NDArray[np.int32],
-    action: NDArray[np.int32],
-    use: Bools,
-    row: Ints,
-    pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     place: Ints,
     where: Ints,
     to: NDArray[np.int32],
     weight: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Write the next pairs and their weights; where (pairs,) is the next free place of each."""
-    A = pi.shape[1]
+    """Write the next pairs of each pair and their weights, or count them where there is no room.
+
+    where (pairs,) is the next free place of each pair, and one more with every next pair.
+    """
+    A, write = pi.shape[1], len(to) > 0
     for e in range(len(starts) - 1):
         if not use[starts[e]]:
             continue
@@ -147,15 +124,17 @@ def _write(
             source, m = place[np.int64(state[i]) * A + action[i]], row[i + 1]
             ahead = np.int64(state[i + 1]) * A
             observed = place[ahead + action[i + 1]]
-            if not speaks[m]:
-                to[where[source]], weight[where[source]] = observed, 1.0
+            if not acts[m]:
+                if write:
+                    to[where[source]], weight[where[source]] = observed, 1.0
                 where[source] += 1
                 continue
             for b in range(A):
                 if pi[m, b] != 0.0:
-                    named = place[ahead + b]
-                    to[where[source]] = named if named >= 0 else observed
-                    weight[where[source]] = pi[m, b]
+                    if write:
+                        named = place[ahead + b]
+                        to[where[source]] = named if named >= 0 else observed
+                        weight[where[source]] = pi[m, b]
                     where[source] += 1
 
 
@@ -167,7 +146,7 @@ def _look_up(
     action: NDArray[np.int32],
     row: Ints,
     pi: Floats,
-    speaks: Bools,
+    acts: Bools,
     rows: Ints,
     Q: Floats,
     V: Floats,
@@ -178,7 +157,7 @@ def _look_up(
         s, m = state[i], row[i]
         Q[i] = table[s, action[i]]
         V[i], guessed[i] = Q[i], False
-        if speaks[m]:
+        if acts[m]:
             value = 0.0
             for b in range(pi.shape[1]):
                 if pi[m, b] != 0.0:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ ENOUGH = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Seven estimates of a policy's value, beside that of usual practice; from `dprl.evaluate`.
+class Evaluation(Result):
+    """Estimates of a policy's value, beside that of usual practice; from `dprl.evaluate`.
 
     Attributes:
         rows: Estimator → its numbers in units of returns: difference (to usual practice),
@@ -39,13 +39,13 @@ class Evaluation:
         facts: Numbers beside the estimates: episodes, groups, steps; the shares of steps at which
             the policy speaks (`spoken`), suggests an action other than the usual one (`changed`) or
             the usual one (`confirmed`), and at which its action probabilities differ from practice
-            (`differs`, see `dprl.evaluation._matters`); how many groups reach a step at which it
+            (`differs`, see `dprl.evaluation.divergence`); how many groups reach a step at which it
             differs and how many of them follow the policy at all such steps (`reached`,
             `followers`), the same for changes alone (`reached_change`, `followers_change`); the
             effective sample size over all groups, over those that reach a step at which it differs,
             and over those that reach a change (`ess`, `ess_differs`, `ess_change`); whether it
             mixes actions (`mixed`); the chance that whoever follows it meets an action that nobody
-            took there (`unsupported`, see `dprl.evaluation._support`): above .01 it is warned of,
+            took there (`unsupported`, see `dprl.evaluation.divergence`): above .01 it is warned of,
             above .05 no estimate has an interval; the range of returns (`lowest`, `highest`) and
             where it comes from (`range`: "declared" or "log"); weights, clipping, calibration.
         warnings: What a reader must be careful about, one sentence each.
@@ -66,17 +66,6 @@ class Evaluation:
         0.854
     """
 
-    HOW: ClassVar[Mapping[str, str]] = {
-        "IS": "importance weights",
-        "WIS": "importance weights, normalised",
-        "PDIS": "weights decision by decision",
-        "WPDIS": "weights decision by decision, normalised",
-        "DM": "a model of values alone",
-        "DR": "the model, corrected by weights",
-        "WDR": "the model, corrected by normalised weights",
-    }
-    """Estimator → how it works, in a few words."""
-
     rows: Mapping[str, Mapping[str, float]]
     behavior: Mapping[str, float]
     facts: Mapping[str, Any]
@@ -84,6 +73,24 @@ class Evaluation:
     settings: Mapping[str, Any]
     balance: Balance | None = None
     subgroups: Subgroups | None = None
+
+    @property
+    def how(self) -> dict[str, str]:
+        """How each estimator works, in a few words.
+
+        Returns:
+            Estimator → words.
+
+        Example:
+            >>> import dprl
+            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
+            >>> dprl.evaluate(policy, test, draws=200).how["DM"]
+            'a model of values alone'
+        """
+        from dprl.evaluation.estimators import ESTIMATORS
+
+        return {name: ESTIMATORS[name].words for name in self.rows if name in ESTIMATORS}
 
     def __getitem__(self, estimator: str) -> Mapping[str, float]:
         """The numbers of one estimator, for example evaluation["DR"]["difference"]."""
@@ -318,42 +325,3 @@ class Evaluation:
             "balance": None if self.balance is None else self.balance.to_dict(),
             "subgroups": None if self.subgroups is None else self.subgroups.to_dict(),
         }
-
-    def to_json(self) -> str:
-        """The same as `to_dict`, as a JSON object.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> evaluation = dprl.evaluate(policy, test, draws=200)
-            >>> evaluation.to_json().startswith('{"estimates": [{"estimator": "IS"')
-            True
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def to_frame(self, backend: str = "pandas") -> Any:
-        """The table of estimates as a dataframe.
-
-        Args:
-            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
-
-        Returns:
-            A dataframe (pyarrow: a table) with one row per estimator.
-
-        Raises:
-            ParameterError: There is no such backend.
-            PackageError: The library is not installed.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> evaluation = dprl.evaluate(policy, test, draws=200)
-            >>> evaluation.to_frame("pyarrow").num_rows
-            7
-        """
-        return self.table().to_frame(backend)

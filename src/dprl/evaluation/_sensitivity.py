@@ -7,41 +7,25 @@ recorded column would be, for comparison.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import (
-    Cut,
-    check_cut,
-    check_draws,
-    check_flag,
-    check_gamma,
-    check_level,
-    check_number,
-    check_range,
-    check_seed,
-    is_number,
-)
+from dprl._core.checks import Cut, check_draws, check_flag, check_level, check_number, is_number
 from dprl._core.confounding import GAMMAS, MOST
 from dprl.errors import ParameterError
-from dprl.evaluation._behavior import Behavior, folds_of
-from dprl.evaluation._decisions import spoken
-from dprl.evaluation._matters import differs, practice
 from dprl.evaluation._result import ENOUGH
 from dprl.evaluation._sensitivity_bounds import Bounds, OneDecision, Several, resampled
-from dprl.evaluation._sensitivity_log import chances, one_decision, several_decisions
+from dprl.evaluation._sensitivity_log import one_decision, several_decisions
 from dprl.evaluation._sensitivity_result import Sensitivity
 from dprl.evaluation._yardstick import yardstick as hidden_columns
-from dprl.logs._censoring import check_claim, settle
-from dprl.logs._encoding import encoded_like
-from dprl.logs._overlap import refuse_seen
-from dprl.logs.log import Log, check_log
+from dprl.evaluation.divergence import differs, practice
+from dprl.evidence.behavior import Behavior, folds_of
+from dprl.logs.log import Log
 from dprl.logs.returns import returns
-from dprl.policies._familiar import check_familiar
-from dprl.policies._protocol import as_policy
+from dprl.logs.source import Source
+from dprl.policies.held_out import HeldOut
 
 __all__ = ["sensitivity"]
 
@@ -57,7 +41,7 @@ VACUOUS = 0.9
 
 def sensitivity(
     policy: Any,
-    log: Log,
+    log: Log | Source,
     *,
     gamma: float | Sequence[float] = STRENGTHS,
     discount: float | None = None,
@@ -82,7 +66,7 @@ def sensitivity(
 
     Args:
         policy: Any policy of dprl, or a `dprl.CallablePolicy` around a model that predicts actions.
-        log: A log that the policy was not made from.
+        log: A log that the policy was not made from, in memory or in parts.
         gamma: The values of Γ, each from 1 to 20. Default 1, 1.5, 2 and 3. (The discount is called
             `discount` here.)
         discount: Discount per step, in (0, 1]. Default None: the policy's own.
@@ -120,61 +104,58 @@ def sensitivity(
         >>> result.rows[1]["difference_min"] < result.rows[0]["difference_min"]
         True
     """
-    check_log(log)
-    raw, log = log, encoded_like(log, getattr(policy, "provenance", {}).get("columns", {}))
     strengths = _strengths(gamma)
-    discount, cut = _own(policy, discount, cut)
-    _check_cut(cut, log)
     check_level(level)
-    draws, seed = check_draws(draws), check_seed(seed)
+    draws = check_draws(draws)
     check_number("clip", clip, "[0, 1]")
     check_flag("yardstick", yardstick)
-    declared = _declared(policy, discount, value_range)
-    asked = as_policy(policy)
-    warnings = [*refuse_seen(asked, log, allow_seen), *check_familiar(asked, log)]
+    held = HeldOut.meet(
+        policy, log, gamma=discount, cut=cut, behavior=behavior, seed=seed, allow_seen=allow_seen,
+        claim="a bound", discount="discount",
+    )  # fmt: skip
+    log, discount, cut, seed = held.log, held.gamma, held.cut, held.seed
+    _refuse_weights(cut, log)
+    declared = held.declared_range(value_range)
     tell = progress or (lambda stage, share: None)
     folds_of(log, 2, seed)  # refuses a log of one group
 
-    # `time` keeps the original row numbers, for finding the rows that are left.
-    kept = replace(log, time=np.arange(log.n_steps), offset=None)
-    near = asked.bootstrap_neighbors()
-    settled = settle(kept, discount, cut, near, reads="rewards").gathered()
+    treated = held.treated
     tell("what the policy says", 0.0)
-    decisions = spoken(asked, settled)
+    decisions = held.acts
     tell("behaviour", 0.0)
-    model = _behavior(behavior, log, seed, raw)
-    rows = np.asarray(settled.time, np.int64)
+    model = held.behavior
     table, row = practice(model, log)
-    apart = differs(decisions, table, row[rows])
-    counts = np.add.reduceat(apart.astype(np.int64), settled.starts[:-1])
-    b, recorded = chances(model, rows, clip, settled.propensity if behavior is None else None)
-    G = returns(settled, discount)
+    apart = differs(decisions, table, row[held.rows])
+    counts = np.add.reduceat(apart.astype(np.int64), treated.starts[:-1])
+    chances = held.chances(clip)
+    b, recorded = chances.raised, chances.recorded
+    G = returns(treated, discount)
     ends = declared or (float(G.min()), float(G.max()))
     most = int(counts.max())
     if most <= 1:
         bounds: OneDecision | Several = one_decision(
-            settled, decisions, apart, G, discount, b, ends, seed,
+            treated, decisions, apart, G, discount, b, ends, seed,
             by_state=model.estimated and not recorded[apart].any(),
         )  # fmt: skip
     else:
-        bounds = several_decisions(settled, decisions, apart, G, b)
-    usual = float(G[settled.starts[:-1]].mean())
-    result = _rows(bounds, strengths, settled, G, level, draws, seed, ends, tell)
+        bounds = several_decisions(treated, decisions, apart, G, b)
+    usual = float(G[treated.starts[:-1]].mean())
+    result = _rows(bounds, strengths, treated, G, level, draws, seed, ends, tell)
     star, point = _breakdown(bounds, level, draws, seed, tell) if apart.any() else (None, None)
     measured: list[dict[str, Any]] = []
     if yardstick and apart.any():
         at = np.flatnonzero(apart)
         suggested = decisions.suggested[decisions.row[at]]
-        measured = hidden_columns(settled, at, suggested, seed, tell)
+        measured = hidden_columns(treated, at, suggested, seed, tell)
     facts = {
-        "episodes": settled.n_episodes,
-        "groups": len(settled.groups),
+        "episodes": treated.n_episodes,
+        "groups": len(treated.groups),
         "differs": float(apart.mean()),
         "reached": int((counts > 0).sum()),
         "decisions": most,
         "estimator": "means" if isinstance(bounds, OneDecision) else "WIS",
         "sharp": most <= 1
-        and settled.state is not None
+        and treated.state is not None
         and model.estimated
         and not recorded[apart].any(),
         "untaken": bounds.untaken if isinstance(bounds, OneDecision) else 0.0,
@@ -191,7 +172,7 @@ def sensitivity(
         gamma_point=point,
         yardstick=tuple(measured),
         facts=facts,
-        warnings=tuple(dict.fromkeys([*warnings, *_warnings(facts)])),
+        warnings=tuple(dict.fromkeys([*held.warnings, *_warnings(facts)])),
         settings={
             "discount": discount, "level": float(level), "draws": draws, "seed": seed, "cut": cut,
             "clip": float(clip), "log": log.digest(),
@@ -220,9 +201,8 @@ def _strengths(gamma: Any) -> list[float]:
     return sorted({float(number) for number in numbers})
 
 
-def _check_cut(cut: Cut | None, log: Log) -> None:
-    """Refuse to leave cut episodes out undeclared, and weights for them."""
-    check_claim(cut, log, "a bound")
+def _refuse_weights(cut: Cut | None, log: Log) -> None:
+    """Refuse weights for cut episodes: bounds take none."""
     if cut == "ipcw" and len(log.cut_episodes):
         raise ParameterError(
             f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut, and bounds take "
@@ -230,40 +210,6 @@ def _check_cut(cut: Cut | None, log: Log) -> None:
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
             "Follow every episode for a fixed time (follow_up=, --follow-up), or say another cut=.",
         )
-
-
-def _own(policy: Any, discount: float | None, cut: Cut | None) -> tuple[float, Cut | None]:
-    """discount and cut as given, or else the policy's own."""
-    settings: Any = getattr(policy, "parameters", {})
-    discount = settings.get("gamma") if discount is None else discount
-    if discount is None:
-        raise ParameterError(
-            "this policy knows no discount.", do="Say how to discount: discount=0.99, or 1."
-        )
-    cut = settings.get("cut") if cut is None else cut
-    check_cut(cut)
-    return check_gamma(discount), cut
-
-
-def _declared(policy: Any, discount: float, given: Any) -> tuple[float, float] | None:
-    """The range of returns as declared: in this call, or when the policy was certified."""
-    if given is not None:
-        return check_range(given)
-    proved = getattr(policy, "certificate", None)
-    return None if proved is None or proved.gamma != discount else proved.value_range
-
-
-def _behavior(given: Any, log: Log, seed: int, raw: Log) -> Behavior:
-    """Usual practice on a log; a model of the `raw` log, before it was encoded, has its rows."""
-    if given is None:
-        return Behavior.fit(log, seed=seed)
-    if not isinstance(given, Behavior):
-        return Behavior.given(log, given)
-    if given.log not in (log.digest(), raw.digest()):
-        raise ParameterError(
-            "this Behavior is of another log.", do="Use Behavior.fit(log) of the log given here."
-        )
-    return given
 
 
 # -- the bounds -------------------------------------------------------------------------------

@@ -7,14 +7,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._decisions import Spoken
 from dprl.evaluation._sensitivity_bounds import OneDecision, Several
 from dprl.evidence._cross_fit import Fit, in_threads
 from dprl.evidence._nuisance_models import Inputs, predicted, usual_value_model
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps
 
-__all__ = ["chances", "one_decision", "several_decisions"]
+__all__ = ["one_decision", "several_decisions"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -24,27 +23,8 @@ LEAST = 40
 """With fewer followers no model of their returns is fitted."""
 
 
-def chances(
-    model: Behavior, rows: Ints, clip: float, on_record: Floats | None
-) -> tuple[Floats, Bools]:
-    """float64 (N,): the probability of the action taken at each step; bool (N,): if recorded.
-
-    Args:
-        model: Usual practice.
-        rows: int64 (N,), the rows of the model at each step.
-        clip: An estimated probability below this is raised to it.
-        on_record: float64 (N,), those on record, NaN where there is none; None: none is.
-    """
-    floor = clip if model.estimated else np.finfo(float).tiny
-    b = np.maximum(model.took()[rows], max(floor, np.finfo(float).tiny))
-    if on_record is None:
-        return b, np.zeros(len(b), bool)
-    recorded = ~np.isnan(on_record)
-    return np.where(recorded, on_record, b), recorded
-
-
 def one_decision(
-    log: Log, decisions: Spoken, apart: Bools, G: Floats, discount: float, b: Floats,
+    log: Log, decisions: PolicyAtSteps, apart: Bools, G: Floats, discount: float, b: Floats,
     ends: tuple[float, float], seed: int, *, by_state: bool,
 ) -> OneDecision:  # fmt: skip
     """The bounds where no episode has more than one differing step.
@@ -108,7 +88,9 @@ def _guess(log: Log, at: Ints, Y: Floats, seed: int) -> Floats | None:
     return result
 
 
-def several_decisions(log: Log, decisions: Spoken, apart: Bools, G: Floats, b: Floats) -> Several:
+def several_decisions(
+    log: Log, decisions: PolicyAtSteps, apart: Bools, G: Floats, b: Floats
+) -> Several:
     """The bounds where an episode has several differing steps; `b` (N,) is of the action taken."""
     at = np.flatnonzero(apart)
     share = decisions.pi[decisions.row[at], log.action[at]]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dprl._core.confounding import gamma_words
 from dprl._core.plural import many
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.evaluation._yardstick import CHANCE, SHARE
 from dprl.logs._parquet import write_rows
@@ -20,7 +20,7 @@ __all__ = ["Sensitivity"]
 
 
 @dataclass(frozen=True, eq=False)
-class Sensitivity:
+class Sensitivity(Result):
     """What is left of a policy's gain at each strength Γ of an unrecorded cause.
 
     From `dprl.sensitivity`.
@@ -55,6 +55,8 @@ class Sensitivity:
         >>> len(result.rows)
         2
     """
+
+    HEAD: ClassVar[str] = "Unrecorded causes"
 
     rows: tuple[Mapping[str, Any], ...]
     gamma_star: float | None
@@ -132,21 +134,6 @@ class Sensitivity:
         result: dict[str, Any] = to_json_value({name: getattr(self, name) for name in names})
         return {**result, "lines": self.lines()}
 
-    def to_json(self) -> str:
-        """The same as `to_dict`, as a JSON object.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> train, test = dprl.envs.care_pathway().sample(1000, seed=0).split(0.5, seed=0)
-            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(train)
-            >>> dprl.sensitivity(policy, test, gamma=[1], draws=100).to_json()[:8]
-            '{"rows":'
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
     def plot(self, path: str | Path | None = None) -> Any:
         """The bounds as a matplotlib figure (needs the extra `plot`).
 
@@ -178,17 +165,6 @@ class Sensitivity:
                 plot.save(figure, Path(path))
                 write_rows(to_json_value(list(self.rows)), Path(path).with_suffix(".parquet"))
         return figure
-
-    def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
-
-        warned = [f"warning: {line}" for line in self.warnings]
-        return in_notebook("Unrecorded causes", [*self.lines(), *warned], [self.table()])
-
-    def __str__(self) -> str:
-        warned = [f"warning: {line}" for line in self.warnings]
-        parts = ["\n".join(lines) for lines in (self.lines(), warned) if lines]
-        return "\n\n".join([str(self.table()), *parts])
 
     def __repr__(self) -> str:
         star = "none" if self.gamma_star is None else gamma_words(self.gamma_star)

@@ -5,7 +5,7 @@ policy makes in a subgroup is that of its episodes alone:
 
     WDR - mean return        (without a model of values: WPDIS - mean return)
 
-These estimates divide by the sum of the weights (`dprl.evaluation._estimators`), which matters
+These estimates divide by the sum of the weights (`dprl.evaluation.estimators`), which matters
 here: where practice depends on a column that is not in the state, the weights of a subgroup do not
 have mean 1, and an estimate that supposes it would call that a gain or a loss.
 
@@ -31,11 +31,13 @@ from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
 from dprl._core.plural import many
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.errors import ParameterError
-from dprl.evaluation._estimators import BEHAVIOR, WDR, Weighted
-from dprl.evaluation._matters import reached
 from dprl.evaluation._result import ENOUGH
+from dprl.evaluation.bootstrap import Bootstrap
+from dprl.evaluation.divergence import reached
+from dprl.evaluation.estimators import ESTIMATORS, Weighted
 from dprl.logs.log import Log
 
 __all__ = ["Subgroup", "Subgroups", "check_by", "columns_by", "subgroups"]
@@ -95,7 +97,7 @@ class Subgroup:
 
 
 @dataclass(frozen=True)
-class Subgroups:
+class Subgroups(Result):
     """The difference that a policy makes in subgroups of a log; from `dprl.evaluate(by=...)`.
 
     Attributes:
@@ -298,7 +300,10 @@ def _intervals(
     log: Log, weighted: Weighted, members: Sequence[Bools], level: float, draws: int, seed: int
 ) -> tuple[Floats, Floats, Floats]:
     """Estimates (K,) of subgroups of episodes, and both ends of their simultaneous intervals."""
-    parts = [_part(log, weighted, rows) for rows in members]
+    parts = [
+        (Bootstrap(part, (ESTIMATORS["WDR"],)), groups)
+        for part, groups in map(weighted.of_episodes, members)
+    ]
     estimate = np.array([_difference(part, np.ones((1, len(used))))[0] for part, used in parts])
     drawn = np.empty((draws, len(parts)))
     done = 0
@@ -318,23 +323,11 @@ def _intervals(
     return estimate, estimate - c * se, estimate + c * se
 
 
-def _part(log: Log, weighted: Weighted, rows: Bools) -> tuple[Weighted, NDArray[np.int64]]:
-    """The trajectories of some episodes, bool (E,), and the groups they belong to."""
-    steps = np.repeat(rows, log.lengths)
-    used, group = np.unique(log.group[rows], return_inverse=True)
-    part = Weighted(
-        np.concatenate(([0], np.cumsum(log.lengths[rows]))), group.astype(np.int32),
-        weighted.reward[steps], weighted.gamma, weighted.Q[steps], weighted.V[steps],
-        weighted.w[steps], weighted.single[rows],
-    )  # fmt: skip
-    return part, used.astype(np.int64)
-
-
-def _difference(part: Weighted, weights: Floats) -> Floats:
+def _difference(part: Bootstrap, weights: Floats) -> Floats:
     """WDR minus the mean return in each draw (B,); NaN where no group of the part was drawn."""
     empty = weights.sum(axis=1) == 0
     estimates = part.estimates(np.where(empty[:, None], 1.0, weights))
-    return np.where(empty, np.nan, estimates[:, WDR] - estimates[:, BEHAVIOR])
+    return np.where(empty, np.nan, estimates.gain("WDR"))
 
 
 def _verdict(here: int, ess: float, mean: float, low: float, high: float) -> str:

@@ -16,28 +16,31 @@ Work that settings share is done once: evidence, neighbours within a radius, and
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from dprl._core.checks import check_choice, check_delta, check_range
+from dprl._core.checks import check_delta, check_range
 from dprl._core.cluster_start import connect
 from dprl._core.plural import many
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
+from dprl.certificate._gate import gate
 from dprl.errors import ParameterError, PolicyError
-from dprl.evaluation._behavior import Behavior
-from dprl.evaluation._draws import MODEL
-from dprl.evaluation._estimators import ESTIMATORS
-from dprl.evaluation._judge import Judge, Judged, fit_and_judge
+from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import BLIND, Evaluation
-from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, setting_words
+from dprl.evaluation._sweep_rules import COLUMNS, RULES, closeness, row_of, setting_words
+from dprl.evaluation.estimators import check_estimator
+from dprl.evidence.behavior import Behavior
 from dprl.learners._variants import fitted, grid_of
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import TOO_MUCH, shared, sketch
 from dprl.logs._parquet import Row, write_rows
 from dprl.logs.log import Log, check_log
+from dprl.logs.source import Source, as_source
+from dprl.policies._base import origin_of_training
+from dprl.policies.held_out import rows_of
 
 __all__ = ["RULES", "Sweep", "sweep"]
 
@@ -45,7 +48,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(Result):
     """What each setting would change, and what that seems to be worth; made by `dprl.sweep`.
 
     Attributes:
@@ -129,27 +132,8 @@ class Sweep:
             ),
         )
 
-    def __str__(self) -> str:
-        return str(self.table())
-
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
-
-    def to_json(self) -> str:
-        """The same as `to_dict`, as a JSON object.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
-            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
-            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
-            >>> swept.to_json().startswith('{"estimator": "DR"')
-            True
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the digests of the logs, as values that JSON can carry.
@@ -172,29 +156,6 @@ class Sweep:
             "behavior": to_json_value(dict(self.evaluations[0].behavior)),
             "settings": to_json_value(list(self.rows)),
         }
-
-    def to_frame(self, backend: str = "pandas") -> Any:
-        """The rows as a dataframe.
-
-        Args:
-            backend: The library to use: "pandas" (default), "polars" or "pyarrow".
-
-        Returns:
-            A dataframe (pyarrow: a table) with one row per setting.
-
-        Raises:
-            ParameterError: There is no such backend.
-            PackageError: The library is not installed.
-
-        Example:
-            >>> import dprl
-            >>> train, valid = dprl.envs.care_pathway().sample(4000, seed=0).split(0.5, seed=0)
-            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
-            >>> swept = dprl.sweep(learner, train, valid, n_min=[10, 40], draws=100)
-            >>> swept.to_frame("pyarrow").num_rows
-            2
-        """
-        return self.table().to_frame(backend)
 
     # -- choosing ----------------------------------------------------------------------------
 
@@ -304,8 +265,8 @@ class Sweep:
 
 def sweep(
     learner: Any,
-    train: Log,
-    valid: Log,
+    train: Any,
+    valid: Log | Source,
     *,
     n_min: Sequence[float] | None = None,
     radius: Sequence[float] | None = None,
@@ -329,8 +290,10 @@ def sweep(
             your own: anything with `fit(log)` that returns a policy and is a dataclass with these
             settings, or has a method `with_settings(n_min=...)` that returns such a learner.
             Its other settings stay as they are.
-        train: The log that the policies are learned from.
-        valid: The log that they are judged on; it must share no group with `train`.
+        train: The log that the policies are learned from, in memory or, for learners that take one,
+            in parts.
+        valid: The log that they are judged on, in memory or in parts; it must share no group with
+            `train`.
         n_min: Values of n_min to try. Default None: the learner's own.
         radius: Values of the radius to try, for features. Default None: the learner's own.
         params: Any other settings of the learner, and the values of each to try: numbers, words,
@@ -370,10 +333,7 @@ def sweep(
         >>> [round(row["difference"], 2) for row in swept.rows]
         [0.37, 0.08]
     """
-    estimator = estimator or ("DR" if values else "WPDIS")
-    usable = [e for e in ESTIMATORS if values or e not in MODEL]
-    why = "" if values else "DM, DR and WDR need values=True."
-    check_choice("estimator", estimator, usable, do=why)
+    estimator = check_estimator(estimator, values, interval=False)
     settings = grid_of(learner, n_min, radius, params)
     _refuse_columns(settings[0])
     if delta is not None:
@@ -381,10 +341,13 @@ def sweep(
         check_range(value_range)
     elif value_range is not None:
         raise ParameterError("value_range is for certificates.", do="Name a delta too.")
-    check_log(train)
-    check_log(valid)
-    train = (labelled if getattr(learner, "radius", None) is None else with_indicators)(train)
-    valid = encoded_like(valid, train.columns)  # once, as every policy will take it
+    if not isinstance(train, Log):
+        train = as_source(train)
+    else:
+        check_log(train)
+        train = (labelled if getattr(learner, "radius", None) is None else with_indicators)(train)
+    columns = (train if isinstance(train, Log) else train.facts).columns
+    valid = encoded_like(rows_of(valid), columns)  # once, as every policy will take it
     in_both = (
         1.0 if train.digest() == valid.digest() else shared(sketch(train), train.digest(), valid)
     )
@@ -400,10 +363,11 @@ def sweep(
     elif behavior is not None and not isinstance(behavior, Behavior):
         behavior = Behavior.given(valid, behavior)
     tell = progress or (lambda stage, share: None)
-    judge = Judge(
-        estimator, behavior, level, draws, seed, clip, values,
-        None if delta is None else delta / len(settings), value_range,
-    )  # fmt: skip
+    options = {"behavior": behavior, "level": level, "draws": draws, "seed": seed, "clip": clip}
+    claim = None
+    if delta is not None:
+        claim = {"delta": delta / len(settings), "value_range": value_range, "seed": seed}
+    judge = Judge(estimator, {**options, "values": values}, claim)
     tell("settings", 0.0)
     judged: dict[int, Judged] = {}
     numbered: Iterable[tuple[int, Judged]]
@@ -435,3 +399,72 @@ def _refuse_columns(setting: Mapping[str, Any]) -> None:
                 f"a setting cannot be called {name!r}: the table has a column of that name.",
                 do="Call it otherwise in your learner.",
             )
+
+
+# -- one setting ----------------------------------------------------------------------------------
+
+
+Judged: TypeAlias = tuple[Row, Any, Evaluation]
+"""The row of a setting, its policy and its evaluation."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How the policy of a setting is judged, here or on a worker of a cluster.
+
+    Attributes:
+        estimator: The estimator that the rows show.
+        options: Arguments of `evaluate`.
+        claim: Arguments of `gate`, with the delta of one setting; None: no certificates.
+    """
+
+    estimator: str
+    options: Mapping[str, Any]
+    claim: Mapping[str, Any] | None
+
+    def __call__(
+        self, learner: Any, setting: Mapping[str, Any], policy: Any, train: Any, valid: Log
+    ) -> Judged:
+        """The row of a setting, its policy and its evaluation."""
+        policy = _trained_on(policy, train)
+        evaluation = evaluate(policy, valid, gamma=_gamma(learner, policy), **self.options)
+        row = {**setting, **row_of(policy, evaluation, self.estimator)}
+        if self.claim is not None:
+            # who differs in what is for the one that is picked
+            bare = replace(train, also=None) if isinstance(train, Log) else train
+            proved = gate(policy, bare, **self.claim).certificate
+            row["certified"] = 0 if proved is None else len(proved.rows)
+            row["certified_gain"] = 0.0 if proved is None else proved.gain or 0.0
+        return row, policy, evaluation
+
+
+def fit_and_judge(
+    setting: Mapping[str, Any], judge: Judge, learner: Any, train: Any, valid: Log
+) -> Judged:
+    """A setting fitted and judged; called on a worker of a cluster."""
+    row, policy, evaluation = judge(
+        learner, setting, next(iter(fitted(learner, train, [setting]))), train, valid
+    )
+    bare = replace(policy) if is_dataclass(policy) and not isinstance(policy, type) else policy
+    return row, bare, evaluation  # bare: without engines, which are large and soon built again
+
+
+def _trained_on(policy: Any, train: Any) -> Any:
+    """The policy with a record of `train`, where it can keep one and has none of its own."""
+    if not is_dataclass(policy) or isinstance(policy, type) or not isinstance(train, Log):
+        return policy
+    origin = getattr(policy, "provenance", None)
+    if not isinstance(origin, Mapping) or "log" in origin:
+        return policy
+    return replace(policy, provenance={**origin, **origin_of_training(train)})
+
+
+def _gamma(learner: Any, policy: Any) -> float | None:
+    """The learner's discount; None where the policy has its own."""
+    own: float | None = getattr(learner, "gamma", None)
+    if own is None and "gamma" not in getattr(policy, "parameters", {}):
+        raise ParameterError(
+            f"neither {type(learner).__name__} nor its policy says how to discount.",
+            do="Give the learner an attribute gamma, or its policy parameters={'gamma': 0.99}.",
+        )
+    return own

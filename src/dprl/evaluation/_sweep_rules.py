@@ -9,6 +9,7 @@ import numpy as np
 
 from dprl.evaluation._cautions import weights_off
 from dprl.evaluation._result import ENOUGH, Evaluation
+from dprl.evaluation.estimators import ESTIMATORS
 from dprl.logs._parquet import Row
 
 __all__ = ["COLUMNS", "RULES", "closeness", "row_of", "setting_words", "value_words"]
@@ -51,9 +52,6 @@ The row with the largest rank is picked; the rank is None for a row that does no
 """
 
 
-BY_WEIGHT_ALONE = ("IS", "PDIS", "WPDIS")
-"""Estimators that are off by as much as the mean weight is off 1."""
-
 COLUMNS = (
     "changes", "confirmations", "deferred", "changed", "differs", "reached", "followers", "ess",
     "ess_differs", "difference", "difference_low", "difference_high", "unsupported", "outside",
@@ -66,7 +64,7 @@ def row_of(policy: Any, evaluation: Evaluation, estimator: str) -> Row:
     """The row of one setting: what its policy would do, and its evaluation by one estimator."""
     facts, estimate = evaluation.facts, evaluation[estimator]
     summary = policy.summary() if hasattr(policy, "summary") else {}
-    off = estimator in BY_WEIGHT_ALONE and weights_off(facts)
+    off = ESTIMATORS[estimator].moves_with_weight and weights_off(facts)
     summary = summary if isinstance(summary, Mapping) else {}
     return {
         "changes": summary.get("changes"),

@@ -29,17 +29,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.evaluation._behavior import folds_of
-from dprl.evaluation._decisions import Spoken
 from dprl.evaluation._in_numbers import in_numbers
 from dprl.evaluation._label_values import label_values
 from dprl.evidence._cross_fit import Fit, in_threads, plan_fits
+from dprl.evidence.behavior import folds_of
 from dprl.evidence.neighbors.metric import Metric
 from dprl.evidence.neighbors.samples import Points
 from dprl.learners.baselines._transitions import Transitions
 from dprl.learners.baselines.fitted import FittedQ, fitted_q
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
+from dprl.policies.held_out import PolicyAtSteps
 
 __all__ = ["Values", "evaluate_q"]
 
@@ -74,7 +74,7 @@ class Values:
 
 def evaluate_q(
     log: Log,
-    decisions: Spoken,
+    decisions: PolicyAtSteps,
     gamma: float,
     *,
     folds: int | None = None,
@@ -126,7 +126,7 @@ def evaluate_q(
 
 
 def forests(
-    log: Log, decisions: Spoken, gamma: float, fit: Fit, *, trees: int, seed: int
+    log: Log, decisions: PolicyAtSteps, gamma: float, fit: Fit, *, trees: int, seed: int
 ) -> Values:
     """Values at the held-out steps of a fit, learned from at most `MOST` of its other steps."""
     A, rows = len(decisions.actions), fit.train(MOST)
@@ -157,9 +157,9 @@ def forests(
     return Values(Q[step, action], V, np.any((here > 0) & ~taken, axis=1))
 
 
-def _followed(log: Log, decisions: Spoken) -> Floats:
+def _followed(log: Log, decisions: PolicyAtSteps) -> Floats:
     """π (N, A), with all probability on what was done where the policy defers."""
     pi = decisions.pi[decisions.row]
-    silent = np.flatnonzero(~decisions.speaks[decisions.row])
+    silent = np.flatnonzero(~decisions.acts[decisions.row])
     pi[silent, log.action[silent]] = 1.0
     return pi

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.evidence._cross_fit import Fit, gathered, in_threads, plan_fits
-from dprl.evidence._nuisance_models import Inputs, probabilities, usual_behavior_models
+from dprl.evidence._nuisance_models import NUISANCES, Inputs, probabilities
 from dprl.logs.log import Log
 
 __all__ = ["CHANCE", "SHARE", "yardstick"]
@@ -106,7 +106,7 @@ def _log_odds(columns: Sequence[_Column], took: Ints, fits: Sequence[Fit]) -> Fl
     x = np.column_stack([column.values for column in columns]).astype(np.float64)
     numbers = [j for j, column in enumerate(columns) if not column.labels]
     kinds = Inputs(bool(np.isnan(x[:, numbers]).any()), tuple(c.labels for c in columns))
-    model = usual_behavior_models(kinds)[0]
+    model = NUISANCES["logistic"].model(kinds)
     answers = in_threads([partial(probabilities, model, x, took, 2, fit) for fit in fits])
     p = np.clip(gathered(fits, answers)[:, 1], EDGE, 1 - EDGE)
     return np.asarray(np.log(p / (1 - p)))

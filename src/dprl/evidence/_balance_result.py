@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.evidence._nuisance_notes import OVERLAP
 
@@ -84,7 +85,7 @@ class ComparedChange:
 
 
 @dataclass(frozen=True)
-class Balance:
+class Balance(Result):
     """Whether those who took suggestions differ from the others in what the state leaves out.
 
     Attributes:
@@ -102,6 +103,8 @@ class Balance:
         columns: The columns of the table that were compared.
         left_out: Column → why it was not.
     """
+
+    HEAD: ClassVar[str] = "Who took the suggestions?"
 
     rows: tuple[Difference, ...]
     changes: tuple[ComparedChange, ...]
@@ -222,12 +225,6 @@ class Balance:
             more = f" and {len(why) - 4} more" if len(why) > 4 else ""
             sentences.append(f"Left out of the comparison: {', '.join(why[:4])}{more}.")
         return sentences
-
-    def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
-
-        warned = [f"warning: {line}" for line in self.warnings()]
-        return in_notebook("Who took the suggestions?", [*self.lines(), *warned], [self.table()])
 
     def to_dict(self) -> dict[str, Any]:
         """All attributes as values that JSON can carry."""

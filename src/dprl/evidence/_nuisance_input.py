@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
-from dprl.evidence._nuisance_models import Floats, Inputs, Model
+from dprl.evidence._nuisance_models import NUISANCES, Floats, Inputs, Model
 from dprl.evidence.credit import check_settled
 from dprl.logs._feature_input import refuse_categories
 from dprl.logs.log import Log, check_log
@@ -77,7 +77,10 @@ def check_models(
         return usual
     wanted = "behavior_models must be pairs of a name and a classifier with fit and predict_proba"
     do = "For example [('logistic', LogisticRegression())]; each name once."
+    usual_ones = {model.name: model for model in usual}
     try:
+        if len(models) and all(isinstance(n, str) and n in usual_ones for n in models):
+            return [usual_ones[str(name)] for name in dict.fromkeys(models)]
         pairs = [(name, model) for name, model in models]
     except (TypeError, ValueError):
         raise ParameterError(f"{wanted}; got {models!r}.", do=do) from None
@@ -95,6 +98,8 @@ def check_regressor(model: Any, usual: Model, columns: Inputs) -> Model:
     """The model of what follows: the one given, or else the `usual` one."""
     if model is None:
         return usual
+    if isinstance(model, str) and model in NUISANCES and NUISANCES[model].of == "values":
+        return NUISANCES[model].model(columns)
     if not _can(model, "fit", "predict"):
         raise ParameterError(
             f"value_model must be a regressor with fit and predict; got {model!r}.",

@@ -10,6 +10,10 @@ log; `dprl.evidence._stack` weighs them by how well they foretell groups that th
 
 What follows (values): extra trees on the returns.
 
+**Another model** is one `Nuisance`, given to `register`: a name, what it foretells and a function
+that makes it. One of what people do is fitted and weighed with the others in every log over
+features; one of what follows is used where it is asked for by name (`value_model="name"`).
+
 A missing number is replaced by the median of the training rows, and a column is added that says
 that it was missing. (Boosting could take it as it is, but fails on a column that is missing on
 all training rows.) Models that users bring get numbers as they are.
@@ -26,8 +30,9 @@ surprising action adds to a log-loss.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +42,14 @@ from dprl.evidence._cross_fit import Fit
 
 __all__ = [
     "FLOOR",
+    "NUISANCES",
     "Floats",
     "Inputs",
     "Model",
+    "Nuisance",
     "predicted",
     "probabilities",
+    "register",
     "usual_behavior_models",
     "usual_value_model",
 ]
@@ -142,51 +150,103 @@ class Inputs:
         return OneHotEncoder(categories=categories, handle_unknown="ignore")
 
 
-def usual_behavior_models(inputs: Inputs) -> list[Model]:
-    """The three models of what people do, by name.
+@dataclass(frozen=True)
+class Nuisance:
+    """A kind of model that is fitted to every log over features.
 
-    Boosting is penalised for large steps: with many actions, some of them rare, it runs away
-    otherwise. 16 actions in intensive care were foretold with a held-out log-loss of 1.07 nats a
-    row, and of 1.31 without; in worlds of 1,800 rows and four actions it gained up to .04.
+    Attributes:
+        name: What it is called in tables and messages, and as an argument.
+        of: What it foretells: "actions" (a classifier; all of them are mixed) or "values" (a
+            regressor; the first is used unless another one is asked for by name).
+        make: From what the columns are to an unfitted model with the methods of scikit-learn.
+        most: The number of rows that it is fitted on at most.
+    """
+
+    name: str
+    of: Literal["actions", "values"]
+    make: Callable[[Inputs], Any]
+    most: int = MOST_ROWS
+
+    def model(self, inputs: Inputs) -> Model:
+        """The model for these columns, before it is fitted."""
+        return Model(self.name, self.make(inputs), self.most)
+
+
+NUISANCES: dict[str, Nuisance] = {}
+"""Name → model, in the order in which tables show them."""
+
+
+def register(nuisance: Nuisance) -> Nuisance:
+    """Add a model to those that are fitted; a name is taken once."""
+    if nuisance.name in NUISANCES:
+        raise ParameterError(f"there is a model {nuisance.name!r} already.")
+    NUISANCES[nuisance.name] = nuisance
+    return nuisance
+
+
+def usual_behavior_models(inputs: Inputs) -> list[Model]:
+    """The models of what people do: all that are registered.
 
     Args:
         inputs: What the columns are.
     """
-    from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+    return [one.model(inputs) for one in NUISANCES.values() if one.of == "actions"]
+
+
+def usual_value_model(inputs: Inputs) -> Model:
+    """The model of what follows: the first that is registered.
+
+    Args:
+        inputs: What the columns are.
+    """
+    return next(one for one in NUISANCES.values() if one.of == "values").model(inputs)
+
+
+def _logistic(inputs: Inputs) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import FeatureUnion
     from sklearn.preprocessing import SplineTransformer
 
     splines = SplineTransformer(4, degree=1, knots="quantile", include_bias=False)
-    logistic = inputs.prepared(
+    return inputs.prepared(
         LogisticRegression(C=0.3, tol=1e-3, max_iter=200),
         expand=FeatureUnion([("line", "passthrough"), ("splines", splines)]),
     )
-    trees = inputs.prepared(ExtraTreesClassifier(50, min_samples_leaf=LEAF, max_features=1 / 3))
-    boosting = inputs.prepared(
+
+
+def _extra_trees(inputs: Inputs) -> Any:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    return inputs.prepared(ExtraTreesClassifier(50, min_samples_leaf=LEAF, max_features=1 / 3))
+
+
+def _boosting(inputs: Inputs) -> Any:
+    """Penalised for large steps: with many actions, some of them rare, it runs away otherwise.
+
+    16 actions in intensive care were foretold with a held-out log-loss of 1.07 nats a row, and of
+    1.31 without; in worlds of 1,800 rows and four actions it gained up to .04.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return inputs.prepared(
         HistGradientBoostingClassifier(
             max_bins=63, early_stopping=False, max_iter=20, learning_rate=0.15, max_leaf_nodes=8,
             l2_regularization=5.0,
         )
     )  # fmt: skip
-    return [
-        Model("logistic", logistic),
-        Model("extra trees", trees, MOST_ROWS_TREES),
-        Model("boosting", boosting),
-    ]
 
 
-def usual_value_model(inputs: Inputs) -> Model:
-    """The model of what follows: extra trees on the returns.
-
-    Args:
-        inputs: What the columns are.
-    """
+def _value_trees(inputs: Inputs) -> Any:
     from sklearn.ensemble import ExtraTreesRegressor
 
     tried = 0.5 if len(inputs.labels) >= FEW else 1.0
-    trees = ExtraTreesRegressor(40, min_samples_leaf=LEAF, max_features=tried)
-    return Model("value_model", inputs.prepared(trees), MOST_ROWS_TREES)
+    return inputs.prepared(ExtraTreesRegressor(40, min_samples_leaf=LEAF, max_features=tried))
+
+
+register(Nuisance("logistic", "actions", _logistic))
+register(Nuisance("extra trees", "actions", _extra_trees, MOST_ROWS_TREES))
+register(Nuisance("boosting", "actions", _boosting))
+register(Nuisance("value_model", "values", _value_trees, MOST_ROWS_TREES))
 
 
 def _fresh(model: Any, seed: int) -> Any:

@@ -133,9 +133,11 @@ def fit_nuisances(
         propensity: float64 (N, A), the probabilities of the actions where they are known; used as
             they are, whatever the log says. Default None: what the log knows (`Log.propensity`) is
             used, and the rest is estimated.
-        value_model: A regressor with the methods of scikit-learn, instead of extra trees.
+        value_model: A regressor with the methods of scikit-learn, or the name of a registered one
+            (`dprl.evidence._nuisance_models`), instead of extra trees.
         behavior_models: (name, classifier) of each model of what people do, instead of the three
-            of this package; classifiers have the methods of scikit-learn.
+            of this package; classifiers have the methods of scikit-learn. Or the names of some that
+            are registered.
         step: Whether the number of the step (0 for the first of an episode) is a feature of the
             models, after those of the log. Default true.
         categories: Whether features may be categories; false refuses them, for callers that would

@@ -456,7 +456,22 @@ class Log:
             >>> log.gathered().episodes
             (2, 1, 3)
         """
-        order = in_group_order(self)
+        return self.in_order(in_group_order(self))
+
+    def in_order(self, order: NDArray[np.int64]) -> Log:
+        """The same log with its episodes in another order; this log itself where none moves.
+
+        Args:
+            order: int64 (E,), the positions of the episodes, each once.
+
+        Returns:
+            The reordered log.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> risky_arms().sample(3, seed=0).in_order(np.array([2, 0, 1])).episodes
+            (2, 0, 1)
+        """
         if (order == np.arange(self.n_episodes)).all():
             return self
         lengths = self.lengths[order]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from dprl._core.results import Result
 from dprl._core.table import Table, to_json_value
 from dprl.logs.log import Label
 
@@ -44,7 +44,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class MarkovCheck:
+class MarkovCheck(Result):
     """The result of `dprl.markov_check`.
 
     Attributes:
@@ -66,6 +66,8 @@ class MarkovCheck:
         >>> print(str(result).splitlines()[0])
         The state is not enough: given state and action, the past still tells what comes next.
     """
+
+    HEAD: ClassVar[str] = "Is the state enough?"
 
     gamma: float
     level: float
@@ -174,25 +176,6 @@ class MarkovCheck:
             False
         """
         return {"ok": self.ok, "text": self.lines, **to_json_value(asdict(self))}
-
-    def to_json(self) -> str:
-        """The same as `to_dict`, as text.
-
-        Returns:
-            JSON text.
-
-        Example:
-            >>> import dprl
-            >>> log = dprl.envs.delayed().sample(200, seed=0)
-            >>> dprl.markov_check(log, 1.0).to_json()[:12]
-            '{"ok": false'
-        """
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-    def _repr_html_(self) -> str:
-        from dprl._core.notebook import in_notebook
-
-        return in_notebook("Is the state enough?", self.lines, [self.table()])
 
     def __str__(self) -> str:
         return "\n".join([*self.lines, "", str(self.table())])

@@ -33,8 +33,8 @@ from dprl._core import plot
 from dprl._core.disk import replacing
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
-from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._evaluate import evaluate
+from dprl.evidence.behavior import Behavior
 from dprl.learners.continuous import DPRLContinuous
 from dprl.logs._files import Progress
 from dprl.logs.log import Log

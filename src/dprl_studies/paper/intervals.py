@@ -19,9 +19,9 @@ from dprl._core.table import Table
 from dprl.envs.care import care_pathway
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import rooms
-from dprl.evaluation._estimators import ESTIMATORS
 from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH
+from dprl.evaluation.estimators import ESTIMATORS
 from dprl.learners.discrete import DPRLDiscrete
 from dprl_studies.harness import Experiment, Row, Rows, Setting
 

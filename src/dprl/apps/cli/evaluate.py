@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -21,9 +21,44 @@ from dprl.apps.cli.options import (
     Seed,
     Values,
 )
+from dprl.apps.cli.out_of_core import ScanOptions
 from dprl.errors import ParameterError
 
-__all__ = ["evaluate"]
+if TYPE_CHECKING:
+    from dprl.logs._files import Progress
+    from dprl.logs.log import Log
+
+__all__ = ["evaluate", "read_held_out"]
+
+
+def read_held_out(
+    policy: Any, files: list[str], memory: ScanOptions | None, tell: Progress, **named: Any
+) -> Log:
+    """The log that a policy is judged by: read at once, or in parts, which take less memory.
+
+    Args:
+        policy: The policy.
+        files: The files of the log.
+        memory: How much memory may be used, and whether the log is read in parts.
+        tell: Called with the name of the stage and the share of it that is done.
+        named: Columns where their names differ from those of the policy.
+    """
+    from dprl.policies._load import read_like, reading_like
+    from dprl.policies.held_out import rows_of
+
+    memory = memory or ScanOptions()
+    columns = policy.provenance.get("columns", {})
+    able = not (policy.space.feature_names or columns.get("encoding") or columns.get("action_bins"))
+    if memory.out_of_core and not able:
+        raise ParameterError(
+            "a log in parts has one column of state labels and one of actions, and this policy's "
+            "states or actions are made of several columns or of numbers.",
+            do="Leave --out-of-core out.",
+        )
+    if not memory.in_parts(files, able=able):
+        return read_like(policy, files, tell, **named)
+    with memory.scanned(files, reading_like(policy, files, **named), tell) as parts:
+        return rows_of(parts)
 
 
 @command
@@ -32,6 +67,7 @@ def evaluate(
     files: list[str],
     /,
     columns: OtherColumns | None = None,
+    memory: ScanOptions | None = None,
     *,
     gamma: Annotated[
         float | None, Parameter(help="Discount per step; by default the policy's own.")
@@ -64,6 +100,9 @@ def evaluate(
 
     Example: `dprl evaluate policy.dprl held-out.parquet`
 
+    A log that is too large to be read at once, in Parquet files:
+    `dprl evaluate policy.dprl 'held-out/*.parquet' --out-of-core --memory-limit 4GB`
+
     Args:
         policy: A policy file.
         files: CSV or Parquet files the policy was not learned from, or patterns in quotes.
@@ -71,14 +110,13 @@ def evaluate(
     """
     import dprl
     from dprl.evaluation._subgroups import columns_by
-    from dprl.policies._load import read_like
 
     if (lowest is None) != (highest is None):
         raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
     fitted = dprl.load(policy)
     named = columns_for(fitted, columns, "evaluate")
     with progress() as tell, warned() as cautions:
-        data = read_like(fitted, files, tell, **named)
+        data = read_held_out(fitted, files, memory, tell, **named)
         evaluation = dprl.evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             by=columns_by(by, data),

@@ -10,8 +10,10 @@ from cyclopts import Parameter
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
+from dprl.apps.cli.evaluate import read_held_out
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import Draws, Json, Level, OtherColumns, Seed
+from dprl.apps.cli.out_of_core import ScanOptions
 from dprl.errors import ParameterError
 
 __all__ = ["sensitivity"]
@@ -23,6 +25,7 @@ def sensitivity(
     files: list[str],
     /,
     columns: OtherColumns | None = None,
+    memory: ScanOptions | None = None,
     *,
     gamma: Annotated[
         list[float] | None,
@@ -74,7 +77,6 @@ def sensitivity(
     import dprl
     from dprl._core import plot
     from dprl.evaluation._sensitivity import STRENGTHS
-    from dprl.policies._load import read_like
 
     if (lowest is None) != (highest is None):
         raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
@@ -89,7 +91,7 @@ def sensitivity(
     fitted = dprl.load(policy)
     named = columns_for(fitted, columns, "sensitivity")
     with progress() as tell, warned() as cautions:
-        data = read_like(fitted, files, tell, **named)
+        data = read_held_out(fitted, files, memory, tell, **named)
         result = dprl.sensitivity(
             fitted, data, gamma=gamma or STRENGTHS, discount=discount, cut=cut, level=level,
             draws=draws, seed=seed, allow_seen=allow_seen, yardstick=yardstick, progress=tell,

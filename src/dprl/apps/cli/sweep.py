@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +24,7 @@ from dprl.apps.cli.options import (
     Values,
     whole,
 )
+from dprl.apps.cli.out_of_core import ScanOptions
 from dprl.apps.cli.ranges import tried
 from dprl.errors import ParameterError
 
@@ -39,6 +41,7 @@ def sweep(
     files: FilesOfLog,
     log: LogOptions,
     learning: LearnerOptions,
+    memory: ScanOptions | None = None,
     *,
     n_min: Annotated[
         list[int] | None,
@@ -112,6 +115,7 @@ def sweep(
     """
     import dprl
     from dprl.logs._encoding import encoded_like
+    from dprl.policies.held_out import rows_of
 
     for path in (out, figure):
         if path is not None and not path.parent.is_dir():
@@ -148,15 +152,29 @@ def sweep(
         n_min[0] if n_min else None, radius[0] if radius else None, seed=seed, own_seed=False
     )
     columns: dict[str, Any] = log.options(radius is not None)
-    with progress() as tell, warned() as cautions:
-        data = dprl.read(files, **columns, progress=tell)
-        data = learning.with_states(data, radius)
-        if valid is None:
-            train, held = data.split(share, seed=seed)
+    memory = memory or ScanOptions()
+    plain = len(log.state) == len(log.action) == 1 and not log.action_bins
+    parts = memory.in_parts(files, able=radius is None and plain)
+    if parts and valid is None:
+        raise ParameterError(
+            "a log in parts is not split here.",
+            do="Split the files first (dprl split), and name both parts: --valid FILES.",
+        )
+    with progress() as tell, warned() as cautions, contextlib.ExitStack() as stack:
+        train: Any
+        if parts and valid is not None:
+            train = stack.enter_context(memory.scanned(files, columns, tell))
+            with memory.scanned(valid, columns, tell) as judging:
+                held = rows_of(judging)
         else:
-            like_train = {**columns, "action_bins": data.columns.get("action_bins")}
-            train, held = data, dprl.read(valid, **like_train, progress=tell)
-            held = encoded_like(held, data.columns)
+            data = dprl.read(files, **columns, progress=tell)
+            data = learning.with_states(data, radius)
+            if valid is None:
+                train, held = data.split(share, seed=seed)
+            else:
+                like_train = {**columns, "action_bins": data.columns.get("action_bins")}
+                train, held = data, dprl.read(valid, **like_train, progress=tell)
+                held = encoded_like(held, data.columns)
         swept = dprl.sweep(
             learner, train, held, n_min=n_min, radius=radius, params=others, estimator=estimator,
             level=level, draws=draws, seed=seed, values=values, delta=delta,

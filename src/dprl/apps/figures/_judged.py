@@ -11,11 +11,11 @@ from dprl._core import plot
 from dprl._core.table import Table
 from dprl.apps.figures._figure import BLUE, ORANGE, Figure
 from dprl.errors import ParameterError
-from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._result import Evaluation
 from dprl.evaluation._sensitivity_result import Sensitivity
 from dprl.evaluation._sweep import Sweep
 from dprl.evidence._balance_result import LARGE, Balance
+from dprl.evidence.behavior import Behavior
 
 __all__ = ["balance", "calibration", "sensitivity", "sweep"]
 

@@ -33,7 +33,7 @@ from dprl._core.checks import check_threads, check_whole
 from dprl._core.plural import many
 from dprl._core.table import Table
 from dprl.errors import LogError, ParameterError
-from dprl.evidence._nuisance_models import MOST_ROWS
+from dprl.evidence._nuisance_models import MOST_ROWS, NUISANCES
 from dprl.evidence.nuisances import fit_behavior
 from dprl.logs.log import Log, check_log
 
@@ -130,7 +130,8 @@ class Behavior:
         K = int(fold.max()) + 1
         if log.state is None:
             table, _ = fit_behavior(log, K, seed, threads)
-            how = f"three models weighed, {K} folds by group"
+            models = sum(one.of == "actions" for one in NUISANCES.values())
+            how = f"{'three' if models == 3 else models} models weighed, {K} folds by group"
             row = np.arange(log.n_steps)
         else:
             table, how = _by_counts(log, fold, K), f"counts, {K} folds by group"

@@ -1,0 +1,339 @@
+r"""Estimators of the value of a policy, from trajectories of another policy.
+
+Trajectory e has steps (s_t, a_t, r_t), t = 0..T-1, ratios ρ_t = π(a_t|s_t) / π_b(a_t|s_t), and
+ρ_t = 1 exactly where the policy defers; w_t = ρ_0 ⋯ ρ_t, w_{-1} = 1. Q̂ and V̂ are a model's values
+of π; at a deferred step V̂(s_t) = Q̂(s_t, a_t), since a_t is what the policy itself would have done.
+With n trajectories and u_t = n w_t / ∑_e w_t:
+
+    IS      mean of  w_{T-1} ∑_t γ^t r_t
+    WIS     ∑_e w_{T-1} G / ∑_e w_{T-1}
+    PDIS    mean of  ∑_t γ^t w_t r_t
+    WPDIS   mean of  ∑_t γ^t u_t r_t
+    DM      mean of  the rewards before the first step at which the policy acts, then V̂ of it
+    DR      mean of  v_0,   v_t = V̂(s_t) + ρ_t (r_t + γ v_{t+1} - Q̂(s_t, a_t))     (Jiang & Li 2016)
+    WDR     mean of  ∑_t γ^t (u_t r_t + u_{t-1} V̂(s_t) - u_t Q̂(s_t, a_t))  (Thomas & Brunskill 2016)
+
+In the sum ∑_e w_t of WPDIS and WDR a finished trajectory keeps its last weight: its return is
+known, and leaving it out would give its share of the average to longer trajectories. At a deferred
+step the recursion of DR is v_t = r_t + γ v_{t+1}, and that of DM is the same. For a policy that
+never acts all seven estimates are the mean return, to the last bit.
+
+Resampling: a bootstrap draw takes groups with replacement, which gives every group a count, and
+every mean and sum above is taken with these counts (`dprl.evaluation.bootstrap`). The ratios and
+the model stay as they are.
+
+**Another estimator** is one `Estimator`, given to `register`: a name, a few words, and either a
+number of each trajectory alone, whose mean is the estimate, or a function of the sums over all
+trajectories in a draw (`Totals`). Tables, JSON, reports, `compare`, `sweep` and the command line
+take it from there, and the numbers of the others stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import check_choice
+from dprl._core.compiled import compiled
+from dprl.errors import ParameterError
+
+__all__ = [
+    "ESTIMATORS",
+    "RETURN",
+    "Estimator",
+    "Totals",
+    "Weighted",
+    "check_estimator",
+    "importance_weights",
+    "names_of",
+    "register",
+]
+
+Floats = NDArray[np.float64]
+
+RETURN = "return"
+"""The name of the mean return, the value of usual practice, among the estimates."""
+
+LARGEST = 1e100
+"""Largest weight (and largest value in the recursion of DR): its square must be finite."""
+
+
+class Totals(NamedTuple):
+    """Sums over the trajectories, each counted as often as its group is drawn, in B draws.
+
+    Attributes:
+        n: float64 (B,), the number of trajectories.
+        W: float64 (B, T), ∑ w_t at each step; a finished trajectory keeps its last weight.
+        A: float64 (B, T), ∑ γ^t w_t r_t.
+        B: float64 (B, T), ∑ γ^t w_t (r_t - Q̂_t); None where there is no model of values.
+        C: float64 (B, T), ∑ γ^t w_{t-1} V̂_t; None where there is no model of values.
+        alone: Name → float64 (B,), the sum of a number that each trajectory has alone: those of the
+            estimators that are means of one, and the return.
+    """
+
+    n: Floats
+    W: Floats
+    A: Floats
+    B: Floats | None
+    C: Floats | None
+    alone: Mapping[str, Floats]
+
+    @property
+    def final(self) -> Floats:
+        """float64 (B,), the sum of the weights of whole trajectories."""
+        return self.W[:, -1]
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One way to estimate the value of a policy.
+
+    Attributes:
+        name: What it is called in tables, in JSON and on the command line.
+        words: How it works, in a few words.
+        of: From the sums of B draws to the estimates (B,). Default None: the mean of its number of
+            each trajectory.
+        alone: From the trajectories to one number each, float64 (E,), which `of` finds added up in
+            `Totals.alone`. Default None: it has none, or one of those that all have (IS, PDIS, DM
+            and DR).
+        values: Whether it needs a model of values (Q̂ and V̂).
+        model_alone: Whether it rests on that model alone: its error is the model's, which
+            resampling does not show, so it has no interval.
+        normalised: Whether it divides by the sum of the weights: it does not exist where that is 0,
+            and is the mean return, to the last bit, where every weight is 1.
+        moves_with_weight: Whether it is off by as much as the mean weight is off 1.
+    """
+
+    name: str
+    words: str
+    of: Callable[[Totals], Floats] | None = None
+    alone: Callable[[Weighted], Floats] | None = None
+    values: bool = False
+    model_alone: bool = False
+    normalised: bool = False
+    moves_with_weight: bool = False
+
+    def __call__(self, totals: Totals) -> Floats:
+        """float64 (B,), the estimates from the sums of B draws."""
+        if self.of is None:
+            return totals.alone[self.name] / totals.n
+        return self.of(totals)
+
+
+ESTIMATORS: dict[str, Estimator] = {}
+"""Name → estimator, in the order in which tables show them."""
+
+
+def register(estimator: Estimator) -> Estimator:
+    """Add an estimator to those that every evaluation shows; a name is taken once."""
+    if estimator.name in ESTIMATORS or estimator.name == RETURN:
+        raise ParameterError(f"there is an estimator {estimator.name!r} already.")
+    ESTIMATORS[estimator.name] = estimator
+    return estimator
+
+
+def names_of(values: bool | None = None, **flags: bool) -> list[str]:
+    """The names of the estimators whose attributes are as given: `names_of(normalised=True)`."""
+    flags = flags if values is None else {"values": values, **flags}
+    return [
+        name
+        for name, one in ESTIMATORS.items()
+        if all(getattr(one, flag) == value for flag, value in flags.items())
+    ]
+
+
+def check_estimator(name: str | None, values: bool, *, interval: bool) -> str:
+    """The name of an estimator that can be shown; DR, or WPDIS without values, where none is given.
+
+    Args:
+        name: The name as given.
+        values: Whether there is a model of values.
+        interval: Whether it must have an interval.
+    """
+    name = name or ("DR" if values else "WPDIS")
+    usable = [
+        one.name
+        for one in ESTIMATORS.values()
+        if (values or not one.values) and not (interval and one.model_alone)
+    ]
+    why = "" if values else f"{_listed(names_of(values=True))} need values=True."
+    if interval:
+        with_model = names_of(values=True, model_alone=False)
+        bare = _listed(names_of(model_alone=True))
+        why = f"{bare} has no interval; {_listed(with_model)} need values."
+    check_choice("estimator", name, usable, do=why)
+    return name
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+# -- the seven -------------------------------------------------------------------------------------
+
+
+def _wis(totals: Totals) -> Floats:
+    return totals.alone["IS"] / totals.final
+
+
+def _wpdis(totals: Totals) -> Floats:
+    W = totals.W
+    return np.asarray(np.where(W > 0, totals.A / W, 0.0).sum(axis=1))
+
+
+def _wdr(totals: Totals) -> Floats:
+    n, W, _, B, C, _ = totals
+    if B is None or C is None:
+        return _wpdis(totals)
+    before = np.column_stack([n, W[:, :-1]])
+    terms = np.where(before > 0, C / before, 0.0) + np.where(W > 0, B / W, 0.0)
+    return np.asarray(terms.sum(axis=1))
+
+
+register(Estimator("IS", "importance weights", moves_with_weight=True))
+register(Estimator("WIS", "importance weights, normalised", _wis, normalised=True))
+register(Estimator("PDIS", "weights decision by decision", moves_with_weight=True))
+register(
+    Estimator(
+        "WPDIS",
+        "weights decision by decision, normalised",
+        _wpdis,
+        normalised=True,
+        moves_with_weight=True,
+    )
+)
+register(Estimator("DM", "a model of values alone", values=True, model_alone=True))
+register(Estimator("DR", "the model, corrected by weights", values=True))
+register(
+    Estimator(
+        "WDR", "the model, corrected by normalised weights", _wdr, values=True, normalised=True
+    )
+)
+
+
+# -- trajectories ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """Trajectories with their importance weights; made by `importance_weights`.
+
+    Attributes:
+        starts: int64 (E + 1,), the first row of each trajectory, and N at the end.
+        group: int32 (E,), group of each trajectory, codes 0..G-1.
+        reward: float64 (N,), reward of each step.
+        gamma: Discount per step.
+        Q: float64 (N,), Q̂(s_t, a_t).
+        V: float64 (N,), V̂(s_t).
+        w: float64 (N,), cumulative weights w_t.
+        alone: Name → float64 (E,), the estimates from each trajectory alone: IS, PDIS, DM and DR,
+            and its return.
+    """
+
+    starts: NDArray[np.int64]
+    group: NDArray[np.int32]
+    reward: Floats
+    gamma: float
+    Q: Floats
+    V: Floats
+    w: Floats
+    alone: Mapping[str, Floats]
+
+    @property
+    def n_groups(self) -> int:
+        """G, the number of groups."""
+        return int(self.group.max()) + 1
+
+    @property
+    def final(self) -> Floats:
+        """float64 (E,): the weight of each whole trajectory, w at its last step."""
+        return self.w[self.starts[1:] - 1]
+
+    @property
+    def returns(self) -> Floats:
+        """float64 (E,): the return of each trajectory."""
+        return self.alone[RETURN]
+
+    def of_episodes(self, use: NDArray[np.bool_]) -> tuple[Weighted, NDArray[np.int64]]:
+        """The trajectories where `use` (E,) is true, and the groups they belong to."""
+        lengths = np.diff(self.starts)
+        steps = np.repeat(use, lengths)
+        groups, group = np.unique(self.group[use], return_inverse=True)
+        part = Weighted(
+            np.concatenate(([0], np.cumsum(lengths[use]))), group.astype(np.int32),
+            self.reward[steps], self.gamma, self.Q[steps], self.V[steps], self.w[steps],
+            {name: numbers[use] for name, numbers in self.alone.items()},
+        )  # fmt: skip
+        return part, groups.astype(np.int64)
+
+
+@compiled
+def _weigh(
+    starts: NDArray[np.int64],
+    reward: Floats,
+    gamma: float,
+    ratio: Floats,
+    acts: NDArray[np.bool_],
+    Q: Floats,
+    V: Floats,
+    w: Floats,
+    IS: Floats,
+    PDIS: Floats,
+    DM: Floats,
+    DR: Floats,
+    returns: Floats,
+) -> None:  # pragma: no cover - compiled
+    """Fill w (N,), and (E,) the estimates from each trajectory alone and its return."""
+    for e in range(len(starts) - 1):
+        begin, end = starts[e], starts[e + 1]
+        weight = 1.0
+        for i in range(begin, end):
+            weight = min(weight * ratio[i], LARGEST)
+            w[i] = weight
+        G, pdis, dm, dr = 0.0, 0.0, 0.0, 0.0
+        for i in range(end - 1, begin - 1, -1):
+            G = reward[i] + gamma * G
+            pdis = w[i] * reward[i] + gamma * pdis
+            if acts[i]:
+                dm = V[i]
+                dr = V[i] + ratio[i] * (reward[i] + gamma * dr - Q[i])
+                dr = min(max(dr, -LARGEST), LARGEST)
+            else:
+                dm = reward[i] + gamma * dm
+                dr = reward[i] + gamma * dr
+        IS[e], PDIS[e], DM[e], DR[e], returns[e] = weight * G, pdis, dm, dr, G
+
+
+def importance_weights(
+    starts: NDArray[np.int64],
+    group: NDArray[np.int32],
+    reward: Floats,
+    gamma: float,
+    ratio: Floats,
+    acts: NDArray[np.bool_],
+    Q: Floats,
+    V: Floats,
+) -> Weighted:
+    """Give every trajectory its importance weights.
+
+    Args:
+        starts: int64 (E + 1,), the first row of each trajectory, and N at the end.
+        group: int32 (E,), codes 0..G-1; the trajectories of a group are resampled together.
+        reward: float64 (N,), reward of each step.
+        gamma: Discount per step, in (0, 1].
+        ratio: float64 (N,), π / π_b of the action that was taken; 1 where the policy defers.
+        acts: bool (N,), false where the policy defers.
+        Q: float64 (N,), Q̂ of the state and the action that was taken.
+        V: float64 (N,), V̂ of the state; equal to Q where the policy defers.
+
+    Returns:
+        The trajectories with their weights.
+    """
+    w = np.empty(len(reward))
+    alone = {name: np.empty(len(starts) - 1) for name in ("IS", "PDIS", "DM", "DR", RETURN)}
+    _weigh(starts, reward, float(gamma), ratio, acts, Q, V, w, *alone.values())
+    return Weighted(starts, group, reward, float(gamma), Q, V, w, alone)

@@ -214,6 +214,44 @@ class Parts:
         n_min = self.parameters.get("n_min")
         return math.inf if n_min is None else float(n_min)
 
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it besides its counts and changes, as JSON can hold it.
+
+        Returns:
+            Name → fact; empty for most.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> list(policy.learned())
+            ['luck']
+        """
+        facts: dict[str, Any] = {}
+        if self.luck is not None:
+            facts["luck"] = {**self.provenance["luck"], "words": self.luck.words}
+        if self.stated:
+            facts["stated"] = self.stated
+        return facts
+
+    def learned_words(self, changes: str) -> str:
+        """What `dprl fit` prints of it.
+
+        Args:
+            changes: The table of its changes, as it is printed.
+
+        Returns:
+            Itself in words, and its changes.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.learned_words("2 changes").splitlines()[-1]
+            '2 changes'
+        """
+        return f"{self}\n\n{changes}"
+
     def bootstrap_neighbors(self) -> Near | None:
         """What counts near a place, for returns that were cut short (see `dprl.logs._censoring`).
 

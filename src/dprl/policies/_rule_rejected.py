@@ -6,6 +6,7 @@ policy; they are shown apart from the rules and never act.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from dprl.policies._rule_claim import delta_of
 if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy
 
-__all__ = ["not_issued"]
+__all__ = ["facts_of_rules", "not_issued", "words_of_rules"]
 
 NAMES = ("advantage", "low", "high", "p", "groups", "groups_took")
 CAPTION = "Not issued: candidates that were not certified"
@@ -88,3 +89,47 @@ def _why(policy: RulePolicy, rule: Rule) -> str:
     if p is None or delta is None or p > delta:
         return UNSURE
     return FEW if policy.certificate is None else GATED
+
+
+# -- what is said of rules that were just learned --------------------------------------------------
+
+
+def facts_of_rules(policy: RulePolicy) -> dict[str, Any]:
+    """The rules, what is stated and noted, what they bring, and how they came about.
+
+    Args:
+        policy: A policy of `dprl.Rules`.
+    """
+    record = policy.provenance["rules"]
+    return {
+        "rules": json.loads(policy.to_json_rules()),
+        "stated": policy.stated,
+        "notes": policy.provenance["notes"],
+        "worth": policy.worth().to_dicts(),
+        "not_issued": not_issued(policy).to_dicts(),
+        "models": record["models"],
+        "divisions": record["divisions"],
+        "division": record["division"],
+    }
+
+
+def words_of_rules(policy: RulePolicy) -> str:
+    """The rules as sentences with what is stated, what they bring, and the models behind them.
+
+    Args:
+        policy: A policy of `dprl.Rules`.
+    """
+    models = policy.provenance["rules"]["models"]
+    table = Table(
+        {name: [line.get(name) for line in models] for name in models[0]},
+        caption="Probabilities of actions, judged on groups that the models have not seen",
+        note="log-loss in nats per row; misplaced: 0 perfect, 1 all wrong.",
+    )
+    apart = not_issued(policy)
+    tables = "\n\n".join(map(str, (apart, table) if len(apart) else (table,)))
+    if policy.rules:
+        return f"{policy}\n\n{policy.worth()}\n\n{tables}"
+    return "\n".join(
+        ["No rule was certified: the policy defers everywhere.", *policy.provenance["notes"], "",
+         tables]
+    )  # fmt: skip

@@ -167,6 +167,20 @@ class ConfidentPolicy(TablePolicy):
         states = [change.state for change in approved if change.state is not None]
         return replace(limit_states(self, states, **noted), gain=None)
 
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it: the gain too.
+
+        Returns:
+            Name → fact.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> list(dprl.Confident(gamma=1.0).fit(log).learned())
+            ['gain', 'stated']
+        """
+        return {"gain": self.gain, **super().learned()}
+
     def _repr_html_(self) -> str:
         from dprl._core import html as pages
 

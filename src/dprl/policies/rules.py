@@ -31,6 +31,7 @@ from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_
 from dprl.policies._rule_claim import claim, stated
 from dprl.policies._rule_days import with_dates
 from dprl.policies._rule_facts import groups_by, labels_in
+from dprl.policies._rule_rejected import facts_of_rules, words_of_rules
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies._tabled import steps_of, summary_of
@@ -704,6 +705,57 @@ class RulePolicy(Stored):
         s = summary_of(self.decisions.at(rows, [*self.decisions.states, ""]), steps)
         s["rules"] = s.pop("states") - 1
         return {**s, "features": len(self.feature_names)}
+
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it: the rules, what they bring, and how they came about.
+
+        Returns:
+            Name → fact; what is on record alone.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.learned()
+            {}
+        """
+        return {**super().learned(), **(facts_of_rules(self) if self._on_record else {})}
+
+    def learned_words(self, changes: str) -> str:
+        """What `dprl fit` prints of it: the rules, what they bring, and the models behind them.
+
+        Args:
+            changes: Has no effect where a record of the learning says more.
+
+        Returns:
+            The rules as sentences, and tables.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.learned_words("1 change").splitlines()[-1]
+            '1 change'
+        """
+        return words_of_rules(self) if self._on_record else super().learned_words(changes)
+
+    @property
+    def _on_record(self) -> bool:
+        return "models" in (self.provenance.get("rules") or ())
 
     # -- in other languages ------------------------------------------------------------------
 

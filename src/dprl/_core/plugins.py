@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from dprl.errors import ParameterError
 
@@ -27,7 +26,7 @@ PLUGINS = "DPRL_PLUGINS"
 T = TypeVar("T")
 
 
-class Registry(Generic[T]):
+class Registry(dict[str, T]):
     """Name → what is declared under it, in the order of declaration.
 
     Args:
@@ -36,39 +35,21 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, group: str, what: str) -> None:
+        super().__init__()
         self.group, self.what = group, what
-        self._own: dict[str, T] = {}
 
-    def add(self, name: str, value: T) -> T:
+    def add(self, name: str, value: T) -> None:
         """Declare one; a name that is taken is refused, unless it is for the same thing."""
-        if self._own.setdefault(name, value) != value:
+        if self.setdefault(name, value) != value:
             raise ParameterError(
                 f"there is a {self.what} {name!r} already.", do="Name it otherwise."
             )
-        return value
-
-    def remove(self, name: str) -> None:
-        """Take one out again, as tests do."""
-        self._own.pop(name, None)
 
     def find(self, name: str) -> T | None:
         """What is declared under a name, here or by a package; None where nothing is."""
-        if name not in self._own:
+        if name not in self:
             self._import_plugins(name)
-        return self._own.get(name)
-
-    def __getitem__(self, name: str) -> T:
-        return self._own[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._own
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._own))
-
-    def values(self) -> tuple[T, ...]:
-        """All that are declared so far."""
-        return tuple(self._own.values())
+        return self.get(name)
 
     def _import_plugins(self, name: str) -> None:
         from importlib.metadata import entry_points  # which takes milliseconds

@@ -131,7 +131,7 @@ def register(
         >>> dprl.learners.register("usual", labels=Usual, about="does what was done")
         >>> dprl.learners.registry.LEARNERS["usual"].offered(features=False).keys()
         dict_keys(['gamma'])
-        >>> dprl.learners.registry.LEARNERS.remove("usual")
+        >>> del dprl.learners.registry.LEARNERS["usual"]
     """
     if labels is None and features is None:
         raise ParameterError(

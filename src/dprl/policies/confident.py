@@ -79,6 +79,9 @@ class ConfidentPolicy(TablePolicy):
     """
 
     KIND: ClassVar[str] = "confident"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **TablePolicy.ARRAYS, "advantage": "float64 SA", "advantage_se": "float64 SA",
+    }  # fmt: skip
 
     advantage: NDArray[np.float64] = field(kw_only=True)
     advantage_se: NDArray[np.float64] = field(kw_only=True)
@@ -86,8 +89,6 @@ class ConfidentPolicy(TablePolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shape = (len(self.states), len(self.actions))
-        self._check_arrays({"advantage": "float64", "advantage_se": "float64"}, shape)
         if self.parameters.get("evidence") not in SURE_IN:
             self._refuse(f"its evidence is {self.parameters.get('evidence')!r}")
         if not (self.gain is None or isinstance(self.gain, Facts)):

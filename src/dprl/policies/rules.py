@@ -203,6 +203,14 @@ class RulePolicy(Stored):
             del words["levels"]
         return {**words, "rules": to_json_value([r.to_dict() for r in self.rules])}, arrays
 
+    def _contradiction(self) -> str:
+        """Which rule speaks although nobody took its suggestion, in words; '' if none does."""
+        for rule in self.rules:
+            for name in ("groups", "groups_took"):
+                if not rule.silent and rule.facts.get(name) == 0:
+                    return f"a rule speaks ({rule.words}) with {name} = 0"
+        return ""
+
     @classmethod
     def _from_parts(
         cls,

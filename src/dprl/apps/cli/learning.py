@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, make_dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -184,7 +184,7 @@ def takers() -> dict[str, tuple[str, ...]]:
         for name in own:
             for option in METRIC if name == "metric" else (name,):
                 names.setdefault(option, []).append(entry.name)
-    every = len(LEARNERS.values())
+    every = len(LEARNERS)
     return {n: tuple(own) for n, own in names.items() if n not in SHARED and len(own) < every}
 
 
@@ -210,7 +210,7 @@ def in_words(text: str) -> str:
     return re.sub(r"[`\"]", "", text).replace("n_min", "n-min")
 
 
-def _help(name: str, entries: Sequence[Entry]) -> str:
+def _help(name: str, entries: Collection[Entry]) -> str:
     """The help of a setting: whose it is, and what it does there."""
     whose: dict[str, list[str]] = {}
     for entry in entries:
@@ -250,7 +250,7 @@ def _annotated(kind: Any, words: str) -> Any:
     return Annotated[kind, Parameter(help=words)]
 
 
-def _options(entries: Sequence[Entry], but: Sequence[str] = ()) -> Any:
+def _options(entries: Collection[Entry], but: Sequence[str] = ()) -> Any:
     """A dataclass of options: those of every learner, and the settings of these."""
     about = "; ".join(f"{entry.name} {entry.about}" for entry in LEARNERS.values())
     learner = _annotated(_choice(LEARNERS), f"{about}.")

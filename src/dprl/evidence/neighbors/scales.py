@@ -67,7 +67,7 @@ def register_scale(
         ... )
         >>> dprl.Metric(scale="range").fit(log).scale.tolist()
         [4.0]
-        >>> SCALES.remove("range")
+        >>> del SCALES["range"]
     """
     SCALES.add(name, NamedScale(of, lacks))
 

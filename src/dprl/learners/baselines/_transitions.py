@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ __all__ = ["FeatureBaseline", "Transitions", "transitions"]
 Floats = NDArray[np.float64]
 Parts: TypeAlias = dict[str, Any]
 Facts: TypeAlias = dict[str, Any]
+Kind = TypeVar("Kind", bound="FeaturePolicy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     return Transitions(points, log.reward, last, gamma, log.n_actions, fitted, centre)
 
 
-class FeatureBaseline(ABC):
+class FeatureBaseline(ABC, Generic[Kind]):
     """A learner over features: settings, and `learned`, what is learned from transitions."""
 
     def __post_init__(self) -> None:
@@ -99,10 +100,10 @@ class FeatureBaseline(ABC):
                 check_whole(name, getattr(self, name), 0 if name == "seed" else 1, MOST)
 
     @abstractmethod
-    def learned(self, data: Transitions) -> tuple[type[FeaturePolicy], Parts, Facts]:
+    def learned(self, data: Transitions) -> tuple[type[Kind], Parts, Facts]:
         """The kind of policy, its own parts, and facts about how it was learned."""
 
-    def fit(self, log: Log) -> Any:
+    def fit(self, log: Log) -> Kind:
         """The policy that is learned from the steps of a log.
 
         Args:

@@ -43,7 +43,7 @@ RENEWED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepCQL(FeatureBaseline):
+class DeepCQL(FeatureBaseline[NetworkPolicy]):
     """CQL with one hidden layer of 16 units; needs torch to fit, not to act.
 
     Attributes:

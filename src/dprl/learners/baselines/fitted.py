@@ -180,7 +180,7 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedPQI(FeatureBaseline):
+class FittedPQI(FeatureBaseline[ForestPolicy]):
     """PQI for states of numeric features.
 
     Attributes:
@@ -289,7 +289,7 @@ class Pessimistic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedSPIBB(FeatureBaseline):
+class FittedSPIBB(FeatureBaseline[ForestPolicy]):
     """SPIBB (Π_b) for states of numeric features.
 
     Attributes:
@@ -405,7 +405,7 @@ class Bootstrapped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForestBC(FeatureBaseline):
+class ForestBC(FeatureBaseline[ForestPolicy]):
     """Behaviour cloning for states of numeric features, by a random forest.
 
     Attributes:

@@ -419,8 +419,8 @@ def test_cards_are_looked_for_from_the_end_of_the_audit(tmp_path, monkeypatch):
     cards_near, whole = feedback.cards_given(path, wanted)
     assert (list(cards_near), whole) == ([cards[39]], False)
     entry = {"card": cards[0]}
-    assert given.marked([entry], cards_near, whole) == [{**entry, "given": None}]
-    assert given.marked([entry], cards_near, True) == [{**entry, "given": False}]
+    assert feedback.marked([entry], cards_near, whole) == [{**entry, "given": None}]
+    assert feedback.marked([entry], cards_near, True) == [{**entry, "given": False}]
 
 
 @pytest.mark.parametrize(

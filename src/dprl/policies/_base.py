@@ -21,8 +21,7 @@ from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs._text import check_labels
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies import _file as archive
-from dprl.policies._conditions import conditions_of
-from dprl.policies._luck_words import Luck, luck_words, wrong_luck
+from dprl.policies._explain import Luck, conditions_of, luck_words, wrong_luck
 from dprl.policies.certificate import Certificate
 
 if TYPE_CHECKING:

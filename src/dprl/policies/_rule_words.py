@@ -13,8 +13,7 @@ from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
-from dprl.policies._explain import NONE, Explanation
-from dprl.policies._practice_words import divided_words
+from dprl.policies._explain import NONE, Explanation, divided_words
 from dprl.policies._rule import Rule
 from dprl.policies._rule_claim import delta_of
 from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of

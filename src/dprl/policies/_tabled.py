@@ -18,7 +18,7 @@ from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_o
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
-    from dprl.policies._luck_words import Luck
+    from dprl.policies._explain import Luck
 
 __all__ = ["Tabled", "in_a_line", "steps_of", "summary_of", "texts_in"]
 

@@ -20,8 +20,7 @@ from dprl._core.table import Table
 from dprl.errors import PolicyError
 from dprl.policies._base import METRIC, PolicyFields, Stored
 from dprl.policies._decisions import Decisions, Terms
-from dprl.policies._explain import Explanation
-from dprl.policies._no_evidence import explain_without_evidence, no_record
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
 from dprl.policies._spaces import FeatureSpace
 
 __all__ = ["FeaturePolicy", "ForestPolicy", "NetworkPolicy", "Rule"]

@@ -23,9 +23,15 @@ from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Label, Log
 from dprl.policies._base import METRIC, Stored
-from dprl.policies._credit_words import credit_stated
 from dprl.policies._decisions import Decisions, Kind, Terms, pi_of, unit_of
-from dprl.policies._explain import Explanation, apart, change_rows, change_words, explain_at
+from dprl.policies._explain import (
+    Explanation,
+    apart,
+    change_rows,
+    change_words,
+    credit_stated,
+    explain_at,
+)
 from dprl.policies._regions import Region, read_layers
 from dprl.policies._restrict import Approved, limit_regions
 from dprl.policies._situations import Situation, in_regions

@@ -14,8 +14,7 @@ from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._base import Stored
 from dprl.policies._decisions import Decisions, Terms
-from dprl.policies._explain import Explanation
-from dprl.policies._no_evidence import explain_without_evidence, no_record
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
 from dprl.policies._spaces import LabelSpace
 
 __all__ = ["StochasticPolicy"]

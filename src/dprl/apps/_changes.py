@@ -44,7 +44,7 @@ from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import change_rows, plan_beyond, window_words
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._rule_record import record_of, rules_of
+from dprl.policies._rule_words import record_of, rules_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies.rules import RulePolicy

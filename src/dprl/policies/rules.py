@@ -27,11 +27,9 @@ from dprl.policies._base import Stored
 from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
-from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
-from dprl.policies._rule_claim import claim, stated
-from dprl.policies._rule_days import with_dates
+from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules, with_dates
 from dprl.policies._rule_facts import groups_by, labels_in
-from dprl.policies._rule_rejected import facts_of_rules, words_of_rules
+from dprl.policies._rule_words import claim, facts_of_rules, stated, words_of_rules
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies._tabled import steps_of, summary_of
@@ -674,7 +672,7 @@ class RulePolicy(Stored):
             >>> narrow.sentences()[0].partition(";")[0]
             '1. If pressure is at most 58: fluids [narrowed after looking]'
         """
-        from dprl.policies._rule_narrow import narrower, with_facts
+        from dprl.policies._rule import narrower, with_facts
 
         new = narrower(self, rule, conditions)
         rules = list(self.rules)
@@ -889,7 +887,7 @@ class RulePolicy(Stored):
             >>> sorted(text.get_text() for text in axis.texts)
             ['1. fluids', 'DEFER', 'no', 'pressure at most 62?', 'yes']
         """
-        from dprl.policies._rule_drawing import draw_rules
+        from dprl.policies._rule_tree import draw_rules
 
         return draw_rules(self, axis)
 

@@ -402,7 +402,7 @@ def test_feedback_on_what_was_never_given_is_stored_and_marked(site):
 
 
 def test_cards_are_looked_for_from_the_end_of_the_audit(tmp_path, monkeypatch):
-    from dprl.apps.serve import given
+    from dprl.apps.serve import feedback
 
     cards = [str(uuid.UUID(int=i)) for i in range(40)]
     entries = [{"event": "answer", "card": c, "suggestion": c[::-1], "x": "é" * 30} for c in cards]
@@ -410,17 +410,17 @@ def test_cards_are_looked_for_from_the_end_of_the_audit(tmp_path, monkeypatch):
     path = tmp_path / "audit"
     lines = [json.dumps(e, separators=(",", ":")) for e in entries]
     path.write_text("\n".join([*lines, '{"event":"answer","card":"' + cards[3] + '"']))
-    monkeypatch.setattr(given, "BLOCK", 97)
+    monkeypatch.setattr(feedback, "BLOCK", 97)
     wanted = [cards[0], cards[3], cards[7], cards[39], str(uuid.UUID(int=99))]
-    assert given.cards_given(path, wanted) == (
+    assert feedback.cards_given(path, wanted) == (
         {card: card[::-1] for card in (cards[0], cards[3], cards[39])}, True,
     )  # fmt: skip
-    monkeypatch.setattr(given, "FAR_BACK", 1000)
-    cards_near, whole = given.cards_given(path, wanted)
+    monkeypatch.setattr(feedback, "FAR_BACK", 1000)
+    cards_near, whole = feedback.cards_given(path, wanted)
     assert (list(cards_near), whole) == ([cards[39]], False)
     entry = {"card": cards[0]}
-    assert given.marked([entry], cards_near, whole) == [{**entry, "given": None}]
-    assert given.marked([entry], cards_near, True) == [{**entry, "given": False}]
+    assert feedback.marked([entry], cards_near, whole) == [{**entry, "given": None}]
+    assert feedback.marked([entry], cards_near, True) == [{**entry, "given": False}]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dprl.apps._changes import describe_changes
 from dprl.apps.review.app import review_app
 from dprl.apps.review.verdicts import Verdicts
 from dprl.apps.serve.answers import Answers
-from dprl.policies._luck_words import luck_words
+from dprl.policies._explain import luck_words
 
 COLUMNS = {"episode": "patient", "state": "stage", "action": "drug", "reward": "score"}
 GOLDEN = Path(__file__).parents[1] / "policies" / "golden"

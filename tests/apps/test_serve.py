@@ -23,7 +23,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed (dprl[serve])")
 from starlette.testclient import TestClient
 
 from dprl.apps import _web as web
-from dprl.apps.serve import life
+from dprl.apps.serve import lifecycle
 from dprl.apps.serve.app import serve_app
 
 TOKEN = "a-token-nobody-guesses"
@@ -486,7 +486,7 @@ def test_a_warm_up_that_fails_ends_the_server(care, monkeypatch, capsys):
     ended = []
     service = serve_app(care[1], token=None).state.life
     monkeypatch.setattr(type(service.served.answers), "warm", lambda self: fails())
-    monkeypatch.setattr(life.os, "kill", lambda *told: ended.append(told))
+    monkeypatch.setattr(lifecycle.os, "kill", lambda *told: ended.append(told))
     asyncio.run(service._warm())
     assert len(ended) == 1
     assert not service.metrics.ready

@@ -23,7 +23,7 @@ import pytest
 import dprl
 from conftest import COLUMNS, to_log
 from dprl.errors import interruptible
-from dprl.policies._table_notes import plan_beyond
+from dprl.policies._explain import plan_beyond
 
 C = {"episode": "e", "state": "s", "action": "a", "reward": "r"}
 

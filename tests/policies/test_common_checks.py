@@ -15,7 +15,8 @@ from dprl.baselines import BC, CQL, PQI, RL, SPIBB, FittedPQI, FittedSPIBB, Fore
 
 import dprl
 from dprl.policies._base import provenance_of
-from dprl.policies._load import HOMES, deferring
+from dprl.policies._file import KINDS
+from dprl.policies._load import deferring
 from dprl.policies._protocol import DeferringPolicy, as_policy
 from dprl.policies._spaces import FeatureSpace, LabelSpace
 from dprl.policies._tabled import Tabled
@@ -464,7 +465,7 @@ def test_a_new_kind_without_practice_is_no_deferring_policy(monkeypatch, tmp_pat
         knows_practice = False
 
     policy_of("table").save(tmp_path / "policy.dprl")
-    monkeypatch.setitem(HOMES, dprl.TablePolicy.KIND, Silent)
+    monkeypatch.setitem(KINDS, dprl.TablePolicy.KIND, Silent)
     with pytest.raises(dprl.PolicyError, match="holds a policy of"):
         deferring(tmp_path / "policy.dprl")
 

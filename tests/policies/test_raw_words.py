@@ -16,8 +16,7 @@ from dprl._core.html.catalogue import speak
 from dprl.logs._dates import days_of
 from dprl.logs._encoding import encoding_of, filled, with_indicators
 from dprl.policies._regions import Range, range_words
-from dprl.policies._rule import Condition, Rule, day_words
-from dprl.policies._rule_days import days_told, with_dates
+from dprl.policies._rule import Condition, Rule, day_words, days_told, with_dates
 from dprl.policies._rule_tree import picture_of
 
 duckdb = pytest.importorskip("duckdb")

@@ -101,7 +101,7 @@ def test_only_signed_policies_are_opened_where_that_is_required(path, key, monke
 
 def test_a_service_takes_over_only_what_is_signed(path, key):
     pytest.importorskip("starlette", reason="the extra serve is not installed")
-    from dprl.apps.serve.life import _stamp
+    from dprl.apps.serve.lifecycle import _stamp
     from dprl.apps.serve.served import Served, successor
     from dprl.policies._load import deferring
 

@@ -8,7 +8,7 @@ from dprl._core.practice import DIVIDED
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.logs.log import Label
 from dprl.policies._regions import Region
-from dprl.policies._rule_record import RuleRecord
+from dprl.policies._rule_words import RuleRecord
 
 __all__ = ["Case", "Change", "Check", "Sure"]
 

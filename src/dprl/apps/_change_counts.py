@@ -14,9 +14,8 @@ from dprl.evidence.balance import Balance, Compared, balance
 from dprl.logs._censoring import from_cut_on
 from dprl.logs.log import Label, Log
 from dprl.policies._decisions import Decisions, Kind
-from dprl.policies._explain import change_words
+from dprl.policies._explain import change_words, silences, why_silent
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._silence import silences, why_silent
 from dprl.policies._situations import Situation
 
 __all__ = ["after_cut", "compare", "outside_of", "scattered", "shown_at", "silent_steps"]

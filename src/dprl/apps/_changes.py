@@ -40,15 +40,13 @@ from dprl.logs._encoding import encoded_like
 from dprl.logs._overlap import cannot_tell, seen
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import returns
-from dprl.policies._conditions import window_words
 from dprl.policies._decisions import Decisions, Kind
-from dprl.policies._explain import change_rows
+from dprl.policies._explain import change_rows, plan_beyond, window_words
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._rule_record import record_of, rules_of
+from dprl.policies._rule_words import record_of, rules_of
 from dprl.policies._situations import Situation, in_regions
 from dprl.policies._spaces import FeatureSpace
-from dprl.policies._table_notes import plan_beyond
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["Described", "describe_changes"]

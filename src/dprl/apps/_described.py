@@ -18,9 +18,8 @@ from dprl.evidence.balance import Balance, ComparedChange
 from dprl.logs._overlap import cannot_tell
 from dprl.logs.log import CUT, Label, Log
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._rule_record import rules_of
-from dprl.policies._rule_rejected import not_issued
 from dprl.policies._rule_tree import Picture, picture_of
+from dprl.policies._rule_words import not_issued, rules_of
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies.rules import RulePolicy
 

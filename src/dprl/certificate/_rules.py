@@ -50,8 +50,7 @@ from dprl.logs.log import Log, deal
 from dprl.policies._base import provenance_of
 from dprl.policies._certificate_kinds import SPLIT
 from dprl.policies._familiar import check_familiar
-from dprl.policies._rule import Rule, read_rules
-from dprl.policies._rule_days import dated, days_told
+from dprl.policies._rule import Rule, dated, days_told, read_rules
 from dprl.policies.certificate import Certificate
 from dprl.policies.rules import RulePolicy
 

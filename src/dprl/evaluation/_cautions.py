@@ -12,7 +12,7 @@ from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
 from dprl.evidence._lots import Chances
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
-from dprl.policies._conditions import window_words
+from dprl.policies._explain import window_words
 from dprl.policies._familiar import never_saw
 from dprl.policies._protocol import Policy
 from dprl.policies.held_out import HeldOut

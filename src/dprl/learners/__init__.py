@@ -2,7 +2,8 @@
 
 A learner is an immutable set of parameters. DPRL for labels (the paper's Algorithm 1) and for
 features (Algorithm 3) are here, and `Confident`, which asks how sure a difference is. `baselines`
-holds the methods they are compared with, which have the same method `fit`.
+holds the methods they are compared with, which have the same method `fit`. `register` gives a
+learner of your own a name on the command line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dprl.learners.continuous import DPRLContinuous as DPRLContinuous
     from dprl.learners.discrete import DPRLDiscrete as DPRLDiscrete
     from dprl.learners.held_out import HeldOut as HeldOut
+    from dprl.learners.registry import register as register
     from dprl.learners.rules import Rules as Rules
 
 __getattr__, __dir__, __all__ = attach(
@@ -27,6 +29,7 @@ __getattr__, __dir__, __all__ = attach(
         "confident": ("Confident",),
         "rules": ("Rules",),
         "held_out": ("HeldOut",),
+        "registry": ("register",),
     },
     modules=("dprl.learners.baselines",),
 )

@@ -96,7 +96,9 @@ class Confident:
         keep: Share of the largest lower end that is enough, in (0, 1]: of the policies that keep
             it, the one that changes least is issued. Default 1: the largest. With 0.9 small changes
             that add little are left out.
-        evidence: "model" (the default), "excursions" or "returns"; see `dprl.learners.confident`.
+        evidence: What must be sure. "model" (the default) needs a state that tells all that
+            matters, "excursions" needs that only where it suggests something, "returns" does not
+            need it; see `dprl.learners.confident`.
         veto: Whether first-visit returns may strike a suggestion they contradict. Default False.
         splits: How many times the groups are divided in halves for the bound of the gain; 0 leaves
             the bound out. Default 3.

@@ -89,7 +89,7 @@ class DPRLContinuous:
     Attributes:
         n_min: The number of trajectories an action needs near a state before it may be suggested: a
             whole number >= 1, or infinity (always defer).
-        radius: The largest distance of a neighbour, in the metric; at least 0.
+        radius: The largest distance of similar states, after scaling (in the metric); at least 0.
         gamma: Discount in (0, 1].
         metric: How the distance between two states is measured. Default `Metric()`.
         visits: "first" (the default) counts trajectories; "all" counts neighbours and carries no

@@ -32,8 +32,7 @@ from dprl.learners._rule_scores import Scores
 from dprl.learners.rules import Rules
 from dprl.logs._encoding import encoded_like
 from dprl.logs.log import Log, check_log, deal
-from dprl.policies._rule import Rule
-from dprl.policies._rule_narrow import narrower
+from dprl.policies._rule import Rule, narrower
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["HeldOut", "narrow"]

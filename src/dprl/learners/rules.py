@@ -56,7 +56,7 @@ from dprl.logs._censoring import check_claim, settle
 from dprl.logs._encoding import filled
 from dprl.logs.log import Log, check_log, deal
 from dprl.policies._base import provenance_of
-from dprl.policies._rule_claim import WHOLE
+from dprl.policies._rule_words import WHOLE
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["Rules"]

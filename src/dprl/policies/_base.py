@@ -22,16 +22,14 @@ from dprl.logs._text import check_labels
 from dprl.logs.log import Facts, Label, Log
 from dprl.logs.source import stage
 from dprl.policies import _file as archive
-from dprl.policies._conditions import conditions_of
-from dprl.policies._contradictions import wrong_rule
-from dprl.policies._luck_words import Luck, luck_words, wrong_luck
+from dprl.policies._explain import Luck, conditions_of, luck_words, wrong_luck
 from dprl.policies.certificate import Certificate
 
 if TYPE_CHECKING:
     from dprl.logs._censoring import Near
     from dprl.logs.source import Source
 
-__all__ = ["Parts", "Stored", "origin_of_training", "provenance_of"]
+__all__ = ["METRIC", "PolicyFields", "Stored", "origin_of_training", "provenance_of"]
 
 
 def provenance_of(
@@ -86,12 +84,12 @@ def origin_of_training(logs: Log | Sequence[Log]) -> dict[str, Any]:
     return origins[0] | ({"others": origins[1:]} if len(origins) > 1 else {})
 
 
-LISTS = ("states", "actions", "feature_names", "episodes")
-"""Fields that are tuples of labels; a file holds them as lists."""
+METRIC = {"scale": "float64 d", "weight": "float64 d"}
+"""The arrays of a policy that measures distances between features."""
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class PolicyFields:
     """The frozen parts of a policy.
 
     Attributes:
@@ -108,6 +106,9 @@ class Parts:
     """What the whole policy brings over usual practice, where its learner states it."""
     may_change: ClassVar[bool] = False
     """Whether it may change usual practice somewhere, and knows it."""
+    ARRAYS: ClassVar[Mapping[str, str]] = {}
+    """Its arrays: name → dtype and shape, "float64 SA". S, A and d count states, actions and
+    features; w counts the features that have a weight; equal letters are equal numbers."""
 
     states: tuple[Label, ...]
     actions: tuple[Label, ...]
@@ -143,6 +144,7 @@ class Parts:
             self._refuse("its provenance names no columns")
         if "luck" in self.provenance and (wrong := wrong_luck(self.provenance["luck"])):
             self._refuse(wrong)
+        self._check_arrays()
 
     def _repr_html_(self) -> str:
         from dprl._core.notebook import in_notebook
@@ -153,12 +155,22 @@ class Parts:
     def _refuse(self, what: str) -> None:
         raise PolicyError(f"a policy cannot be made of these parts: {what}.")
 
-    def _check_arrays(self, parts: Mapping[str, str], shape: tuple[int, ...]) -> None:
-        """Refuse arrays that have not this shape and the dtype named for them."""
-        for name, dtype in parts.items():
+    def _check_arrays(self) -> None:
+        """Refuse arrays that have not the dtype and shape of `ARRAYS`, and no metric."""
+        size = {"S": len(self.states), "A": len(self.actions)}
+        size["d"] = len(getattr(self, "feature_names", ()))
+        for name, spec in self.ARRAYS.items():
+            dtype, _, letters = spec.partition(" ")
             array = getattr(self, name)
+            for letter, n in zip(letters, array.shape, strict=False):
+                size.setdefault(letter, n)
+            shape = tuple(size.get(letter, 0) for letter in letters)
             if array.shape != shape or array.dtype != dtype:
                 self._refuse(f"{name!r} is {array.dtype}{array.shape}, not {dtype}{shape}")
+            if name == "weight":
+                size["w"] = int((array > 0).sum())
+        if self.ARRAYS.keys() >= METRIC.keys():
+            self._check_metric(getattr(self, "scale"), getattr(self, "weight"))  # noqa: B009
 
     def _check_metric(self, scale: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
         """Refuse scales and weights that make no distances, or such that no computer can hold."""
@@ -219,6 +231,44 @@ class Parts:
         n_min = self.parameters.get("n_min")
         return math.inf if n_min is None else float(n_min)
 
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it besides its counts and changes, as JSON can hold it.
+
+        Returns:
+            Name → fact; empty for most.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> list(policy.learned())
+            ['luck']
+        """
+        facts: dict[str, Any] = {}
+        if self.luck is not None:
+            facts["luck"] = {**self.provenance["luck"], "words": self.luck.words}
+        if self.stated:
+            facts["stated"] = self.stated
+        return facts
+
+    def learned_words(self, changes: str) -> str:
+        """What `dprl fit` prints of it.
+
+        Args:
+            changes: The table of its changes, as it is printed.
+
+        Returns:
+            Itself in words, and its changes.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> policy = dprl.DPRLDiscrete(n_min=20, gamma=1.0).fit(log)
+            >>> policy.learned_words("2 changes").splitlines()[-1]
+            '2 changes'
+        """
+        return f"{self}\n\n{changes}"
+
     def bootstrap_neighbors(self) -> Near | None:
         """What counts near a place, for returns that were cut short (see `dprl.logs._censoring`).
 
@@ -236,11 +286,36 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored(Parts):
-    """The frozen parts of a policy that is kept in a policy file."""
+class Stored(PolicyFields):
+    """The frozen parts of a policy that is kept in a policy file.
+
+    A kind of policy is a class that names its `KIND`: with that it is declared (`KINDS`), and its
+    files can be read wherever its module is imported (`dprl._core.plugins`). The class says what
+    its file holds: the fields are its parts, `ARRAYS` the dtype and shape of those that are arrays,
+    `LABELS` those that are lists of labels; `_contradiction` refuses numbers that cannot be, and
+    `migrate` reads the files of older versions.
+    """
 
     KIND: ClassVar[str] = ""
     """What the file calls this kind of policy."""
+    LABELS: ClassVar[tuple[str, ...]] = ("states", "actions", "feature_names", "episodes")
+    """Fields that are tuples of labels; a file holds them as lists."""
+    OLDER: ClassVar[Mapping[str, str]] = {}
+    """Arrays that files of older versions hold in place of some of `ARRAYS`."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if vars(cls).get("KIND"):
+            archive.KINDS.add(cls.KIND, cls)
+
+    @classmethod
+    def file_arrays(cls) -> dict[str, str]:
+        """The arrays that a file may hold, of this version or an older one: as `ARRAYS`."""
+        return {**cls.ARRAYS, **cls.OLDER}
+
+    @classmethod
+    def migrate(cls, version: int, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Turn the parts of a file of a format version into those of the next, in place."""
 
     @property
     def single_states(self) -> str:
@@ -264,7 +339,7 @@ class Stored(Parts):
 
     def _contradiction(self) -> str:
         """Which of its numbers contradict its own rule; '' if none do. Files must have none."""
-        return wrong_rule(getattr(self, "rules", ()))
+        return ""
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         words: dict[str, Any] = {"made_by": self.provenance.get("made_by", "")}
@@ -394,7 +469,7 @@ class Stored(Parts):
         names = {f.name for f in fields(cls)}
         given: dict[str, Any] = {**{k: v for k, v in words.items() if k in names}, **arrays}
         odd = sorted(names ^ set(given))
-        lists = [f.name for f in fields(cls) if f.name in LISTS]
+        lists = [f.name for f in fields(cls) if f.name in cls.LABELS]
         labels: list[Any] = [given.get(name) for name in lists]
         good = (
             kind == cls.KIND

@@ -11,15 +11,16 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from dprl._core.archive import Archive, Arrays
+from dprl._core.plugins import Registry
 from dprl.errors import PolicyError
 
-__all__ = ["VERSION", "document", "pack", "unpack"]
+if TYPE_CHECKING:
+    from dprl.policies._base import Stored
+
+__all__ = ["KINDS", "VERSION", "document", "kind_of", "pack", "unpack"]
 
 VERSION = 2
 REQUIRED = "DPRL_REQUIRE_SIGNED"
@@ -33,32 +34,23 @@ ARCHIVE = Archive(
 
 document, pack = ARCHIVE.document, ARCHIVE.pack
 
-PAIR = ("allowed", "n", "m", "Q", "took_mean", "took_sd", "took_variance", "others_mean",
-        "others_sd", "others_variance", "planned")  # fmt: skip
-ROW = ("choice", "steps", "V", "lowest", "highest")
-TABLE = dict.fromkeys(PAIR, "SA") | dict.fromkeys(ROW, "S")
-METRIC = {"scale": "d", "weight": "d"}
-SHAPES: Mapping[str, Mapping[str, str]] = {
-    "tabular": TABLE,
-    "confident": {**TABLE, "advantage": "SA", "advantage_se": "SA"},
-    "cells": {**TABLE, **METRIC, "z": "Sw"},
-    "stochastic": {"pi": "SA"},
-    "neighbors": {
-        **METRIC, **dict.fromkeys(("action", "G", "worth", "episode", "menu"), "N"), "z": "Nw",
-        "menus": "MA",
-    },
-    "network": {**METRIC, "centre": "w", "W1": "wH", "b1": "H", "W2": "HA", "b2": "A"},
-    "rules": {},
-}  # fmt: skip
-"""The shape of each array of a kind of policy. S, A and d count states, actions and features in
-the document; w is at most d and M at most N (but at least 1); equal letters are equal numbers."""
+KINDS: Registry[type[Stored]] = Registry("dprl.policies", "kind of policy")
+"""What a file calls a kind of policy → its class, which says what its file holds (`Stored`)."""
+
+
+def kind_of(name: str) -> type[Stored] | None:
+    """The class of a kind of policy, of dprl's or of a package; None where nobody knows it."""
+    import dprl.policies._load  # noqa: F401  (dprl's own kinds are declared when it is imported)
+
+    return KINDS.find(name)
 
 
 def fits(head: Mapping[str, Any]) -> str:
     """What is wrong with the arrays that a document announces; '' if its words can need them."""
-    shapes = SHAPES.get(head["kind"])
-    if shapes is None:
+    kind = kind_of(head["kind"])
+    if kind is None:
         return f"it is of kind {head['kind']!r}, which this version cannot read"
+    shapes = {name: spec.rpartition(" ")[2] for name, spec in kind.file_arrays().items()}
     size = {
         letter: len(head[name])
         for letter, name in (("S", "states"), ("A", "actions"), ("d", "feature_names"))
@@ -100,20 +92,8 @@ def unpack(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], Arrays]:
             raise ARCHIVE.broken(source.name, str(error)) from error
         verify(source, PublicKey.read(key), content.getvalue())
     version, kind, words, arrays = ARCHIVE.unpack(content, source.name, LARGEST, fits)
-    for older in range(version, VERSION):
-        MIGRATIONS[older](kind, words, arrays)
+    home = kind_of(kind)
+    if home is not None:
+        for older in range(version, VERSION):
+            home.migrate(older, words, arrays)
     return kind, words, arrays
-
-
-def _deviations(kind: str, words: Mapping[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """1 to 2: deviations in place of variances; the range of the returns was not kept."""
-    for side in ("took", "others"):
-        if f"{side}_variance" in arrays:
-            arrays[f"{side}_sd"] = np.sqrt(arrays.pop(f"{side}_variance"))
-    if kind in ("tabular", "cells") and "V" in arrays:
-        for end in ("lowest", "highest"):
-            arrays.setdefault(end, np.full(arrays["V"].shape, np.nan))
-
-
-MIGRATIONS = {1: _deviations}
-"""What turns the parts of a file of each format version into those of the next, in place."""

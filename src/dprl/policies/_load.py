@@ -10,7 +10,7 @@ from dprl.logs._encoding import encoded_like, encoding_of
 from dprl.logs.columns import NAMES, REQUIRED
 from dprl.policies import _file as archive
 from dprl.policies.cells import CellPolicy
-from dprl.policies.confident import ConfidentPolicy
+from dprl.policies.confident import ConfidentPolicy  # noqa: F401  (a kind that files hold)
 from dprl.policies.fitted import NetworkPolicy
 from dprl.policies.neighbors import NeighborPolicy
 from dprl.policies.rules import RulePolicy
@@ -25,11 +25,8 @@ __all__ = ["deferring", "load", "own_columns", "own_reading", "read_like"]
 
 
 Deferring: TypeAlias = TablePolicy | CellPolicy | NeighborPolicy | RulePolicy
+"""What type checkers know of a policy from a file: one of dprl's own kinds."""
 Loaded: TypeAlias = Deferring | StochasticPolicy | NetworkPolicy
-HOMES = {kind.KIND: kind for kind in (
-    TablePolicy, ConfidentPolicy, CellPolicy, StochasticPolicy, NeighborPolicy, NetworkPolicy,
-    RulePolicy,
-)}  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
@@ -61,8 +58,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 def _opened(path: str | os.PathLike[str]) -> Loaded:
     kind, words, arrays = archive.unpack(path)
-    home = HOMES.get(kind, TablePolicy)  # which refuses a kind it does not know
-    return home._opened(path, kind, words, arrays)
+    home = archive.kind_of(kind) or TablePolicy  # which refuses a kind it does not know
+    return cast("Loaded", home._opened(path, kind, words, arrays))
 
 
 def deferring(path: str | os.PathLike[str]) -> Deferring:

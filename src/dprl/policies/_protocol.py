@@ -23,8 +23,7 @@ from dprl.policies._spaces import FeatureSpace, LabelSpace, Space
 if TYPE_CHECKING:
     from dprl._core.table import Table
     from dprl.logs._censoring import Near
-    from dprl.policies._explain import Explanation
-    from dprl.policies._luck_words import Luck
+    from dprl.policies._explain import Explanation, Luck
     from dprl.policies._restrict import Approved
     from dprl.policies._situations import Situation
     from dprl.policies.certificate import Certificate

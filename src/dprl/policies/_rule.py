@@ -11,23 +11,38 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast, get_args
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import PolicyError
+from dprl.errors import ParameterError, PolicyError
 from dprl.logs._categories import Levels
 from dprl.logs._dates import days_of, on_day
 from dprl.logs.log import Facts, Label
 from dprl.policies._rule_facts import checked_facts
 
+if TYPE_CHECKING:
+    from dprl.policies.rules import RulePolicy
+
 __all__ = [
-    "KINDS", "WITH_LABELS", "WITH_NUMBER", "Condition", "ConditionKind", "Rule", "day_words",
-    "label_words", "number_words", "read_rules",
-]  # fmt: skip
+    "KINDS",
+    "WITH_LABELS",
+    "WITH_NUMBER",
+    "Condition",
+    "Rule",
+    "dated",
+    "day_words",
+    "days_told",
+    "label_words",
+    "narrower",
+    "number_words",
+    "read_rules",
+    "with_dates",
+    "with_facts",
+]
 
 ConditionKind: TypeAlias = Literal["at most", "above", "missing", "known", "in", "not in"]
 KINDS: tuple[ConditionKind, ...] = get_args(ConditionKind)
@@ -436,3 +451,141 @@ def _odd(what: str, given: Any) -> PolicyError:
     return PolicyError(
         f"this is no rule: {what}.", repr(given)[:200], "Fit the policy again, or mend its rules."
     )
+
+
+# -- rules over dates: a feature that is days since 1970-01-01 is told as a date -------------------
+#
+# The number of a condition stays what it is. Which features are dates is known to the policy
+# alone, from how the columns of its log became features.
+
+
+def dated(rule: Rule, days: Collection[str]) -> Rule:
+    """The rule whose words tell dates of these features; all else is the same."""
+    if all(c.day == (c.feature in days) for c in rule.conditions):
+        return rule
+    return replace(
+        rule, conditions=tuple(replace(c, day=c.feature in days) for c in rule.conditions)
+    )
+
+
+def days_told(policy: RulePolicy) -> tuple[str, ...]:
+    """The features that the words of a policy tell as dates.
+
+    None where its certificate names them by the number of days. A certificate is about rules by
+    their words; such a one was made before words told dates.
+    """
+    return _told(policy, policy.rules)
+
+
+def with_dates(policy: RulePolicy, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules of a policy, whose words tell dates where `days_told` says so."""
+    days = _told(policy, rules)
+    return tuple(dated(rule, days) for rule in rules)
+
+
+def _told(policy: RulePolicy, rules: Sequence[Rule]) -> tuple[str, ...]:
+    days = () if policy.encoding is None else tuple(policy.encoding.days)
+    issued = {} if policy.certificate is None else policy.certificate.issued
+    by_number = [dated(rule, ()).words for rule in rules]
+    by_date = [dated(rule, days).words for rule in rules]
+    old = any(a in issued and b not in issued for a, b in zip(by_number, by_date, strict=True))
+    return () if old else days
+
+
+# -- A narrower rule: it holds in a part of the states where the rule held, and nowhere else -------
+
+
+def place_of(policy: RulePolicy, number: Any) -> int:
+    """The place of a rule, from 0, by its number, from 1; a ParameterError if there is none."""
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not whole or not 1 <= number <= len(policy.rules):
+        raise ParameterError(
+            f"there is no rule {str(number)[:40]!r}; the policy has {len(policy.rules)}.",
+            do="Name a rule by its number, as sentences count: the first is 1.",
+        )
+    return int(number) - 1
+
+
+def narrower(policy: RulePolicy, number: int, conditions: Iterable[Any]) -> Rule:
+    """The rule with these conditions, without facts; a ParameterError if it is not narrower.
+
+    Args:
+        policy: The policy.
+        number: The number of the rule, from 1.
+        conditions: All that the narrower rule asks, as conditions or what their `to_dict` gives.
+
+    Returns:
+        The rule. It keeps the conditions of the old one, and adds those that are new: so the
+        questions of a tree stay what they were.
+    """
+    old = policy.rules[place_of(policy, number)]
+    if isinstance(conditions, str | bytes | Mapping) or not isinstance(conditions, Iterable):
+        raise ParameterError(
+            f"a narrower rule has a list of conditions; got {str(conditions)[:60]!r}.",
+            do="Give what Rule.to_dict()['conditions'] looks like.",
+        )
+    asked = tuple(c if isinstance(c, Condition) else Condition.from_dict(c) for c in conditions)
+    dates = days_told(policy)
+    asked = tuple(replace(c, day=c.feature in dates) for c in asked)
+    for condition in asked:
+        policy.check_condition(condition)
+    for condition in old.conditions:
+        if not _follows(condition, asked, policy.levels_of(condition.feature)):
+            words = " and ".join(c.words for c in asked) or "everywhere"
+            raise ParameterError(
+                f"this is not narrower: rule {number} holds only where {condition.words}.",
+                words,
+                "Raise or lower a threshold inwards, leave out labels, or add a condition.",
+            )
+    new = Rule((*old.conditions, *(c for c in asked if c not in old.conditions)), old.suggested,
+               silent=old.silent)  # fmt: skip
+    if all(_follows(c, old.conditions, policy.levels_of(c.feature)) for c in asked):
+        raise ParameterError(
+            f"this is not narrower: rule {number} already asks all of it.",
+            old.words,
+            "Raise or lower a threshold inwards, leave out labels, or add a condition.",
+        )
+    for later, other in enumerate(policy.rules[number:], number + 1):
+        if old.meets(other):
+            raise ParameterError(
+                f"rule {number} cannot be narrowed: rule {later} would speak where it did.",
+                other.words,
+                "Narrow the later rule first, so that the two have no state in common.",
+            )
+    return new
+
+
+def with_facts(old: Rule, new: Rule, facts: Mapping[str, Any]) -> Rule:
+    """The narrower rule with what is on record about it, marked as narrowed after looking."""
+    before = old.facts.get("narrowed_from") or old.words
+    own = {**dict(facts), "narrowed": True, "narrowed_from": before}
+    return Rule(new.conditions, new.suggested, own, new.silent)
+
+
+def _follows(
+    condition: Condition, asked: Sequence[Condition], levels: Sequence[str] | None
+) -> bool:
+    """Whether whatever satisfies all of `asked` satisfies a condition too."""
+    own = [c for c in asked if c.feature == condition.feature]
+    kinds = {c.kind for c in own}
+    if condition.kind == "missing" or "missing" in kinds:
+        return condition.kind == "missing" and "missing" in kinds
+    if condition.kind == "known" or not own:
+        return bool(own)
+    if condition.kind in WITH_LABELS:
+        every = set(levels or ())
+        left = set(every)
+        for c in own:
+            left &= _accepted(c, every)
+        return left <= _accepted(condition, every)
+    ends = [c.value for c in own if c.kind == condition.kind]
+    if condition.kind == "at most":
+        return any(end <= condition.value for end in ends)
+    return any(end >= condition.value for end in ends)
+
+
+def _accepted(condition: Condition, every: set[str]) -> set[str]:
+    """The labels of a category that satisfy a condition."""
+    if condition.kind == "in":
+        return every & set(condition.labels)
+    return every - set(condition.labels) if condition.kind == "not in" else every

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -11,22 +13,36 @@ from dprl._core.confounding import gamma_words
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table
+from dprl.errors import DprlError
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
-from dprl.policies._explain import NONE, Explanation
-from dprl.policies._practice_words import divided_words
-from dprl.policies._rule import Rule
-from dprl.policies._rule_claim import delta_of
-from dprl.policies._rule_facts import evidence_words, groups_by, interval_words, usual_of
+from dprl.policies._explain import NONE, Explanation, divided_words
+from dprl.policies._rule import Rule, number_words
+from dprl.policies._rule_facts import (
+    evidence_words,
+    groups_by,
+    imbalance_words,
+    interval_words,
+    usual_of,
+)
 from dprl.policies.certificate import down
 
 if TYPE_CHECKING:
+    from dprl.policies._protocol import DeferringPolicy
     from dprl.policies.rules import RulePolicy
 
 __all__ = [
-    "bands", "decisions_of", "explanation", "record", "rule_parts", "rule_sentence", "rule_table",
-    "usual_first", "where", "worth",
-]  # fmt: skip
+    "WHOLE",
+    "RuleRecord",
+    "claim",
+    "facts_of_rules",
+    "not_issued",
+    "record_of",
+    "rule_parts",
+    "rules_of",
+    "stated",
+    "words_of_rules",
+]
 
 NOTE = (
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
@@ -271,3 +287,312 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
         }
         for r, rule in enumerate(policy.rules)
     ]
+
+
+# -- what is stated of all rules at once, and what is not, in sentences ----------------------------
+
+WHOLE = "Where only the first suggestion of an episode is followed"
+"""How the learner's note begins that is about all rules together, as they were issued."""
+IN_PART = (
+    "What these rules bring together is not stated: the learner said that of all of its rules, and "
+    "some were not approved or were narrowed."
+)
+
+ASSUMED = {
+    "estimated": "It assumes that the features tell all that decided who got what.",
+    "mixed": "Where probabilities of actions are estimated, it assumes that the features tell all "
+    "that decided who got what.",
+    "known": "The probabilities of actions are known (randomised): it does not assume that the "
+    "features tell all that decided who got what.",
+}
+"""Where the probabilities of actions come from → what a claim assumes about the features."""
+
+
+def delta_of(policy: RulePolicy) -> float | None:
+    """The probability with which what is stated of the rules may be wrong, if it is on record."""
+    delta = policy.parameters.get("delta")
+    good = isinstance(delta, int | float) and not isinstance(delta, bool) and 0 < delta < 1
+    return float(delta) if good and delta is not None else None
+
+
+def claim(policy: RulePolicy) -> str:
+    """What holds for all rules that speak and were not narrowed; '' where nothing is claimed."""
+    delta, margin = delta_of(policy), policy.parameters.get("margin") or 0
+    covered = [rule for rule in policy.rules if not rule.silent and not rule.narrowed]
+    if not covered or delta is None:
+        return ""
+    if not all(_is_sure(rule.facts, delta, margin) for rule in covered):
+        return ""
+    source = str(policy.provenance.get("probabilities", "estimated"))
+    more = f"{number_words(margin)} more" if margin else "more"
+    others = " that was not narrowed" if _narrowed(policy) else ""
+    grade = "Large-sample," if policy.certificate is None else "Beyond that, large-sample and"
+    return (
+        f"{grade} not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
+        f"of every rule{others} brought {more} than doing otherwise did, on average over the "
+        f"decisions where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
+        f"{_hidden(covered, source)}"
+    )
+
+
+def _hidden(covered: Sequence[Rule], source: str) -> str:
+    """How strong an unrecorded cause must be to undo the claim; '' where it is not on record."""
+    stars = [rule.facts.get("gamma_star") for rule in covered]
+    least = min((star for star in stars if star is not None), default=None)
+    if least is None or None in stars or source == "known":
+        return ""
+    which = "" if len(covered) == 1 else ", the least of these rules,"
+    return (
+        " It could be false if an unrecorded cause moved the odds of a suggestion, the features "
+        f"being equal, by a larger factor than Γ* = {gamma_words(least)}{which} at one decision."
+    )
+
+
+def stated(policy: RulePolicy) -> tuple[str, ...]:
+    """What is stated of all rules at once, what of none, and what the learner noted."""
+    proof = policy.certificate
+    proved = "" if proof is None else proof.claim
+    if all(rule.silent for rule in policy.rules):
+        return (proved,) if proved else ()
+    notes = policy.provenance.get("notes")
+    noted = [n for n in notes if isinstance(n, str)] if isinstance(notes, list | tuple) else []
+    if any(rule.silent or rule.narrowed for rule in policy.rules):
+        noted = [IN_PART if note.startswith(WHOLE) else note for note in noted]
+    about = (claim(policy), *policy.conditions)
+    return tuple(s for s in (proved, *about, _exception(policy), *noted) if s)
+
+
+def _narrowed(policy: RulePolicy) -> list[int]:
+    """The numbers, from 1, of rules that speak and were narrowed."""
+    return [r for r, rule in enumerate(policy.rules, 1) if rule.narrowed and not rule.silent]
+
+
+def _exception(policy: RulePolicy) -> str:
+    """What is said of rules that were narrowed; '' where none was."""
+    numbers = _narrowed(policy)
+    if not numbers:
+        return ""
+    one = len(numbers) == 1
+    which = " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
+    return (
+        f"Rule{'' if one else 's'} {which} {'was' if one else 'were'} narrowed after looking at "
+        f"the half that certifies. {'Its' if one else 'Their'} numbers are of the narrower region "
+        "alone, not adjusted for the choice: no statement about all rules at once covers "
+        f"{'it' if one else 'them'}."
+    )
+
+
+def _is_sure(facts: Mapping[str, Any], delta: float, margin: float) -> bool:
+    """Whether what is on record about a rule passes its own test."""
+    low, p = facts.get("low"), facts.get("p")
+    return p <= delta if p is not None else low is not None and low > margin
+
+
+# -- what pages show of one rule: its sentence, and every number on record about it ----------------
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """One rule as pages show it; numbers that are not on record are None.
+
+    Attributes:
+        number: Its number, from 1.
+        sentence: Where it holds, what it suggests and what is usually done there.
+        silent: Whether it may not speak.
+        narrowed: Whether it was narrowed after looking, so that what is stated of all rules at once
+            does not cover it.
+        narrowed_from: Where it held before; '' if it was not narrowed.
+        advantage: What the suggestion brought over doing otherwise, in the half that certified.
+        low: Lower end of its interval.
+        high: Upper end of its interval.
+        p: Its p-value; adjusted for all rules unless it was narrowed.
+        level: With which confidence each end holds, in words: "95 %"; '' if not on record.
+        scope: For what the ends hold, in words.
+        groups: Groups of the half that certified which came there.
+        took: Those of them that took the suggestion there.
+        others: Those of them that did otherwise there.
+        proposed: Groups of the half that proposed which came there.
+        unit: What is counted: "episodes" or "groups".
+        overlap: Share of the steps there at which the suggestion could be judged.
+        imbalance: What differs most between takers and others after weighting, and by how many
+            standard deviations.
+        warning: The same as a warning; '' where it is small.
+        returns: The contrast of whole returns with its ends, of this rule alone.
+    """
+
+    number: int
+    sentence: str
+    silent: bool
+    narrowed: bool
+    narrowed_from: str
+    advantage: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    level: str
+    scope: str
+    groups: int | None
+    took: int | None
+    others: int | None
+    proposed: int | None
+    unit: str
+    overlap: float | None
+    imbalance: tuple[str, float] | None
+    warning: str
+    returns: tuple[float, float | None, float | None] | None
+
+
+def record_of(policy: RulePolicy, r: int) -> RuleRecord:
+    """What pages show of rule number r, from 0."""
+    rule, facts, delta = policy.rules[r], policy.rules[r].facts, delta_of(policy)
+    balance, returns = facts.get("balance"), facts.get("returns")
+    return RuleRecord(
+        number=r + 1,
+        sentence=": ".join(rule_parts(policy, r)),
+        silent=rule.silent,
+        narrowed=rule.narrowed,
+        narrowed_from=facts.get("narrowed_from") or "",
+        **{name: facts.get(name) for name in ("advantage", "low", "high", "p")},
+        level="" if delta is None else f"{100 * (1 - delta):g} %",
+        scope="this rule alone, narrowed after looking" if rule.narrowed else "all rules at once",
+        groups=facts.get("groups"),
+        took=facts.get("groups_took"),
+        others=facts.get("groups_others"),
+        proposed=facts.get("groups_proposed"),
+        unit=policy.terms.counted,
+        overlap=facts.get("overlap"),
+        imbalance=None if balance is None else (balance[0], float(balance[1])),
+        warning=imbalance_words(facts),
+        returns=_whole(returns),
+    )
+
+
+def rules_of(policy: DeferringPolicy) -> RulePolicy | None:
+    """The policy, where its changes are rules; else None."""
+    return cast("RulePolicy", policy) if policy.changes_by == "rule" else None
+
+
+def _whole(returns: Any) -> tuple[float, float | None, float | None] | None:
+    if returns is None or returns[0] is None:
+        return None
+    return returns[0], returns[1], returns[2]
+
+
+# -- the candidates that were not certified: what they brought as estimated, and why they… ---------
+#
+# A learner of rules tests more regions than it issues. Those that did not pass are on record with
+# the policy; they are shown apart from the rules and never act.
+
+NAMES = ("advantage", "low", "high", "p", "groups", "groups_took")
+CAPTION = "Not issued: candidates that were not certified"
+REJECTED_NOTE = (
+    "These regions were proposed and tested with the rules; none of them acts. advantage: what the "
+    "action brought\nover doing otherwise there, as estimated; low and high hold for all "
+    "candidates at once (large-sample)."
+)
+FEW = "too few groups with it, or without it"
+UNSURE = "not surely better than doing otherwise"
+NOT_GATED = "passed the learner's test, not the gate's"
+DIFFER = "those who took it differ from the others"
+"""Why a candidate was not issued."""
+
+
+def not_issued(policy: RulePolicy) -> Table:
+    """The candidates of a policy that were tested and not certified, the highest low first.
+
+    Args:
+        policy: A policy made of rules.
+
+    Returns:
+        One line for each: where it holds, what it would suggest, the estimate with its interval, p,
+        the groups behind it, and why it was not issued. Empty where none is on record.
+    """
+    issued = {_key(rule) for rule in policy.rules}
+    before = {str(rule.facts.get("narrowed_from")) for rule in policy.rules if rule.narrowed}
+    rules = [r for r in _tested(policy) if _key(r) not in issued and r.words not in before]
+    rules.sort(key=lambda rule: -_low(rule))
+    return Table(
+        {
+            "where": [rule.words for rule in rules],
+            "suggested": [rule.suggested for rule in rules],
+            **{name: [rule.facts.get(name) for rule in rules] for name in NAMES},
+            "why": [_why(policy, rule) for rule in rules],
+        },
+        caption=CAPTION,
+        note=REJECTED_NOTE,
+        identifiers=frozenset({"where", "suggested", "why"}),
+    )
+
+
+def _tested(policy: RulePolicy) -> tuple[Rule, ...]:
+    """All candidates on record; none where there is no record, or it is damaged."""
+    record = policy.provenance.get("rules")
+    tested: Any = record.get("tested") if isinstance(record, Mapping) else None
+    if not isinstance(tested, list):
+        return ()
+    try:
+        return tuple(Rule.from_dict(rule) for rule in tested)
+    except (DprlError, KeyError, TypeError, ValueError):
+        return ()
+
+
+def _key(rule: Rule) -> tuple[str, str]:
+    return rule.words, str(rule.suggested)
+
+
+def _low(rule: Rule) -> float:
+    low = rule.facts.get("low")
+    return float("-inf") if low is None else float(low)
+
+
+def _why(policy: RulePolicy, rule: Rule) -> str:
+    p, delta = rule.facts.get("p"), delta_of(policy)
+    if rule.facts.get("struck"):
+        return DIFFER
+    if p is None or delta is None or p > delta:
+        return UNSURE
+    return FEW if policy.certificate is None else NOT_GATED
+
+
+# -- what is said of rules that were just learned --------------------------------------------------
+
+
+def facts_of_rules(policy: RulePolicy) -> dict[str, Any]:
+    """The rules, what is stated and noted, what they bring, and how they came about.
+
+    Args:
+        policy: A policy of `dprl.Rules`.
+    """
+    record = policy.provenance["rules"]
+    return {
+        "rules": json.loads(policy.to_json_rules()),
+        "stated": policy.stated,
+        "notes": policy.provenance["notes"],
+        "worth": policy.worth().to_dicts(),
+        "not_issued": not_issued(policy).to_dicts(),
+        "models": record["models"],
+        "divisions": record["divisions"],
+        "division": record["division"],
+    }
+
+
+def words_of_rules(policy: RulePolicy) -> str:
+    """The rules as sentences with what is stated, what they bring, and the models behind them.
+
+    Args:
+        policy: A policy of `dprl.Rules`.
+    """
+    models = policy.provenance["rules"]["models"]
+    table = Table(
+        {name: [line.get(name) for line in models] for name in models[0]},
+        caption="Probabilities of actions, judged on groups that the models have not seen",
+        note="log-loss in nats per row; misplaced: 0 perfect, 1 all wrong.",
+    )
+    apart = not_issued(policy)
+    tables = "\n\n".join(map(str, (apart, table) if len(apart) else (table,)))
+    if policy.rules:
+        return f"{policy}\n\n{policy.worth()}\n\n{tables}"
+    return "\n".join(
+        ["No rule was certified: the policy defers everywhere.", *policy.provenance["notes"], "",
+         tables]
+    )  # fmt: skip

@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 
 from dprl._core.practice import DIVIDED
 from dprl.policies._base import Stored
-from dprl.policies._contradictions import wrong_choice
+from dprl.policies._certificate_kinds import CLOSE
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, Terms, pi_of, rows_of
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
-    from dprl.policies._luck_words import Luck
+    from dprl.policies._explain import Luck
 
 __all__ = ["Tabled", "in_a_line", "steps_of", "summary_of", "texts_in"]
+
+BY_COUNTS = ("DPRLDiscrete", "DPRLContinuous")
+"""Learners that choose only actions that are not worse than the average there (Eq. 1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,15 @@ class Tabled(Stored, ABC):
     """
 
     knows_practice: ClassVar[bool] = True
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **{name: f"{dtype} S" for name, dtype in STATES.items()},
+        "choice": "int32 S",
+        "steps": "int64 S",
+        **{name: f"{dtype} SA" for name, dtype in PAIRS.items()},
+    }
+    OLDER: ClassVar[Mapping[str, str]] = {
+        f"{side}_variance": "float64 SA" for side in ("took", "others")
+    }
 
     choice: NDArray[np.int32]
     allowed: NDArray[np.bool_]
@@ -68,8 +80,6 @@ class Tabled(Stored, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_arrays(ROWS, (len(self.states),))
-        self._check_arrays(PAIRS, (len(self.states), len(self.actions)))
         if any((getattr(self, name) < 0).any() for name in ("n", "m", "steps")):
             self._refuse("a count is below 0")
         if not ((self.choice >= -1) & (self.choice < max(len(self.actions), 1))).all():
@@ -95,7 +105,19 @@ class Tabled(Stored, ABC):
                 self._refuse("its certificate is about another log")
 
     def _contradiction(self) -> str:
-        return wrong_choice(self)
+        return _wrong_choice(self)
+
+    @classmethod
+    def migrate(cls, version: int, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """1 to 2: deviations in place of variances; the range of the returns was not kept."""
+        if version > 1:
+            return
+        for side in ("took", "others"):
+            if f"{side}_variance" in arrays:
+                arrays[f"{side}_sd"] = np.sqrt(arrays.pop(f"{side}_variance"))
+        if "V" in arrays:
+            for end in ("lowest", "highest"):
+                arrays.setdefault(end, np.full(arrays["V"].shape, np.nan))
 
     @classmethod
     def of(
@@ -211,6 +233,43 @@ class Tabled(Stored, ABC):
         """The changes as a notebook lists them: where, steps, and the columns of `changes()`."""
 
 
+def _wrong_choice(policy: Tabled) -> str:
+    """Which suggestion its own counts and values do not allow, in words; '' if all are."""
+    speaks = np.flatnonzero(policy.choice >= 0)
+    if not len(speaks):
+        return ""
+    at = speaks, policy.choice[speaks]
+    need = max(1.0, policy.n_min)
+    few = np.flatnonzero(policy.n[at] < need)
+    if len(few):
+        first = few[0]
+        return (
+            f"it suggests {_where(policy, speaks[first])} with n = {policy.n[at][first]:,}, and "
+            f"its n_min is {need:,g}"
+        )
+    Q, V = policy.Q[at], policy.V[speaks]
+    unknown = np.flatnonzero(~np.isfinite(Q) | ~np.isfinite(V))
+    if len(unknown):
+        return (
+            f"it suggests something in state {policy.states[speaks[unknown[0]]]!r} without a value"
+        )
+    if policy.parameters.get("learner") not in BY_COUNTS:
+        return ""
+    spread = np.nan_to_num(np.maximum(policy.took_sd[at], policy.others_sd[at]))
+    worse = np.flatnonzero(V - CLOSE * (np.abs(Q) + np.abs(V) + spread) > Q)
+    if len(worse):
+        first = worse[0]
+        return (
+            f"it suggests {_where(policy, speaks[first])}, whose value {Q[first]:.4g} is below the "
+            f"average {V[first]:.4g} there"
+        )
+    return ""
+
+
+def _where(policy: Tabled, s: int) -> str:
+    return f"{policy.actions[policy.choice[s]]!r} in state {policy.states[s]!r}"
+
+
 def summary_of(here: Decisions, steps: NDArray[np.int64]) -> dict[str, Any]:
     """The counts that describe decisions; steps (k,) of the training log at each of them."""
     total, kind = int(steps.sum()), here.kind
@@ -256,10 +315,6 @@ def in_a_line(s: Mapping[str, Any], what: str) -> str:
 def steps_of(s: Mapping[str, Any]) -> dict[str, float]:
     """The shares of steps in a summary, by name."""
     return {name.removeprefix("steps_"): v for name, v in s.items() if name.startswith("steps_")}
-
-
-ROWS = {**STATES, "choice": "int32", "steps": "int64"}
-"""The arrays that hold one number per state, and their dtypes."""
 
 
 def texts_in(columns: Mapping[str, Sequence[Any]]) -> frozenset[str]:

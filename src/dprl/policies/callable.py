@@ -21,8 +21,7 @@ from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label, Log
 from dprl.policies._base import origin_of_training
 from dprl.policies._decisions import DEFER, Decisions, Terms, pi_of
-from dprl.policies._explain import Explanation
-from dprl.policies._no_evidence import explain_without_evidence, no_record
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
 from dprl.policies._spaces import FeatureSpace, OpenSpace
 
 __all__ = ["CallablePolicy"]

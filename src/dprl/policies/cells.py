@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from dprl.errors import PolicyError
 from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
+from dprl.policies._base import METRIC
 from dprl.policies._decisions import Decisions, Terms
 from dprl.policies._explain import Explanation, apart, explain_at
 from dprl.policies._region_search import ranges_of
@@ -82,6 +83,7 @@ class CellPolicy(Tabled):
     """
 
     KIND: ClassVar[str] = "cells"
+    ARRAYS: ClassVar[Mapping[str, str]] = {**Tabled.ARRAYS, **METRIC, "z": "float64 Sw"}
     changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "cell"
 
     feature_names: tuple[str, ...]
@@ -92,8 +94,6 @@ class CellPolicy(Tabled):
     def __post_init__(self) -> None:
         super().__post_init__()
         d = len(self.feature_names)
-        self._check_arrays({"scale": "float64", "weight": "float64"}, (d,))
-        self._check_arrays({"z": "float64"}, (len(self.states), int((self.weight > 0).sum())))
         radius = self.parameters.get("radius")
         ok = (
             len(set(self.feature_names)) == d > 0
@@ -106,7 +106,6 @@ class CellPolicy(Tabled):
         )
         if not ok:
             self._refuse("its cells are not cells")
-        self._check_metric(self.scale, self.weight)
 
     @functools.cached_property
     def space(self) -> FeatureSpace:

@@ -79,6 +79,9 @@ class ConfidentPolicy(TablePolicy):
     """
 
     KIND: ClassVar[str] = "confident"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **TablePolicy.ARRAYS, "advantage": "float64 SA", "advantage_se": "float64 SA",
+    }  # fmt: skip
 
     advantage: NDArray[np.float64] = field(kw_only=True)
     advantage_se: NDArray[np.float64] = field(kw_only=True)
@@ -86,8 +89,6 @@ class ConfidentPolicy(TablePolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shape = (len(self.states), len(self.actions))
-        self._check_arrays({"advantage": "float64", "advantage_se": "float64"}, shape)
         if self.parameters.get("evidence") not in SURE_IN:
             self._refuse(f"its evidence is {self.parameters.get('evidence')!r}")
         if not (self.gain is None or isinstance(self.gain, Facts)):
@@ -166,6 +167,20 @@ class ConfidentPolicy(TablePolicy):
         """
         states = [change.state for change in approved if change.state is not None]
         return replace(limit_states(self, states, **noted), gain=None)
+
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it: the gain too.
+
+        Returns:
+            Name → fact.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> list(dprl.Confident(gamma=1.0).fit(log).learned())
+            ['gain', 'stated']
+        """
+        return {"gain": self.gain, **super().learned()}
 
     def _repr_html_(self) -> str:
         from dprl._core import html as pages

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Protocol
 
@@ -17,10 +18,9 @@ from numpy.typing import NDArray
 
 from dprl._core.table import Table
 from dprl.errors import PolicyError
-from dprl.policies._base import Parts, Stored
+from dprl.policies._base import METRIC, PolicyFields, Stored
 from dprl.policies._decisions import Decisions, Terms
-from dprl.policies._explain import Explanation
-from dprl.policies._no_evidence import explain_without_evidence, no_record
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
 from dprl.policies._spaces import FeatureSpace
 
 __all__ = ["FeaturePolicy", "ForestPolicy", "NetworkPolicy", "Rule"]
@@ -36,7 +36,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeaturePolicy(Parts, ABC):
+class FeaturePolicy(PolicyFields, ABC):
     """A distribution over actions for any numeric features; immutable.
 
     Attributes:
@@ -49,14 +49,11 @@ class FeaturePolicy(Parts, ABC):
         weight: float64 (d,), what each squared difference is multiplied by.
     """
 
+    ARRAYS: ClassVar[Mapping[str, str]] = METRIC
+
     feature_names: tuple[str, ...]
     scale: Floats
     weight: Floats
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_arrays({"scale": "float64", "weight": "float64"}, (len(self.feature_names),))
-        self._check_metric(self.scale, self.weight)
 
     @functools.cached_property
     def space(self) -> FeatureSpace:
@@ -162,6 +159,10 @@ class NetworkPolicy(FeaturePolicy, Stored):
     """
 
     KIND: ClassVar[str] = "network"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **METRIC, "centre": "float64 w", "W1": "float64 wH", "b1": "float64 H",
+        "W2": "float64 HA", "b2": "float64 A",
+    }  # fmt: skip
 
     centre: Floats
     W1: Floats
@@ -171,10 +172,7 @@ class NetworkPolicy(FeaturePolicy, Stored):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        d, H, A = int((self.weight > 0).sum()), len(self.b1), len(self.actions)
-        shapes = {"centre": (d,), "W1": (d, H), "b1": (H,), "W2": (H, A), "b2": (A,)}
-        for name, shape in shapes.items():
-            self._check_arrays({name: "float64"}, shape)
+        for name in self.ARRAYS.keys() - METRIC.keys():
             if not (np.abs(getattr(self, name)) <= 1e60).all():
                 self._refuse(f"{name!r} holds a number that is not finite, or is beyond 1e60")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,10 +22,16 @@ from dprl.evidence.decision_points import allowed, best_choice
 from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Label, Log
-from dprl.policies._base import Stored
-from dprl.policies._credit_words import credit_stated
+from dprl.policies._base import METRIC, Stored
 from dprl.policies._decisions import Decisions, Kind, Terms, pi_of, unit_of
-from dprl.policies._explain import Explanation, apart, change_rows, change_words, explain_at
+from dprl.policies._explain import (
+    Explanation,
+    apart,
+    change_rows,
+    change_words,
+    credit_stated,
+    explain_at,
+)
 from dprl.policies._regions import Region, read_layers
 from dprl.policies._restrict import Approved, limit_regions
 from dprl.policies._situations import Situation, in_regions
@@ -84,6 +90,10 @@ class NeighborPolicy(Stored):
     """
 
     KIND: ClassVar[str] = "neighbors"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **METRIC, "z": "float64 Nw", "action": "int32 N", "G": "float64 N", "worth": "float64 N",
+        "episode": "int64 N", "menu": "int32 N", "menus": "bool MA",
+    }  # fmt: skip
     changes_by: ClassVar[Literal["state", "cell", "region", "rule"]] = "region"
     knows_practice: ClassVar[bool] = True
     may_change: ClassVar[bool] = True
@@ -104,12 +114,6 @@ class NeighborPolicy(Stored):
     def __post_init__(self, engines: Engines | None) -> None:
         super().__post_init__()
         N, d = len(self.z), len(self.feature_names)
-        self._check_arrays({"scale": "float64", "weight": "float64"}, (d,))
-        self._check_arrays({"z": "float64"}, (N, int((self.weight > 0).sum())))
-        rows = {"action": "int32", "G": "float64", "worth": "float64", "episode": "int64",
-                "menu": "int32"}  # fmt: skip
-        self._check_arrays(rows, (N,))
-        self._check_arrays({"menus": "bool"}, (len(self.menus), len(self.actions)))
         ok = (
             N > 0
             and d > 0
@@ -121,7 +125,6 @@ class NeighborPolicy(Stored):
         )
         if not ok:
             self._refuse("its training points are not points")
-        self._check_metric(self.scale, self.weight)
         names = self.feature_names
         if len(set(names)) != len(names) or not all(isinstance(n, str) for n in names):
             self._refuse("its features have no names of their own")

@@ -27,10 +27,9 @@ from dprl.policies._base import Stored
 from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
 from dprl.policies._restrict import Approved
-from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules
-from dprl.policies._rule_claim import claim, stated
-from dprl.policies._rule_days import with_dates
+from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_rules, with_dates
 from dprl.policies._rule_facts import groups_by, labels_in
+from dprl.policies._rule_words import claim, facts_of_rules, stated, words_of_rules
 from dprl.policies._situations import Situation
 from dprl.policies._spaces import FeatureSpace
 from dprl.policies._tabled import steps_of, summary_of
@@ -201,6 +200,14 @@ class RulePolicy(Stored):
         if not self.levels:
             del words["levels"]
         return {**words, "rules": to_json_value([r.to_dict() for r in self.rules])}, arrays
+
+    def _contradiction(self) -> str:
+        """Which rule speaks although nobody took its suggestion, in words; '' if none does."""
+        for rule in self.rules:
+            for name in ("groups", "groups_took"):
+                if not rule.silent and rule.facts.get(name) == 0:
+                    return f"a rule speaks ({rule.words}) with {name} = 0"
+        return ""
 
     @classmethod
     def _from_parts(
@@ -665,7 +672,7 @@ class RulePolicy(Stored):
             >>> narrow.sentences()[0].partition(";")[0]
             '1. If pressure is at most 58: fluids [narrowed after looking]'
         """
-        from dprl.policies._rule_narrow import narrower, with_facts
+        from dprl.policies._rule import narrower, with_facts
 
         new = narrower(self, rule, conditions)
         rules = list(self.rules)
@@ -704,6 +711,57 @@ class RulePolicy(Stored):
         s = summary_of(self.decisions.at(rows, [*self.decisions.states, ""]), steps)
         s["rules"] = s.pop("states") - 1
         return {**s, "features": len(self.feature_names)}
+
+    def learned(self) -> dict[str, Any]:
+        """What `dprl fit` says of it: the rules, what they bring, and how they came about.
+
+        Returns:
+            Name → fact; what is on record alone.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.learned()
+            {}
+        """
+        return {**super().learned(), **(facts_of_rules(self) if self._on_record else {})}
+
+    def learned_words(self, changes: str) -> str:
+        """What `dprl fit` prints of it: the rules, what they bring, and the models behind them.
+
+        Args:
+            changes: Has no effect where a record of the learning says more.
+
+        Returns:
+            The rules as sentences, and tables.
+
+        Example:
+            >>> import dprl
+            >>> policy = dprl.RulePolicy(
+            ...     states=(), actions=("fluids", "wait"), parameters={}, provenance={},
+            ...     feature_names=("pressure",),
+            ...     rules=({
+            ...         "conditions": [{"feature": "pressure", "kind": "at most", "value": 62.0}],
+            ...         "suggested": "fluids",
+            ...         "facts": {"share_usual": [["wait", 0.7], ["fluids", 0.3]], "groups": 90},
+            ...     },),
+            ... )
+            >>> policy.learned_words("1 change").splitlines()[-1]
+            '1 change'
+        """
+        return words_of_rules(self) if self._on_record else super().learned_words(changes)
+
+    @property
+    def _on_record(self) -> bool:
+        return "models" in (self.provenance.get("rules") or ())
 
     # -- in other languages ------------------------------------------------------------------
 
@@ -829,7 +887,7 @@ class RulePolicy(Stored):
             >>> sorted(text.get_text() for text in axis.texts)
             ['1. fluids', 'DEFER', 'no', 'pressure at most 62?', 'yes']
         """
-        from dprl.policies._rule_drawing import draw_rules
+        from dprl.policies._rule_tree import draw_rules
 
         return draw_rules(self, axis)
 

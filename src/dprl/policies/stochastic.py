@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,8 +14,7 @@ from dprl._core.table import Table
 from dprl.logs.log import Label
 from dprl.policies._base import Stored
 from dprl.policies._decisions import Decisions, Terms
-from dprl.policies._explain import Explanation
-from dprl.policies._no_evidence import explain_without_evidence, no_record
+from dprl.policies._explain import Explanation, explain_without_evidence, no_record
 from dprl.policies._spaces import LabelSpace
 
 __all__ = ["StochasticPolicy"]
@@ -42,12 +41,12 @@ class StochasticPolicy(Stored):
     """
 
     KIND: ClassVar[str] = "stochastic"
+    ARRAYS: ClassVar[Mapping[str, str]] = {"pi": "float64 SA"}
 
     pi: NDArray[np.float64]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_arrays({"pi": "float64"}, (len(self.states), len(self.actions)))
         inside = ((self.pi >= 0) & (self.pi <= 1 + 1e-9)).all()
         if not (inside and (np.abs(self.pi.sum(axis=1) - 1) <= 1e-9).all()):
             self._refuse("a row of 'pi' is not a distribution")

@@ -6,19 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from dprl.errors import ParameterError
-
-__all__ = ["check_cluster", "working_on"]
-
-
-def check_cluster(cluster: str | None, learner: str) -> None:
-    """Refuse a cluster for a learner that works in one process only."""
-    if cluster is not None and learner == "rules":
-        raise ParameterError(
-            f"the learner {learner} works in one process, not on a cluster.",
-            f"--cluster {cluster}",
-            "Leave --cluster out, or say --learner dprl or confident.",
-        )
+__all__ = ["working_on"]
 
 
 @contextlib.contextmanager

@@ -22,8 +22,7 @@ def changes(
         confirmations: List instead the states where it suggests the usual action.
     """
     from dprl.policies._load import deferring
-    from dprl.policies._rule_record import rules_of
-    from dprl.policies._rule_rejected import not_issued
+    from dprl.policies._rule_words import not_issued, rules_of
 
     fitted = deferring(policy)
     listed = fitted.confirmations if confirmations else fitted.changes

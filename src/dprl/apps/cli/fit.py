@@ -9,11 +9,10 @@ from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
-from dprl.apps.cli._cluster import check_cluster, working_on
+from dprl.apps.cli._cluster import working_on
 from dprl.apps.cli.console import caution, head, progress, show, warned
-from dprl.apps.cli.learned import facts_of_rules, words_of_rules
-from dprl.apps.cli.learning import FitOptions
-from dprl.apps.cli.options import Cluster, FilesOfLog, Json, LogOptions, MaybeWhole
+from dprl.apps.cli.learning import FitOptions, check_cluster, taken_by_fit
+from dprl.apps.cli.options import Cluster, FilesOfLog, Json, LogOptions
 from dprl.apps.cli.out_of_core import ScanOptions
 
 __all__ = ["fit"]
@@ -26,24 +25,6 @@ def fit(
     learning: FitOptions,
     memory: ScanOptions | None = None,
     *,
-    n_min: Annotated[
-        MaybeWhole,
-        Parameter(
-            help="Episodes an action needs before it may be suggested; dprl needs it, confident "
-            "takes 3 by default. rules: groups that took it and groups that did not, by default 20."
-        ),
-    ] = None,
-    radius: Annotated[
-        float | None,
-        Parameter(help="dprl, features: largest distance of similar states, after scaling."),
-    ] = None,
-    seed: Annotated[
-        MaybeWhole,
-        Parameter(
-            help="confident: seed of the halves and of the check; rules: of the halves, the "
-            "models and the test; by default 0."
-        ),
-    ] = None,
     out: Annotated[Path, Parameter(help="Where to save the policy.")] = Path("policy.dprl"),
     cluster: Cluster = None,
     json: Json = False,
@@ -62,6 +43,9 @@ def fit(
     Rules that people can read, over features that may be categories or missing:
     `dprl fit stays.csv --state age --state ward --learner rules --gamma 0.99 ...`
 
+    A learner of your own, as Python imports it:
+    `dprl fit visits.csv --learner my_package:MyLearner --gamma 0.99 ...`
+
     A log larger than memory, in Parquet files:
     `dprl fit 'visits/*.parquet' --out-of-core --memory-limit 2GB ...`
 
@@ -74,48 +58,43 @@ def fit(
     import dprl
 
     refuse_overwrite(out, *files)
-    check_cluster(cluster, learning.learner)
-    learner = learning.make(n_min, radius, seed=seed, own_seed=True)
-    slow, rules = learning.learner != "dprl", learning.learner == "rules"
-    features = learning.reads_features(radius)
+    learner = learning.make()
+    check_cluster(cluster, learning.learner, learner)
+    takes, features = taken_by_fit(learner), learning.reads_features()
     memory = memory or ScanOptions()
     plain = len(log.state) == len(log.action) == 1 and not log.action_bins
     parts = memory.in_parts(files, able=not features and plain)
     with progress() as tell, warned() as cautions, working_on(cluster) as there:
+        also = {**there, **({"progress": tell} if "progress" in takes else {})}
         if parts:
             with memory.scanned(files, log.options(features), tell) as data:
-                policy = learner.fit(data, **there, progress=tell)
+                policy = learner.fit(data, **also)
                 policy.save(out)
         else:
             data = dprl.read(files, **log.options(features), progress=tell)
-            data = learning.with_states(data, radius)
+            data = learning.with_states(data)
             tell("fitting (the first run compiles for some seconds)", 0.0)
-            policy = learner.fit(data, **there, **({"progress": tell} if slow else {}))
+            policy = learner.fit(data, **also)
             policy.save(out)
     has_chances = data.has_propensity if parts else data.propensity is not None
-    if has_chances and not rules:
+    if has_chances and "propensity" not in takes:
         cautions.append(
             f"the learner {learning.learner} does not use the probabilities in "
             f"{log.propensity!r}; rules do."
         )
     if policy.luck is not None and policy.luck.caution:
         cautions.append(policy.luck.words)
-    changes = policy.changes()
+    facts: dict[str, Any] = {"policy": str(out), "digest": policy.digest(), **policy.learned()}
+    if not policy.knows_practice:  # it can neither be counted nor list changes
+        words = str(policy)
+        facts |= {"warnings": cautions}
+    else:
+        changes = policy.changes()
+        words = policy.learned_words(head(changes))
+        facts = {**policy.summary(), **facts, "warnings": cautions, "changed": changes.to_dicts()}
     if json:
-        facts: dict[str, Any] = {
-            **policy.summary(), "policy": str(out), "digest": policy.digest(),
-        }  # fmt: skip
-        if learning.learner == "confident":
-            facts["gain"] = policy.gain
-        if policy.luck is not None:
-            facts["luck"] = {**policy.provenance["luck"], "words": policy.luck.words}
-        if policy.stated:
-            facts["stated"] = policy.stated
-        if rules:
-            facts |= facts_of_rules(policy)
-        show({**facts, "warnings": cautions, "changed": changes.to_dicts()}, as_json=True)
+        show(facts, as_json=True)
         return 0
     caution(cautions)
-    words = words_of_rules(policy) if rules else f"{policy}\n\n{head(changes)}"
     show(f"{data!r}\n{words}\n\nSaved as {out}.", as_json=False)
     return 0

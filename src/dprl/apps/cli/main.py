@@ -45,6 +45,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
 from dprl.apps.cli._app import app
 from dprl.apps.cli.console import complain, refuse
 from dprl.apps.cli.fit_sites import for_sites
+from dprl.apps.cli.learning import offer
 from dprl.apps.cli.options import settings
 from dprl.apps.cli.said import defaults_of, say_defaults
 from dprl.errors import DprlError, interruptible
@@ -71,6 +72,7 @@ def _run(tokens: list[str]) -> int:
         table = {} if defaults is None else defaults_of(defaults.data, tokens)
         as_json = as_json or bool(table.get("json"))
         say_defaults(table, tokens)
+        offer(tokens, table, {"fit": fit.fit, "sweep": sweep.sweep})
         app.config = () if defaults is None else (defaults,)
         with interruptible():
             asked, line = for_sites(tokens) or (app, tokens)

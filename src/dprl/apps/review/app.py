@@ -32,8 +32,8 @@ from dprl.apps.review.verdicts import NotStoredError, Verdict, Verdicts, statuse
 from dprl.errors import DprlError, ParameterError, PolicyError
 from dprl.learners.held_out import HeldOut
 from dprl.logs._gaps import GONE
-from dprl.policies._rule_days import days_told
-from dprl.policies._rule_record import rules_of
+from dprl.policies._rule import days_told
+from dprl.policies._rule_words import rules_of
 
 __all__ = ["review_app"]
 

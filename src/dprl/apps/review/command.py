@@ -20,7 +20,7 @@ from dprl.learners.held_out import HeldOut
 from dprl.logs.log import Log
 from dprl.policies._load import read_like
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._rule_record import rules_of
+from dprl.policies._rule_words import rules_of
 
 if TYPE_CHECKING:
     from dprl.logs._files import Progress

@@ -25,7 +25,7 @@ from dprl.apps.review.narrowing import read_kept
 from dprl.apps.review.verdicts import Verdict, Verdicts, statuses
 from dprl.errors import PolicyError
 from dprl.policies._protocol import DeferringPolicy
-from dprl.policies._rule_record import rules_of
+from dprl.policies._rule_words import rules_of
 
 __all__ = ["Exported", "approved_policy", "audit", "nothing_judged", "write_approved"]
 

@@ -23,11 +23,12 @@ from dprl.policies._rule import (
     WITH_NUMBER,
     Condition,
     Rule,
+    dated,
     day_words,
+    days_told,
     number_words,
 )  # fmt: skip
-from dprl.policies._rule_days import dated, days_told
-from dprl.policies._rule_record import RuleRecord, record_of
+from dprl.policies._rule_words import RuleRecord, record_of
 from dprl.policies.rules import RulePolicy
 
 __all__ = [

@@ -24,15 +24,15 @@ from starlette.routing import Route
 from dprl.apps._web import CALLER, Guard
 from dprl.apps.serve.answers import StateError
 from dprl.apps.serve.audit import MOVED, line_of
-from dprl.apps.serve.given import cards_given, marked, read_feedback
+from dprl.apps.serve.feedback import cards_given, marked, read_feedback
 from dprl.apps.serve.hooks import Hooks
 from dprl.apps.serve.kept import Kept
-from dprl.apps.serve.life import Life
+from dprl.apps.serve.lifecycle import Lifecycle
 from dprl.apps.serve.metrics import Metrics
-from dprl.apps.serve.noting import REQUEST, Noting
 from dprl.apps.serve.openapi import MOST
 from dprl.apps.serve.records import Records
 from dprl.apps.serve.replies import Json, RefusedError, error_reply, members, odd, read_body
+from dprl.apps.serve.request_log import REQUEST, RequestLog
 from dprl.apps.serve.served import Served
 from dprl.apps.serve.tokens import Tokens
 from dprl.errors import DprlError
@@ -100,7 +100,7 @@ def serve_app(
             Route(f"/cds-services/{hooks.id}/feedback", service.feedback, methods=["POST"]),
         ]
     service.metrics = Metrics([r.path for r in routes], served.digest, shared)
-    service.life = Life(
+    service.life = Lifecycle(
         served, service.metrics, records, path=path, every=reload,
         kept=kept, check=None if hooks is None else hooks.check, tokens=tokens, approved=approved,
     )  # fmt: skip
@@ -125,7 +125,7 @@ def serve_app(
     app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Noting, metrics=service.metrics, journal=records.journal),
+            Middleware(RequestLog, metrics=service.metrics, journal=records.journal),
             Middleware(
                 Guard, host=host, names=names, limit=limit, refuse=refuse, origin=False,
                 enter=service.enter,
@@ -141,7 +141,7 @@ def serve_app(
 
 class _Service:
     metrics: Metrics
-    life: Life
+    life: Lifecycle
 
     def __init__(
         self, tokens: Tokens | None, records: Records, hooks: Hooks | None, limit: int

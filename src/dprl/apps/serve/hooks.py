@@ -1,4 +1,4 @@
-"""The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.given`).
+"""The service as CDS Hooks 2.0 has it: discovery and cards (feedback: `dprl.apps.serve.feedback`).
 
 One service is offered. Its state is made from the observations that the caller fetched beforehand,
 or from the context of the call (`dprl.apps.serve.fhir`). Where the policy defers there is no card:
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from dprl.apps.serve.answers import Answers
+from dprl.apps.serve.feedback import identifier
 from dprl.apps.serve.fhir import ONE, LackingError, Source
-from dprl.apps.serve.given import identifier
 from dprl.apps.serve.replies import RefusedError, odd
 from dprl.errors import DprlError, ParameterError
 from dprl.logs._categories import TRUTH

@@ -1,11 +1,18 @@
-"""The service described to machines: OpenAPI 3.1, made for the policy that is served."""
+"""The service described to machines: OpenAPI 3.1, made for the policy that is served.
+
+The shapes and words of `openapi.json` are filled with what depends on the policy: `@name` stands
+for a value that is known here.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
+from importlib.resources import files
 from typing import Any
 
 from dprl._core.version import __version__
-from dprl.apps.serve.cds_shapes import CALL, CARDS, FEEDBACK, UUID
+from dprl.apps.serve.feedback import COMMENT, MOST_FEEDBACK, OUTCOMES
 from dprl.apps.serve.rows import Column, columns_of
 from dprl.logs._dates import on_day
 from dprl.policies._protocol import DeferringPolicy
@@ -15,73 +22,43 @@ __all__ = ["MOST", "description"]
 MOST = 1000
 """Largest number of states in one request."""
 OTHER = "a label that training did not have: the answer says so, and that it is not in range"
+ANYTHING = {"type": "object"}
+
+
+@functools.cache
+def _shapes() -> dict[str, Any]:
+    """What does not depend on the policy."""
+    text = files("dprl.apps.serve").joinpath("openapi.json").read_text(encoding="utf-8")
+    shapes: dict[str, Any] = json.loads(text)
+    return shapes
+
+
+def _filled(shape: Any, values: dict[str, Any]) -> Any:
+    """A shape with these values in place of the words `@name`."""
+    if isinstance(shape, dict):
+        return {name: _filled(part, values) for name, part in shape.items()}
+    if isinstance(shape, list):
+        return [_filled(part, values) for part in shape]
+    return values[shape] if isinstance(shape, str) and shape.startswith("@") else shape
 
 
 def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), **more}
 
 
-def _answer(policy: DeferringPolicy) -> dict[str, Any]:
-    return _object(
-        {
-            "action": {"enum": [None, *policy.actions], "description": "null where it defers"},
-            "defer": {"type": "boolean", "description": "do what you would have done"},
-            "kind": {
-                "enum": ["change", "confirmation", "defer", "unknown"],
-                "description": "unknown: an action is named where usual practice is not on record",
-            },
-            "in_range": {"type": "boolean", "description": "false: outside the training log"},
-            "reason": {"type": "string"},
-        }
-    )
+def _says(what: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": what, "content": {"application/json": {"schema": schema}}}
 
 
 def _row(policy: DeferringPolicy) -> dict[str, Any]:
     """What is said about one action in one state."""
-    if not policy.terms.sure:
-        return {"type": "object"}
-    where = policy.terms.sure
-    meant = {
-        "sure_advantage": f"what the action brings over usual practice here, in {where}",
-        "sure_se": "standard error of sure_advantage",
-        "sure_low": "lower end of its 95 % interval, of this row alone",
-    }
-    return {
-        "type": "object",
-        "properties": {
-            name: {"type": ["number", "null"], "description": words}
-            for name, words in meant.items()
-        },
-    }
-
-
-def _about(policy: DeferringPolicy) -> dict[str, Any]:
-    """What is said about the policy."""
-    review = {
-        "type": ["object", "null"],
-        "description": "the review that the policy comes from: digest of the policy that was "
-        "reviewed, changes approved, of how many, reviewers needed, and SHA-256 of the "
-        "verdicts; null where nobody reviewed it",
-    }
-    if not policy.stated:
-        return {"type": "object", "properties": {"review": review}}
-    return {
-        "type": "object",
-        "properties": {
-            "review": review,
-            "gain": {
-                "type": ["object", "null"],
-                "description": "what the whole policy brings over usual practice: estimate, se, "
-                "and low, the bound at level 1 - risk (null: none); null where none is stated",
-            },
-            "stated": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "what its learner states: the gain, what it assumes, and whether "
-                "the state was enough",
-            },
-        },
-    }
+    sure = policy.terms.sure
+    if not sure:
+        return ANYTHING
+    number = {"type": ["number", "null"]}
+    words = _shapes()["row of a sure policy"].items()
+    meant = {name: {**number, "description": text.replace("@sure", sure)} for name, text in words}
+    return {"type": "object", "properties": meant}
 
 
 def _state(policy: DeferringPolicy) -> dict[str, Any]:
@@ -123,127 +100,63 @@ def _column(column: Column, ends: Any) -> dict[str, Any]:
 
 def description(policy: DeferringPolicy, token: bool, cds: str = "") -> dict[str, Any]:
     """The OpenAPI document; `cds` is the id of the service of CDS Hooks, '' without one."""
+    values = {
+        "@actions": [None, *policy.actions], "@row": _row(policy),
+        "@uuid": {"type": "string", "format": "uuid"}, "@outcomes": list(OUTCOMES),
+        "@most_feedback": MOST_FEEDBACK, "@comment": COMMENT,
+    }  # fmt: skip
+    shapes = _filled({k: v for k, v in _shapes().items() if k != "row of a sure policy"}, values)
     error = {"$ref": "#/components/schemas/Error"}
+    refusals = {**shapes["refusals"], **({"401": shapes["no token"]} if token else {})}
 
-    def says(what: str, schema: dict[str, Any]) -> dict[str, Any]:
-        return {"description": what, "content": {"application/json": {"schema": schema}}}
+    def of(path: str, method: str, good: dict[str, Any], **more: Any) -> dict[str, Any]:
+        wrong = {**(shapes["refusals of a body"] if method == "post" else {}), **refusals}
+        wrong |= more.pop("also", {})
+        responses = {"200": good, **{k: _says(v, error) for k, v in wrong.items() if v}}
+        return {method: {"summary": shapes["summaries"][path], **more, "responses": responses}}
 
-    shared = {
-        "400": says("a header, or the body, cannot be read", error),
-        "403": says("the request comes from another page", error),
-        "408": says("the body did not arrive in time", error),
-        "413": says("the body is too large", error),
-        "421": says("the Host header names another server", error),
-        "503": says("not ready yet, or what was asked could not be stored", error),
-    }
-    if token:
-        shared["401"] = says("no token, or not this server's", error)
+    def get(path: str, what: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return of(path, "get", _says(what, schema), **more)
 
-    def get(summary: str, good: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"get": {"summary": summary, "responses": {"200": good, **shared}, **more}}
-
-    def post(summary: str, asked: dict[str, Any], good: dict[str, Any]) -> dict[str, Any]:
-        wrong = {
-            "400": says("the body is not JSON", error),
-            "415": says("the body is not called application/json, or is compressed", error),
-            "422": says("a state cannot be asked about; says which, and which feature", error),
-        }
+    def post(path: str, asked: Any, good: dict[str, Any], **also: str) -> dict[str, Any]:
         body = {"required": True, "content": {"application/json": {"schema": asked}}}
-        answers = {"200": says("answered", good), **wrong, **shared}
-        return {"post": {"summary": summary, "requestBody": body, "responses": answers}}
+        return of(path, "post", _says("answered", good), requestBody=body, also=also)
 
-    anything = {"type": "object"}
     status = _object({"status": {"type": "string"}})
-    explanation = _answer(policy)
-    more: dict[str, Any] = {
-        "state": True,
-        "episodes": {"type": "integer"},
-        "value": {"type": ["number", "null"]},
-        "actions": {
-            "type": "array",
-            "items": _row(policy),
-            "description": "one row for each action that was seen in the state",
-        },
-        "similar": {
-            "type": "array",
-            "items": anything,
-            "description": "training episodes; empty unless served with --cases",
-        },
-    }
-    explanation["properties"] = {**explanation["properties"], **more}
-    explanation["required"] = list(explanation["properties"])
+    answer = shapes["answer"]
     asked = {"type": "array", "items": _state(policy), "minItems": 1, "maxItems": MOST}
-    answers = _object(
-        {"policy": {"type": "string"}, "answers": {"type": "array", "items": _answer(policy)}}
-    )
-    document: dict[str, Any] = {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "dprl",
-            "version": __version__,
-            "description": "A policy that names an action where its training log can speak for it,"
-            " and defers everywhere else.",
-        },
-        "paths": {
-            "/act": post(
-                "The action for each state, or to defer",
-                _object({"states": asked}, additionalProperties=False),
-                answers,
-            ),
-            "/explain": post(
-                "Why the policy answers as it does in one state",
-                _object({"state": _state(policy)}, additionalProperties=False),
-                explanation,
-            ),
-            "/policy": get(
-                "What the policy is and where it comes from", says("described", _about(policy))
-            ),
-            "/livez": get("Whether the service runs", says("it does", status), security=[]),
-            "/readyz": get("Whether answers are given", says("ready", status), security=[]),
-            "/healthz": get("The same as /readyz", says("ready", status), security=[]),
-            "/metrics": get(
-                "Metrics for Prometheus",
-                {"description": "text", "content": {"text/plain": {"schema": {"type": "string"}}}},
-            ),
-            "/openapi.json": get("This description", says("described", anything)),
-        },
-        "components": {
-            "schemas": {
-                "Error": _object(
-                    {
-                        "error": _object(
-                            {
-                                "kind": {"type": "string"},
-                                "what": {"type": "string"},
-                                "where": {"type": "string"},
-                                "do": {"type": "string"},
-                                "state": {"type": ["integer", "null"]},
-                                "feature": {"type": ["string", "null"]},
-                            }
-                        )
-                    }
-                )
-            }
-        },
+    answers = {"policy": {"type": "string"}, "answers": {"type": "array", "items": _object(answer)}}
+    about = {**shapes["about"], **(shapes["about what is stated"] if policy.stated else {})}
+    text = {"description": "text", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    state = _object({"state": _state(policy)}, additionalProperties=False)
+    paths = {
+        "/act": post(
+            "/act", _object({"states": asked}, additionalProperties=False), _object(answers)
+        ),
+        "/explain": post("/explain", state, _object({**answer, **shapes["explanation"]})),
+        "/policy": get("/policy", "described", {"type": "object", "properties": about}),
+        "/livez": get("/livez", "it does", status, security=[]),
+        "/readyz": get("/readyz", "ready", status, security=[]),
+        "/healthz": get("/healthz", "ready", status, security=[]),
+        "/metrics": of("/metrics", "get", text),
+        "/openapi.json": get("/openapi.json", "described", ANYTHING),
     }
     if cds:
-        document["paths"]["/cds-services"] = get(
-            "The service of CDS Hooks 2.0 that is offered here; it says how it is called",
-            says("described", _object({"services": {"type": "array", "items": anything}})),
+        services = _object({"services": {"type": "array", "items": ANYTHING}})
+        lacking = {"412": "prefetched data are missing"}
+        odd = {"400": "this is no JSON, or no feedback", "422": ""}
+        own, back = "/cds-services/@cds", "/cds-services/@cds/feedback"
+        paths["/cds-services"] = get("/cds-services", "described", services)
+        paths[own.replace("@cds", cds)] = post(
+            own, shapes["call"], _object({"cards": shapes["cards"]}), **lacking
         )
-        call = post("The cards for one call of the hook", CALL, _object({"cards": CARDS}))
-        call["post"]["responses"]["412"] = says("prefetched data are missing", error)
-        stored = _object({"stored": {"type": "integer"}})
-        stored["properties"]["unknown_cards"] = {
-            "type": "array", "items": UUID,
-            "description": "cards that were not given here, or not with these suggestions; the "
-            "feedback on them is stored, and marked",
-        }  # fmt: skip
-        feedback = post("What became of cards", FEEDBACK, stored)
-        feedback["post"]["responses"]["400"] = says("this is no JSON, or no feedback", error)
-        del feedback["post"]["responses"]["422"]
-        document["paths"][f"/cds-services/{cds}"] = call
-        document["paths"][f"/cds-services/{cds}/feedback"] = feedback
+        paths[back.replace("@cds", cds)] = post(back, shapes["feedback"], shapes["stored"], **odd)
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "dprl", "version": __version__, "description": shapes["info"]},
+        "paths": paths,
+        "components": {"schemas": {"Error": _object({"error": _object(shapes["error"])})}},
+    }
     if token:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError, ParameterError
+from dprl.evidence.neighbors.scales import SCALES
 from dprl.logs._encoding import encoding_of
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Facts, Log
@@ -28,13 +29,10 @@ from dprl.logs.log import Facts, Log
 __all__ = ["LARGEST", "FittedMetric", "Metric"]
 
 Floats: TypeAlias = NDArray[np.float64]
-Scale: TypeAlias = Literal["std", "none", "robust"] | Mapping[str, float] | Sequence[float]
+Scale: TypeAlias = str | Mapping[str, float] | Sequence[float]
 
 LARGEST = 1e18
 """Larger coordinates are refused: their squares would leave the range of the float32 filter."""
-
-NORMAL_IQR = 1.349
-"""Interquartile range of a normal distribution of standard deviation 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +41,9 @@ class Metric:
 
     Attributes:
         scale: What each feature is divided by: "std" (its standard deviation in the training log),
-            "robust" (its interquartile range / 1.349), "none", or the scales themselves, one number
-            per feature, by name or in the order of the features. Default "std".
+            "robust" (its interquartile range / 1.349), "none", another that has a name
+            (`dprl.evidence.neighbors.scales`), or the scales themselves, one number per feature, by
+            name or in the order of the features. Default "std".
         weights: Feature name → weight >= 0 of its squared difference. Features that are not named
             have weight 1. Default None: all weights are 1.
 
@@ -61,10 +60,9 @@ class Metric:
     weights: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, str) and self.scale not in ("std", "none", "robust"):
-            raise ParameterError(
-                f"scale must be 'std', 'none', 'robust' or the scales; got {self.scale!r}."
-            )
+        if isinstance(self.scale, str) and SCALES.find(self.scale) is None:
+            names = ", ".join(map(repr, SCALES))
+            raise ParameterError(f"scale must be {names} or the scales; got {self.scale!r}.")
         if not isinstance(self.scale, str | Mapping | Sequence | np.ndarray):
             raise ParameterError(
                 f"scale must be a word or one number per feature; got {self.scale!r}."
@@ -173,22 +171,17 @@ class Metric:
                     x[:, others], tuple(names[i] for i in others), {}
                 )
             return mixed, words
-        if self.scale == "none":
-            return np.ones(len(names)), ()
         if not isinstance(self.scale, str):
             return self._given(names), ()
+        named = SCALES[self.scale]
+        if named.of is None:
+            return np.ones(len(names)), ()
         if not len(x):
             raise LogError(f"scale={self.scale!r} needs at least one step.")
-        notes = []
-        scale = np.std(x, axis=0)
-        if self.scale == "robust":
-            quarter, three = np.quantile(x, [0.25, 0.75], axis=0)
-            spread = (three - quarter) / NORMAL_IQR
-            notes += [
-                f"{names[i]!r} has no interquartile range: scaled by its std."
-                for i in np.flatnonzero((spread == 0) & (np.ptp(x, axis=0) > 0))
-            ]
-            scale = np.where(spread > 0, spread, scale)
+        spread = named.of(x)
+        lacking = np.flatnonzero((spread == 0) & (np.ptp(x, axis=0) > 0)) if named.lacks else ()
+        notes = [f"{names[i]!r} {named.lacks}: scaled by its std." for i in lacking]
+        scale = np.where(spread > 0, spread, np.std(x, axis=0))
         for i in np.flatnonzero((np.ptp(x, axis=0) == 0) | (scale == 0)):
             notes.append(f"{names[i]!r} is constant in this log: left unscaled.")
             scale[i] = 1.0

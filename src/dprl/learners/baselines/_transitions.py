@@ -1,30 +1,42 @@
-"""A log of features as transitions (z, a, r, z'), from which the baselines over features learn."""
+"""What the baselines over features share: a log as transitions (z, a, r, z'), and `fit`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_cut, check_gamma
+from dprl._core.checks import (
+    MOST,
+    Cut,
+    check_cut,
+    check_gamma,
+    check_n_min,
+    check_radius,
+    check_whole,
+)
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.neighbors.metric import FittedMetric, Metric
 from dprl.evidence.neighbors.samples import Points
+from dprl.learners.baselines._tabular import parameters_of
 from dprl.logs._censoring import settle
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log, check_log
 from dprl.policies._base import provenance_of
 
-__all__ = [
-    "Transitions",
-    "check_problem",
-    "described",
-    "transitions",
-]
+if TYPE_CHECKING:
+    from dprl.policies.fitted import FeaturePolicy
+
+__all__ = ["FeatureBaseline", "Transitions", "transitions"]
 
 Floats = NDArray[np.float64]
+Parts: TypeAlias = dict[str, Any]
+Facts: TypeAlias = dict[str, Any]
+Kind = TypeVar("Kind", bound="FeaturePolicy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,20 +71,6 @@ class Transitions:
         return np.asarray(self.reward + self.gamma * np.where(self.last, 0.0, ahead))
 
 
-def check_problem(gamma: float, cut: Cut | None, metric: object) -> None:
-    """Refuse settings that no learner over features can have."""
-    check_gamma(gamma)
-    check_cut(cut)
-    if cut == "bootstrap":
-        raise ParameterError(
-            "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
-        )
-    if not isinstance(metric, Metric):
-        raise ParameterError(
-            f"metric must be a Metric; got {metric!r}.", do="Metric(scale='std'), say."
-        )
-
-
 def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Transitions:
     """The steps of a log whose states are features."""
     check_log(log)
@@ -90,23 +88,86 @@ def transitions(log: Log, metric: Metric, gamma: float, cut: Cut | None) -> Tran
     return Transitions(points, log.reward, last, gamma, log.n_actions, fitted, centre)
 
 
-def described(
-    learner: Any, settings: dict[str, Any], log: Log, data: Transitions, **facts: Any
-) -> dict[str, Any]:
-    """The fields that every `FeaturePolicy` has, for a policy fitted to this log."""
-    x = plain_features(log)
-    return {
-        "states": (),
-        "actions": log.actions,
-        "parameters": {"learner": type(learner).__name__, **settings},
-        "provenance": provenance_of(
+class FeatureBaseline(ABC, Generic[Kind]):
+    """A learner over features: settings, and `learned`, what is learned from transitions."""
+
+    def __post_init__(self) -> None:
+        for name, check in CHECKS.items():
+            if hasattr(self, name):
+                check(getattr(self, name))
+        for name in WHOLE:
+            if hasattr(self, name):
+                check_whole(name, getattr(self, name), 0 if name == "seed" else 1, MOST)
+
+    @abstractmethod
+    def learned(self, data: Transitions) -> tuple[type[Kind], Parts, Facts]:
+        """The kind of policy, its own parts, and facts about how it was learned."""
+
+    def fit(self, log: Log) -> Kind:
+        """The policy that is learned from the steps of a log.
+
+        Args:
+            log: The training log; its states are features.
+
+        Returns:
+            The policy.
+
+        Raises:
+            LogError: If the log is empty, has labels as states, or says which actions were
+                available.
+
+        Example:
+            >>> from dprl.baselines import ForestBC
+            >>> from dprl.envs import PointMass
+            >>> log = PointMass().sample(30, seed=0)
+            >>> policy = ForestBC(trees=5).fit(log)
+            >>> policy.actions
+            ('up', 'right', 'down', 'left')
+        """
+        metric = getattr(self, "metric", Metric(scale="none"))
+        data = transitions(
+            log, metric, getattr(self, "gamma", 1.0), getattr(self, "cut", "terminal")
+        )
+        kind, parts, facts = self.learned(data)
+        x = plain_features(log)
+        origin = provenance_of(
             log,
             steps_used=len(data),
             notes=list(data.metric.notes),
             ranges=np.stack([x.min(axis=0), x.max(axis=0)], axis=1).tolist(),
             **facts,
-        ),
-        "feature_names": log.feature_names,
-        "scale": data.metric.scale,
-        "weight": data.metric.weight,
-    }
+        )
+        return kind(
+            states=(),
+            actions=log.actions,
+            parameters=parameters_of(self),
+            provenance=origin,
+            feature_names=log.feature_names,
+            scale=data.metric.scale,
+            weight=data.metric.weight,
+            **parts,
+        )
+
+
+def _check_cut(cut: Cut | None) -> None:
+    check_cut(cut)
+    if cut == "bootstrap":
+        raise ParameterError(
+            "cut='bootstrap' needs labelled states.", do="Use cut='drop' or 'terminal'."
+        )
+
+
+def _check_metric(metric: object) -> None:
+    if not isinstance(metric, Metric):
+        raise ParameterError(
+            f"metric must be a Metric; got {metric!r}.", do="Metric(scale='std'), say."
+        )
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "n_min": check_n_min, "gamma": check_gamma, "cut": _check_cut, "metric": _check_metric,
+    "radius": check_radius,
+}  # fmt: skip
+"""Setting that several learners over features have → what refuses it."""
+WHOLE = ("seed", "iterations", "trees", "steps", "batch")
+"""Settings that are whole numbers."""

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs.log import Log
-from dprl.planning.model import Model, estimate
-from dprl.policies.stochastic import StochasticPolicy
+from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.planning.model import Model
 
 __all__ = ["BC"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BC:
+class BC(TabularBaseline):
     """Behaviour cloning for labelled states; it has no settings.
 
     Example:
@@ -33,28 +31,6 @@ class BC:
         >>> round(problem.value(policy), 3)
         0.554
     """
-
-    def fit(self, log: Log) -> StochasticPolicy:
-        """The behaviour that a log shows.
-
-        Args:
-            log: The training log; its states are labels.
-
-        Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has features as states, or says which actions were
-                available.
-
-        Example:
-            >>> from dprl.baselines import BC
-            >>> from dprl.envs import risky_arms
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> BC().fit(log).actions[:2]
-            ('b1', 'b2')
-        """
-        return policy_of(self, {}, log, self.plan(estimate(log, 1.0, "terminal")))
 
     def plan(self, model: Model) -> NDArray[np.float64]:
         """The behaviour in the model.

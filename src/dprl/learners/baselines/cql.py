@@ -38,14 +38,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import wrightomega
 
-from dprl._core.checks import Cut, check_cut, check_gamma, check_number
+from dprl._core.checks import Cut, check_number
 from dprl._core.linear import solve
 from dprl.errors import PlanError
-from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs.log import Log
-from dprl.planning.model import Model, estimate
+from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.planning.model import Model
 from dprl.planning.policy_iteration import best_choices, known_mdp, lowest_best, margin, one_hot
-from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["CQL", "conservative", "conservative_values"]
 
@@ -59,7 +57,7 @@ SWEEPS_UNDISCOUNTED = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class CQL:
+class CQL(TabularBaseline):
     """CQL for labelled states.
 
     Attributes:
@@ -85,8 +83,7 @@ class CQL:
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
-        check_cut(self.cut)
+        super().__post_init__()
         check_number("alpha", self.alpha, "[0, infinity)")
 
     def plan(self, model: Model) -> Floats:
@@ -114,30 +111,6 @@ class CQL:
             V = np.where(model.visited, Q.max(axis=1), 0.0)
             choice = lowest_best(Q, model.seen, margin(V))
         return one_hot(choice, model.visited, model.n.shape[1])
-
-    def fit(self, log: Log) -> StochasticPolicy:
-        """The policy that is greedy on conservative values, which do not overestimate rare actions.
-
-        Args:
-            log: The training log; its states are labels.
-
-        Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has features as states, or says which actions were
-                available.
-
-        Example:
-            >>> from dprl.baselines import CQL
-            >>> from dprl.envs import risky_arms
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> CQL(alpha=0.1, gamma=1.0).fit(log).actions[:2]
-            ('b1', 'b2')
-        """
-        pi = self.plan(estimate(log, self.gamma, self.cut))
-        settings = {"alpha": float(self.alpha), "gamma": float(self.gamma), "cut": self.cut}
-        return policy_of(self, settings, log, pi)
 
 
 def conservative_values(model: Model, alpha: float) -> Floats:

@@ -28,12 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import MOST, Cut, check_number, check_whole
+from dprl._core.checks import Cut, check_number
 from dprl._core.optional import needed
 from dprl.errors import PlanError
 from dprl.evidence.neighbors.metric import Metric
-from dprl.learners.baselines._transitions import Transitions, check_problem, described, transitions
-from dprl.logs.log import Log
+from dprl.learners.baselines._transitions import Facts, FeatureBaseline, Parts, Transitions
 from dprl.policies.fitted import NetworkPolicy
 
 __all__ = ["DeepCQL"]
@@ -44,7 +43,7 @@ RENEWED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepCQL:
+class DeepCQL(FeatureBaseline[NetworkPolicy]):
     """CQL with one hidden layer of 16 units; needs torch to fit, not to act.
 
     Attributes:
@@ -81,24 +80,18 @@ class DeepCQL:
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
-        check_problem(self.gamma, self.cut, self.metric)
+        super().__post_init__()
         check_number("alpha", self.alpha, "[0, infinity)")
         check_number("learning_rate", self.learning_rate, "(0, infinity)")
-        for name, least in (("steps", 1), ("batch", 1), ("seed", 0)):
-            check_whole(name, getattr(self, name), least, MOST)
 
-    def fit(self, log: Log) -> NetworkPolicy:
+    def learned(self, data: Transitions) -> tuple[type[NetworkPolicy], Parts, Facts]:
         """The policy of the trained network.
 
         Args:
-            log: The training log; its states are features.
+            data: The steps of a log.
 
         Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has labels as states, or says which actions were
-                available.
+            The kind of policy, the weights, and the last loss.
 
         Example:
             >>> from dprl.baselines import DeepCQL
@@ -110,21 +103,9 @@ class DeepCQL:
             ('up', 'right', 'down', 'left')
         """
         torch = needed("torch", "DeepCQL", "dprl[deep]")
-        data = transitions(log, self.metric, self.gamma, self.cut)
         with _one_thread(torch):
             weights, loss = self._train(torch, data)
-        settings = {
-            "alpha": float(self.alpha),
-            "gamma": float(self.gamma),
-            "metric": self.metric.words(),
-            "steps": int(self.steps),
-            "batch": int(self.batch),
-            "learning_rate": float(self.learning_rate),
-            "seed": int(self.seed),
-            "cut": self.cut,
-        }
-        about = described(self, settings, log, data, last_loss=loss)
-        return NetworkPolicy(**about, centre=data.centre, **weights)
+        return NetworkPolicy, {"centre": data.centre, **weights}, {"last_loss": loss}
 
     def _train(self, torch: Any, data: Transitions) -> tuple[dict[str, Any], float]:
         """The weights after all steps, and the loss of the last one."""

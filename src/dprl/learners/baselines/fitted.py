@@ -35,18 +35,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import MOST, Cut, check_n_min, check_radius, check_whole
+from dprl._core.checks import Cut
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.baselines._forests import Behavior, Regression, pairs_of
-from dprl.learners.baselines._transitions import Transitions, check_problem, described, transitions
+from dprl.learners.baselines._transitions import Facts, FeatureBaseline, Parts, Transitions
 from dprl.learners.baselines.pqi import PQI
-from dprl.logs.log import Log
 from dprl.planning.policy_iteration import lowest_best, margin, one_hot
 from dprl.policies.fitted import ForestPolicy
 
@@ -178,25 +176,11 @@ class Counts:
         ).pair.n
 
 
-def _check_forest(learner: FittedPQI | FittedSPIBB | ForestBC, *names: str) -> None:
-    """Refuse whole numbers out of range."""
-    for name, least in (("seed", 0), *((n, 1) for n in names)):
-        check_whole(name, getattr(learner, name), least, MOST)
-
-
-def _settings(learner: Any, *names: str) -> dict[str, Any]:
-    """The settings with these names, as they go into the parameters of a policy."""
-    values: dict[str, Any] = {name: getattr(learner, name) for name in names}
-    if "metric" in values:
-        values["metric"] = learner.metric.words()
-    return values
-
-
 # -- PQI --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedPQI:
+class FittedPQI(FeatureBaseline[ForestPolicy]):
     """PQI for states of numeric features.
 
     Attributes:
@@ -238,9 +222,7 @@ class FittedPQI:
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
-        check_problem(self.gamma, self.cut, self.metric)
-        check_radius(self.radius)
-        _check_forest(self, "iterations", "trees")
+        super().__post_init__()
         PQI(b=self.b, gamma=self.gamma, r_min=self.r_min)  # the same checks as PQI
 
     @property
@@ -248,18 +230,14 @@ class FittedPQI:
         """The value of a state in which no action is supported."""
         return PQI(b=self.b, gamma=self.gamma, r_min=self.r_min).floor
 
-    def fit(self, log: Log) -> ForestPolicy:
+    def learned(self, data: Transitions) -> tuple[type[ForestPolicy], Parts, Facts]:
         """The policy that is best if everything rare is as bad as possible.
 
         Args:
-            log: The training log; its states are features.
+            data: The steps of a log.
 
         Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has labels as states, or says which actions were
-                available.
+            The kind of policy, the rule that decides, and how many backups it took.
 
         Example:
             >>> from dprl.baselines import FittedPQI
@@ -272,7 +250,6 @@ class FittedPQI:
             >>> policy.actions
             ('up', 'right', 'down', 'left')
         """
-        data = transitions(log, self.metric, self.gamma, self.cut)
         counts = Counts.of(data, self.radius)
         supported = counts.share(counts.training()) >= self.b
 
@@ -283,12 +260,8 @@ class FittedPQI:
         Q = fitted_q(
             data, supported, value, iterations=self.iterations, trees=self.trees, seed=self.seed
         )
-        settings = _settings(
-            self, "b", "radius", "gamma", "metric", "iterations", "trees", "seed", "r_min", "cut"
-        )
         facts = {"backups": Q.backups, "last_change": Q.change}
-        rule = Pessimistic(Q, counts, self.b)
-        return ForestPolicy(**described(self, settings, log, data, **facts), rule=rule)
+        return ForestPolicy, {"rule": Pessimistic(Q, counts, self.b)}, facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +289,7 @@ class Pessimistic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedSPIBB:
+class FittedSPIBB(FeatureBaseline[ForestPolicy]):
     """SPIBB (Π_b) for states of numeric features.
 
     Attributes:
@@ -355,24 +328,14 @@ class FittedSPIBB:
     seed: int = 0
     cut: Cut | None = None
 
-    def __post_init__(self) -> None:
-        check_n_min(self.n_min)
-        check_problem(self.gamma, self.cut, self.metric)
-        check_radius(self.radius)
-        _check_forest(self, "iterations", "trees")
-
-    def fit(self, log: Log) -> ForestPolicy:
+    def learned(self, data: Transitions) -> tuple[type[ForestPolicy], Parts, Facts]:
         """The improvement on the behaviour that a log supports.
 
         Args:
-            log: The training log; its states are features.
+            data: The steps of a log.
 
         Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has labels as states, or says which actions were
-                available.
+            The kind of policy, the rule that decides, and how many backups it took.
 
         Example:
             >>> from dprl.baselines import FittedSPIBB
@@ -385,17 +348,11 @@ class FittedSPIBB:
             >>> policy.actions
             ('up', 'right', 'down', 'left')
         """
-        data = transitions(log, self.metric, self.gamma, self.cut)
         counts = Counts.of(data, self.radius)
         pi_b = _behavior(data, self.trees, self.seed)
         Q = self._improved(data, counts.training() >= self.n_min, pi_b.out_of_bag(data.points.z))
-        settings = _settings(
-            self, "n_min", "radius", "gamma", "metric", "iterations", "trees", "seed", "cut"
-        )
-        settings["n_min"] = None if math.isinf(self.n_min) else int(self.n_min)
         facts = {"backups": Q.backups, "last_change": Q.change}
-        rule = Bootstrapped(Q, counts, pi_b, self.n_min)
-        return ForestPolicy(**described(self, settings, log, data, **facts), rule=rule)
+        return ForestPolicy, {"rule": Bootstrapped(Q, counts, pi_b, self.n_min)}, facts
 
     def _improved(self, data: Transitions, free: Bools, pi_b: Floats) -> FittedQ:
         """Q of the best policy in Π_b; free (N, A), π̂_b (N, A)."""
@@ -448,7 +405,7 @@ class Bootstrapped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForestBC:
+class ForestBC(FeatureBaseline[ForestPolicy]):
     """Behaviour cloning for states of numeric features, by a random forest.
 
     Attributes:
@@ -470,21 +427,14 @@ class ForestBC:
     trees: int = 100
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        _check_forest(self, "trees")
-
-    def fit(self, log: Log) -> ForestPolicy:
+    def learned(self, data: Transitions) -> tuple[type[ForestPolicy], Parts, Facts]:
         """The behaviour that a log shows.
 
         Args:
-            log: The training log; its states are features.
+            data: The steps of a log.
 
         Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has labels as states, or says which actions were
-                available.
+            The kind of policy, the forest that decides, and no facts.
 
         Example:
             >>> from dprl.baselines import ForestBC
@@ -494,10 +444,7 @@ class ForestBC:
             >>> policy.actions
             ('up', 'right', 'down', 'left')
         """
-        data = transitions(log, Metric(scale="none"), 1.0, "terminal")
-        rule = _behavior(data, self.trees, self.seed)
-        settings = _settings(self, "trees", "seed")
-        return ForestPolicy(**described(self, settings, log, data), rule=rule)
+        return ForestPolicy, {"rule": _behavior(data, self.trees, self.seed)}, {}
 
 
 def _behavior(data: Transitions, trees: int, seed: int) -> Behavior:

@@ -21,19 +21,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_cut, check_gamma, check_number
+from dprl._core.checks import Cut, check_number
 from dprl.errors import ParameterError
-from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs.log import Log
-from dprl.planning.model import Model, estimate
+from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.planning.model import Model
 from dprl.planning.policy_iteration import best_choices, known_mdp, one_hot
-from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["PQI"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PQI:
+class PQI(TabularBaseline):
     """PQI for labelled states.
 
     Attributes:
@@ -62,8 +60,7 @@ class PQI:
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
-        check_cut(self.cut)
+        super().__post_init__()
         check_number("b", self.b, "(0, 1]")
         check_number("r_min", self.r_min, "(-infinity, infinity)")
         if self.gamma == 1 and self.r_min < 0:
@@ -97,32 +94,3 @@ class PQI:
         supported = model.n / max(int(model.n.sum()), 1) >= self.b
         choice, _, _ = best_choices(known_mdp(model, self.gamma), supported, self.floor)
         return one_hot(choice, np.any(supported, axis=1), model.n.shape[1])
-
-    def fit(self, log: Log) -> StochasticPolicy:
-        """The policy that is best if everything rare is as bad as possible.
-
-        Args:
-            log: The training log; its states are labels.
-
-        Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has features as states, or says which actions were
-                available.
-
-        Example:
-            >>> from dprl.baselines import PQI
-            >>> from dprl.envs import risky_arms
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> PQI(b=0.002, gamma=1.0).fit(log).actions[:2]
-            ('b1', 'b2')
-        """
-        pi = self.plan(estimate(log, self.gamma, self.cut))
-        settings = {
-            "b": float(self.b),
-            "gamma": float(self.gamma),
-            "r_min": float(self.r_min),
-            "cut": self.cut,
-        }
-        return policy_of(self, settings, log, pi)

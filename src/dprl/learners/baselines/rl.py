@@ -14,18 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_cut, check_gamma
-from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs.log import Log
-from dprl.planning.model import Model, estimate
+from dprl._core.checks import Cut
+from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.planning.model import Model
 from dprl.planning.policy_iteration import best_choices, known_mdp, one_hot
-from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["RL"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RL:
+class RL(TabularBaseline):
     """Greedy on the maximum-likelihood MDP, for labelled states.
 
     Attributes:
@@ -48,10 +46,6 @@ class RL:
     gamma: float
     cut: Cut | None = None
 
-    def __post_init__(self) -> None:
-        check_gamma(self.gamma)
-        check_cut(self.cut)
-
     def plan(self, model: Model) -> NDArray[np.float64]:
         """The best action, among those seen, in every state of the model.
 
@@ -71,26 +65,3 @@ class RL:
         """
         choice, _, _ = best_choices(known_mdp(model, self.gamma), model.seen)
         return one_hot(choice, model.visited, model.n.shape[1])
-
-    def fit(self, log: Log) -> StochasticPolicy:
-        """The policy that is best if the log is exactly true.
-
-        Args:
-            log: The training log; its states are labels.
-
-        Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has features as states, or says which actions were
-                available.
-
-        Example:
-            >>> from dprl.baselines import RL
-            >>> from dprl.envs import risky_arms
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> RL(gamma=1.0).fit(log).actions[:2]
-            ('b1', 'b2')
-        """
-        pi = self.plan(estimate(log, self.gamma, self.cut))
-        return policy_of(self, {"gamma": float(self.gamma), "cut": self.cut}, log, pi)

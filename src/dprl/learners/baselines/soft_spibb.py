@@ -41,13 +41,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_choice, check_cut, check_gamma, check_number
+from dprl._core.checks import Cut, check_choice, check_number
 from dprl._core.compiled import compiled
-from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs.log import Log
-from dprl.planning.model import Model, behavior_of, estimate
+from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.planning.model import Model, behavior_of
 from dprl.planning.policy_iteration import improve, known_mdp
-from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["SoftSPIBB", "doubt"]
 
@@ -55,7 +53,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SoftSPIBB:
+class SoftSPIBB(TabularBaseline):
     """Soft-SPIBB for labelled states.
 
     Attributes:
@@ -90,8 +88,7 @@ class SoftSPIBB:
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
-        check_cut(self.cut)
+        super().__post_init__()
         check_number("epsilon", self.epsilon, "[0, infinity)")
         check_number("delta", self.delta, "(0, 1]")
         check_choice(
@@ -123,37 +120,6 @@ class SoftSPIBB:
             return improve(mdp, pi_b, lambda Q: _exact(Q, pi_b, e, epsilon))
         stop = self.step == "approximate"
         return improve(mdp, pi_b, lambda Q: _approximate(Q, pi_b, e, epsilon, stop))
-
-    def fit(self, log: Log) -> StochasticPolicy:
-        """The improvement on the behaviour that a log supports.
-
-        Args:
-            log: The training log; its states are labels.
-
-        Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has features as states, or says which actions were
-                available.
-
-        Example:
-            >>> from dprl.baselines import SoftSPIBB
-            >>> from dprl.envs import risky_arms
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> SoftSPIBB(epsilon=0.5, gamma=1.0).fit(log).actions[:2]
-            ('b1', 'b2')
-        """
-        pi = self.plan(estimate(log, self.gamma, self.cut))
-        settings = {
-            "epsilon": float(self.epsilon),
-            "gamma": float(self.gamma),
-            "delta": float(self.delta),
-            "step": self.step,
-            "behavior": None if self.behavior is None else "given",
-            "cut": self.cut,
-        }
-        return policy_of(self, settings, log, pi)
 
 
 def doubt(model: Model, delta: float) -> Floats:

@@ -25,7 +25,6 @@ Departures from the paper:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -33,12 +32,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut, check_choice, check_cut, check_gamma, check_n_min
-from dprl.learners.baselines._policy_of import policy_of
-from dprl.logs.log import Log
-from dprl.planning.model import Model, behavior_of, estimate
+from dprl._core.checks import Cut, check_choice, check_n_min
+from dprl.learners.baselines._tabular import TabularBaseline
+from dprl.planning.model import Model, behavior_of
 from dprl.planning.policy_iteration import improve, known_mdp, lowest_best
-from dprl.policies.stochastic import StochasticPolicy
 
 __all__ = ["SPIBB"]
 
@@ -47,7 +44,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SPIBB:
+class SPIBB(TabularBaseline):
     """SPIBB for labelled states.
 
     Attributes:
@@ -80,9 +77,8 @@ class SPIBB:
     cut: Cut | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_n_min(self.n_min)
-        check_gamma(self.gamma)
-        check_cut(self.cut)
         check_choice(
             "variant", self.variant, ("b", "leq"),
             do="'b' keeps the behaviour on rare pairs, 'leq' does not exceed it.",
@@ -109,36 +105,6 @@ class SPIBB:
         pi_b = behavior_of(model, self.behavior)
         free = model.n >= self.n_min
         return improve(mdp, pi_b, (_keep if self.variant == "b" else _cap)(pi_b, free))
-
-    def fit(self, log: Log) -> StochasticPolicy:
-        """The improvement on the behaviour that a log supports.
-
-        Args:
-            log: The training log; its states are labels.
-
-        Returns:
-            The policy.
-
-        Raises:
-            LogError: If the log is empty, has features as states, or says which actions were
-                available.
-
-        Example:
-            >>> from dprl.baselines import SPIBB
-            >>> from dprl.envs import risky_arms
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> SPIBB(n_min=50, gamma=1.0).fit(log).actions[:2]
-            ('b1', 'b2')
-        """
-        pi = self.plan(estimate(log, self.gamma, self.cut))
-        settings = {
-            "n_min": None if math.isinf(self.n_min) else int(self.n_min),
-            "gamma": float(self.gamma),
-            "variant": self.variant,
-            "behavior": None if self.behavior is None else "given",
-            "cut": self.cut,
-        }
-        return policy_of(self, settings, log, pi)
 
 
 def _keep(pi_b: Floats, free: Bools) -> Callable[[Floats], Floats]:

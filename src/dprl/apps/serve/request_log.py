@@ -14,7 +14,7 @@ from dprl.apps.serve.records import Journal
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["REQUEST", "Noting"]
+__all__ = ["REQUEST", "RequestLog"]
 
 REQUEST = "dprl.request"
 """Key in an ASGI scope: the id of the request."""
@@ -23,7 +23,7 @@ BROKEN_OFF = 499
 ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 
 
-class Noting:
+class RequestLog:
     """Passes requests on, gives each an id, counts it and writes it to the log; refused ones too.
 
     Args:

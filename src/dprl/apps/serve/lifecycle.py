@@ -22,13 +22,13 @@ from dprl.apps.serve.served import Served, successor
 from dprl.apps.serve.tokens import Tokens
 from dprl.errors import DprlError
 
-__all__ = ["Life"]
+__all__ = ["Lifecycle"]
 
 SHARED_EVERY = 0.5
 """Seconds between two looks for counts that no request has shown to the other processes."""
 
 
-class Life:
+class Lifecycle:
     """The policy that is served now, and what happens to it.
 
     Args:

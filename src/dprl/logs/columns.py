@@ -1,17 +1,19 @@
 """The roles a column of a log can have, told once.
 
-`read`, `from_frame` and `from_arrays` take one argument a role, the command line one option a role,
-and a policy file keeps which column had which. They all read this table. For a new role: a line
-here, an argument in `dprl.logs._io`, and how its values are read in `dprl.logs._sources`.
+Whoever reads, checks, takes, digests, stores or writes the columns of a log goes through this
+table: `read` and its siblings take one argument a role, the command line has one option a role, a
+policy file keeps which column had which. For a new role: a `Role` here, and an argument of the same
+name in `dprl.logs._io`. Its values, numbers of the rows, are in `Log.more` then; a role whose
+values are more than that has a field of its own in `dprl.logs.log.Log`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["NAMES", "REQUIRED", "ROLES", "Role", "by_role"]
+__all__ = ["NAMES", "REQUIRED", "ROLES", "Role", "by_role", "further_roles", "row_roles"]
 
 
 @dataclass(frozen=True)
@@ -23,56 +25,157 @@ class Role:
         holds: "labels", "numbers", "times", "menus" (sets of actions), "endings" or
             "probabilities".
         help: What the column holds, in a sentence for the command line.
+        doc: The argument of functions that take a table, as their help describes it.
+        array_doc: The same of `dprl.from_arrays`, which takes the values themselves.
         required: Whether a log cannot be without it.
         several: Whether several columns together may have this role.
+        stored: How one entry per row is stored on disk, such as "f8" or "i4"; "" where rows have
+            none of their own. Default "".
+        further: Whether the values are in `Log.more`, since the log has no field for them.
     """
 
     name: str
     holds: Literal["labels", "numbers", "times", "menus", "endings", "probabilities"]
     help: str
+    doc: str
+    array_doc: str = ""
     required: bool = False
     several: bool = False
+    stored: str = ""
+    further: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are numbers."""
+        return self.holds in ("numbers", "probabilities")
 
 
-ROLES = (
-    Role("episode", "labels", "Column naming the trajectory of a row.", required=True),
-    Role("time", "times", "Column ordering an episode's rows (else their own order)."),
+ROLES = [
+    Role(
+        "episode",
+        "labels",
+        "Column naming the trajectory of a row.",
+        "Column that holds the trajectory each row belongs to.",
+        "(N,), the trajectory each row belongs to.",
+        required=True,
+    ),
+    Role(
+        "time",
+        "times",
+        "Column ordering an episode's rows (else their own order).",
+        "Column that holds what orders the rows of an episode: numbers or dates. Default None: the "
+        "rows are in order already.",
+        "(N,), what orders the rows of an episode: numbers or dates. Default None: the rows are in "
+        "order already.",
+    ),
     Role(
         "state",
         "labels",
         "Column of state labels; for features repeat it, or give a pattern like 'x_*'.",
+        "Column of state labels; or a list of columns, or a pattern such as ``'x_*'``, whose "
+        "columns together are the state: features. Columns of text or truth values are categories "
+        "there.",
+        "(N,) state labels; or features (N, d), one column each: numbers, or labels of a category. "
+        "NaN or None where a feature is missing.",
         required=True,
         several=True,
+        stored="i4",
     ),
     Role(
         "action",
         "labels",
         "Column of action labels; repeat it where several columns together are the action.",
+        "Column that holds action labels; or a list of columns that together are the action: each "
+        'combination is one, called "bolus=yes · pressor=no".',
+        "(N,), action labels; or a mapping from names to such columns, which together are the "
+        'action: each combination is one, called "bolus=yes · pressor=no".',
         required=True,
         several=True,
+        stored="i4",
     ),
     Role(
-        "reward", "numbers", "Column of the reward for this row's state and action.", required=True
+        "reward",
+        "numbers",
+        "Column of the reward for this row's state and action.",
+        "Column that holds the reward of the row's state and action, in any unit.",
+        "(N,), the reward of the row's state and action, in any unit.",
+        required=True,
+        stored="f8",
     ),
-    Role("group", "labels", "Column of what stays together, e.g. a patient's stays."),
-    Role("available", "menus", "Column of the actions on offer: a list, or text 'a|b|c'."),
+    Role(
+        "group",
+        "labels",
+        "Column of what stays together, e.g. a patient's stays.",
+        "Column that holds what must stay together in splits and counts as one trajectory, such as "
+        "the patient of several stays. Default None: every episode is its own group.",
+        "(N,), what must stay together in splits and counts as one trajectory, such as the patient "
+        "of several stays. Default None: every episode is its own group.",
+    ),
+    Role(
+        "available",
+        "menus",
+        "Column of the actions on offer: a list, or text 'a|b|c'.",
+        "Column that holds the actions that were available: lists, or text such as 'a|b|c'. "
+        "Default None: not recorded.",
+        "(N,), the actions that were available: lists, or text such as 'a|b|c'. Default None: not "
+        "recorded.",
+        stored="i4",
+    ),
     Role(
         "ended",
         "endings",
         "Column saying terminal, cut or an event on an episode's last row.",
+        "Column that holds how the episode ended, read from its last row: terminal (true), cut or "
+        "censored (false), or one of `events`. Default None: not recorded, treated as terminal.",
+        "(N,), how the episode ended, read from its last row: terminal (true), cut or censored "
+        "(false), or one of `events`. Default None: not recorded, treated as terminal.",
     ),
     Role(
         "propensity",
         "probabilities",
         "Column of the chance with which the action taken was taken, above 0 and at most 1; empty "
         "where it is unknown.",
+        "Column that holds the chance with which the action taken was taken, above 0 and at most "
+        "1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses it. "
+        "Default None: not recorded.",
+        "(N,), the chance with which the action taken was taken, above 0 and at most 1, NaN or "
+        "None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`, "
+        "`dprl.evaluate` and `dprl.gate` use it. Default None: not recorded.",
+        stored="f8",
     ),
-)
+]
 
-NAMES = tuple(role.name for role in ROLES)
-REQUIRED = tuple(role.name for role in ROLES if role.required)
+
+class _Names(Sequence[str]):
+    """The names of roles, as they are in the table now."""
+
+    def __init__(self, required: bool) -> None:
+        self.required = required
+
+    def _now(self) -> list[str]:
+        return [role.name for role in ROLES if role.required or not self.required]
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._now()[i]
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+
+NAMES = _Names(required=False)
+REQUIRED = _Names(required=True)
 
 
 def by_role(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the arguments of a call, those that name a column, in the order of the table."""
-    return {name: given[name] for name in NAMES}
+    return {role.name: given.get(role.name) for role in ROLES}
+
+
+def row_roles() -> Iterator[Role]:
+    """The roles whose values are stored with one entry per row."""
+    return (role for role in ROLES if role.stored)
+
+
+def further_roles() -> Iterator[Role]:
+    """The roles whose values are in `Log.more`."""
+    return (role for role in ROLES if role.further)

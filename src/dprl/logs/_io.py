@@ -26,7 +26,7 @@ from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult, sorted_findings
 from dprl.logs._gaps import Missing
 from dprl.logs._log_rules import LogSums, log_findings, sums_of_parts
-from dprl.logs._reading import OPTIONS, Reading, documented
+from dprl.logs._reading import OPTIONS, Reading, documented, documented_arrays
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs.columns import NAMES, by_role
 from dprl.logs.log import Label, Log
@@ -147,7 +147,7 @@ def from_frame(  # noqa: D417  (see `documented`)
     return build(frame_columns(frame, reading), reading)
 
 
-@documented(arrays=True)
+@documented_arrays
 def from_arrays(  # noqa: D417  (see `documented`)
     *,
     episode: Any,

@@ -163,7 +163,7 @@ def _sum_of_gaps(one: LogSums, two: LogSums) -> dict[str, Any] | None:
     """The gaps of two parts together."""
     if one.gaps is None and two.gaps is None:
         return None
-    taken, columns = one.taken + two.taken, {}
+    taken, columns = one.taken + two.taken, dict[str, list[int]]()
     for gaps in (one.gaps, two.gaps):
         for name, rows in (gaps or {"columns": {}})["columns"].items():
             before = columns.get(name, [0] * len(rows))

@@ -64,6 +64,13 @@ class _UnsortedError(Exception):
     """Rows do not come in the order of a log."""
 
 
+def _joined(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """Two pieces of a column; masked where either has a missing value."""
+    if not (np.ma.isMaskedArray(one) or np.ma.isMaskedArray(other)):
+        return np.concatenate([one, other])
+    return np.ma.concatenate([one, other])  # type: ignore[no-untyped-call, no-any-return]
+
+
 @dataclass(eq=False)
 class Making:
     """Makes a log in parts from a table.
@@ -182,13 +189,11 @@ class Making:
         table = self.table
         for role in ("state", "action", "ended", "available"):
             if table.has(role):
-                values = table.enumerate(role)
-                self.labels[role] = tuple(map(table.columns[role].label, values))
+                self.labels[role] = table.columns[role].labels(table.enumerate(role))
         if table.has("available"):
-            name = table.names["available"]
-            values = self.labels["available"]
-            as_list = table.files.types[name].endswith("]")
-            raw = [json.loads(v) for v in values] if as_list else values
+            name, raw = table.names["available"], list(self.labels["available"])
+            if table.files.types[name].endswith("]"):
+                raw = [json.loads(v) for v in raw]
             action = Coded(np.empty(0, np.int32), self.labels["action"])
             self.menus = in_words_of(action, encode_menus(raw, name))
 
@@ -218,7 +223,8 @@ class Making:
         """Sort the rows by episode and time into a table on disk; the number of groups, or 0."""
         self.run(f"ATTACH {quoted(str(self.folder / 'rows.duckdb'), chr(39))} AS store")
         table, values = self.table, self.table.files.values
-        source, more, n_groups = table.numbered, ", rn", 0
+        rn = "rn::INTEGER AS rn" if self.n < 2**31 else "rn"  # less to sort
+        source, more, n_groups = table.numbered, f", {rn}", 0
         if table.has("group"):
             table.files.run(
                 f"CREATE TABLE store.groups AS SELECT {GROUP}, (row_number() OVER (ORDER BY "
@@ -227,7 +233,7 @@ class Making:
                 values,
             )
             n_groups = int(self.run("SELECT count(*) FROM store.groups").fetchone()[0])
-            source, more = f"FROM ({source}) LEFT JOIN store.groups USING ({GROUP})", ", rn, gc"
+            source, more = f"FROM ({source}) LEFT JOIN store.groups USING ({GROUP})", f", {rn}, gc"
         order = TIME if table.has("time") else "rn"
         with self.watched("sorting"):
             table.files.run(
@@ -306,7 +312,7 @@ class Making:
                 rows["rn"] = np.arange(read, read + n)
                 read += n
             if rest is not None:
-                rows = {k: np.ma.concatenate([rest[k], v]) for k, v in rows.items()}
+                rows = {k: _joined(rest[k], v) for k, v in rows.items()}
             begins = self.begins(rows, as_read)
             end = int(begins[-1]) if len(begins) else 0
             rest = {k: v[end:] for k, v in rows.items()}
@@ -360,7 +366,7 @@ class Making:
         assert action is not None
         return replace(
             self.about,
-            episode=Coded(codes, tuple(map(table.columns["episode"].label, names))),
+            episode=Coded(codes, table.columns["episode"].labels(names)),
             action=action,
             reward=number("reward"),
             state=coded("state"),
@@ -403,7 +409,8 @@ class Making:
             return False
         if self.late:
             early = [one for one, _ in self.late if one is not None]
-            total = functools.reduce(operator.add, early or [two for _, two in self.late])
+            unsaid = [two for _, two in self.late if two is not None]
+            total: Found = functools.reduce(operator.add, early or unsaid)
             whole = Whole(self.found.n, self.found.episodes, table.place, lambda: None)
             self.findings.append(total.finding("error", "rows_after_end", whole))
             return False

@@ -60,9 +60,9 @@ class Column:
     kind: str
     sql: str
 
-    def label(self, value: Any) -> Label:
-        """The label a value stands for."""
-        return bool(value) if self.kind == "bool" else value
+    def labels(self, values: list[Any]) -> tuple[Label, ...]:
+        """The labels that values stand for."""
+        return tuple(map(bool, values) if self.kind == "bool" else values)
 
 
 class Table:

@@ -22,7 +22,7 @@ from dprl.logs._text import Text
 from dprl.logs.columns import ROLES, by_role
 from dprl.logs.log import Label
 
-__all__ = ["OPTIONS", "Reading", "documented"]
+__all__ = ["OPTIONS", "Reading", "documented", "documented_arrays"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["word", "words", "switch", ""]
@@ -254,7 +254,7 @@ OPTIONS = {f.name: f for f in fields(Reading) if f.name != "columns"}
 WIDTH = 100
 
 
-def documented(function: F | None = None, *, arrays: bool = False) -> Any:
+def documented(function: F, *, arrays: bool = False) -> F:
     """Put what roles and options mean into the help of the function below, which takes them.
 
     What its own docstring says of an argument stays; arguments are in the order of the signature.
@@ -263,8 +263,6 @@ def documented(function: F | None = None, *, arrays: bool = False) -> Any:
         function: The function.
         arrays: Whether it takes values rather than the names of columns. Default False.
     """
-    if function is None:
-        return functools.partial(documented, arrays=arrays)
     doc = function.__doc__
     if doc is None:  # python -OO
         return function
@@ -290,3 +288,8 @@ def documented(function: F | None = None, *, arrays: bool = False) -> Any:
     ]
     function.__doc__ = head + title + "\n".join(lines) + gap + tail
     return function
+
+
+def documented_arrays(function: F) -> F:
+    """The same for a function that takes the values of columns, not their names."""
+    return documented(function, arrays=True)

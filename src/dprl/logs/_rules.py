@@ -288,7 +288,7 @@ def duplicate_times(c: Columns) -> Found | None:
 @row_rule("group_changes")
 def group_changes(c: Columns) -> Found | None:
     """Rows of one episode name different groups."""
-    if c.group is None or not c.n or not _may_change(c.episode, c.group):
+    if c.group is None or not c.n or not _may_change(c, c.group):
         return None
     has_both = (c.episode.codes >= 0) & (c.group.codes >= 0)
     if not has_both.any():
@@ -309,10 +309,14 @@ def group_changes(c: Columns) -> Found | None:
     )
 
 
-def _may_change(episode: Coded, group: Coded) -> bool:
+def _may_change(c: Columns, group: Coded) -> bool:
     """Whether rows of one episode may name different groups; for few rows nobody looks."""
-    if not is_large(len(episode.codes)):
+    if not is_large(c.n):
         return True
+    episode = c.episode
+    if c.number is not None:  # rows of an episode stand together in a chunk
+        same = episode.codes[1:] == episode.codes[:-1]
+        return bool((same & (group.codes[1:] != group.codes[:-1])).any())
     from dprl.logs._code_loops import group_changes_within
 
     of_episode = np.full(len(episode.labels), -1, np.int32)

@@ -208,8 +208,9 @@ def columns_of(
             f"the columns have different lengths: {', '.join(map(str, sorted(lengths)))} rows."
         )
     more = {role.name: by_row.pop(role.name) for role in further_roles() if role.name in by_row}
+    own: dict[str, Any] = {**by_row, "more": more}
     return Columns(
-        names, episode, action, **by_row, more=more,
+        names, episode, action, **own,
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
         group=group, available=available, ended=ended,

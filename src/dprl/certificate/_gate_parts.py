@@ -34,7 +34,7 @@ from dprl.logs._parts_cut import settled_part
 from dprl.logs._parts_overlap import sketch_of_parts
 from dprl.logs._probability_words import recorded_words
 from dprl.logs.log import Label, Log
-from dprl.logs.parts import LogInParts
+from dprl.logs.parts import Applied, LogInParts
 from dprl.logs.returns import outside_error, outside_range, returns
 from dprl.policies._base import provenance_of_parts
 from dprl.policies.table import TablePolicy
@@ -110,14 +110,16 @@ class PartsAsLog:
         """What the log records of the probabilities of actions; "" where it has no such column."""
         if not self.parts.has_propensity:
             return ""
-        return recorded_words(self.parts.reduce(known_of_part, operator.add), self.parts.n_steps)
+        return recorded_words(
+            self.parts.reduce(Applied(known_of_part, operator.add)), self.parts.n_steps
+        )
 
     def digest(self) -> str:
         return self.parts.digest()
 
     def most_met(self, policy: Any) -> int:
         """The most suggestions of a policy that one episode meets."""
-        return int(self.parts.reduce(most_of_part, max, self.cut, policy.choice))
+        return int(self.parts.reduce(Applied(most_of_part, max, (self.cut, policy.choice))))
 
 
 def check_gate_of_parts(
@@ -158,10 +160,10 @@ def gate_parts(
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=offered)
     chances: Chances | None = None
     if parts.has_propensity:
-        chances = parts.reduce(chances_of_part, Chances.merge, cut)
+        chances = parts.reduce(Applied(chances_of_part, Chances.merge, (cut,)))
     pairs = fair_pairs(pairs, chances, asked)
     total, before = 0, {}
-    sizes: dict[Label, int] = parts.reduce(groups_of_part, _join)
+    sizes: dict[Label, int] = parts.reduce(Applied(groups_of_part, _join))
     for key in sorted(sizes):
         before[key] = total
         total += sizes[key]
@@ -217,9 +219,9 @@ def _half(
     """Evidence, menus and counted visits of some groups of the log."""
     shared = (learner.gamma, learner.cut, inside, before, asked.known_range)
     try:
-        half: Half | None = parts.reduce(count_half, _merge_halves, *shared)
+        half: Half | None = parts.reduce(Applied(count_half, _merge_halves, shared))
     except LogError:
-        facts = parts.reduce(outside_of_part, _join, *shared)
+        facts = parts.reduce(Applied(outside_of_part, _join, shared))
         n, rows = (sum(fact[i] for fact in facts.values()) for i in (0, 1))
         where = next((facts[key][2] for key in sorted(facts) if facts[key][0]), "")
         if n:
@@ -337,7 +339,7 @@ def _listed(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
     """The same of all parts, by state and then in the order of the log."""
     listed: Listed = parts.reduce(
-        list_half, _join, learner.gamma, learner.cut, inside, before, wanted.any(axis=1)
+        Applied(list_half, _join, (learner.gamma, learner.cut, inside, before, wanted.any(axis=1)))
     )
     columns = [np.concatenate([listed[key][i] for key in sorted(listed)]) for i in range(3)]
     order = np.argsort(columns[0], kind="stable")

@@ -268,6 +268,11 @@ class Evidence:
         return np.asarray(self.words[..., COUNT].sum(axis=0))
 
     @property
+    def n_first(self) -> Ints:
+        """n(s), the first visits of each state, shape (S,)."""
+        return np.asarray(self.words[FIRST, ..., COUNT].sum(axis=1))
+
+    @property
     def n_others(self) -> Ints:
         """n(s) - m(s,a), shape (S, A)."""
         first = self.words[FIRST, ..., COUNT]

@@ -12,7 +12,7 @@ from dprl.evidence._evidence import Evidence, check_summands
 from dprl.evidence.tabular import always_available, count, menus_seen
 from dprl.logs._parts_cut import check_treatment, refuse_if_none, settled_part
 from dprl.logs.log import Label, Log
-from dprl.logs.parts import LogInParts, Share
+from dprl.logs.parts import Applied, LogInParts, Share
 
 __all__ = ["Counted", "count_parts"]
 
@@ -89,7 +89,7 @@ def count_parts(
     """
     check_treatment(parts, cut)
     check_summands(parts.n_episodes if visits == "first" else parts.n_steps)
-    counted = parts.reduce(count_part, Counted.merge, gamma, visits, cut, progress=progress)
+    counted = parts.reduce(Applied(count_part, Counted.merge, (gamma, visits, cut)), progress)
     refuse_if_none(parts, counted.evidence)
     offered = None
     if counted.menus is not None and parts.menus is not None:

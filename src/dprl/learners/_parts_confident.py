@@ -20,7 +20,7 @@ from dprl.learners.confident import Confident, Gathered
 from dprl.logs._parts_cut import check_claim_of_parts, settled_part
 from dprl.logs._parts_overlap import sketch_of_parts
 from dprl.logs.log import Label, Log
-from dprl.logs.parts import LogInParts
+from dprl.logs.parts import Applied, LogInParts
 from dprl.planning.sure_iteration import Workshop
 from dprl.planning.transitions import Cells, cells_of
 from dprl.policies._base import provenance_of_parts
@@ -97,13 +97,13 @@ class _InParts(Gathered):
         return self.left
 
     def whole(self, eligible: Bools) -> Workshop:
-        cells: Cells = self.parts.reduce(cells_of_part, Cells.merge, self.cut)
+        cells: Cells = self.parts.reduce(Applied(cells_of_part, Cells.merge, (self.cut,)))
         table = cells.table(self.parts.n_states, self.parts.n_actions)
         return self.shop(table, self.evidence.pair.n, eligible)
 
     def _half(self, learner: Confident, groups: Bools) -> Workshop:
         evidence, cells = self.parts.reduce(
-            half_of_part, merge_halves, self.gamma, self.cut, groups, self.before
+            Applied(half_of_part, merge_halves, (self.gamma, self.cut, groups, self.before))
         )
         table = cells.table(self.parts.n_states, self.parts.n_actions)
         return self.shop(table, evidence.pair.n, self.eligible(learner, evidence))

@@ -1,7 +1,7 @@
 r"""Cut episodes, whose observation stopped early: dropped, weighted, or completed.
 
-A cut episode is never silently treated as terminal. `settle` returns a log in which every episode
-may be read as finished, so no code after it has to know about cuts:
+A cut episode is never silently treated as terminal. `treat_cut` returns a log in which every
+episode may be read as finished, so no code after it has to know about cuts:
 
 * ``"drop"``: cut episodes are left out. What is left is not like what is lost wherever long or bad
   episodes are the ones cut, even if at every step all are cut with the same chance: the longer an
@@ -41,17 +41,18 @@ from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
-from dprl.logs._cut_words import DROPS, UNRELATED
+from dprl.logs._cut_words import DROPS
 from dprl.logs._follow_up import keep_rows
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
 
 __all__ = [
-    "Near", "check_claim", "from_cut_on", "none_is_left", "outside", "settle", "warn_as_terminal",
+    "Near", "Reads", "check_claim", "from_cut_on", "none_is_left", "outside", "settle",
+    "treat_cut", "warn_as_terminal",
 ]  # fmt: skip
 
 Reads: TypeAlias = Literal["transitions", "returns", "rewards"]
-"""What is read of a settled log; weights are possible for returns and for rewards."""
+"""What is read of a treated log; weights are possible for returns and for rewards."""
 
 Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Numbers of places, and the rows of a log that visit them: two arrays of equal length."""
@@ -62,28 +63,14 @@ Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
 It returns the rows of the log that count as near each place."""
 
 
-def check_claim(cut: Cut | str | None, log: Log, what: str) -> None:
-    """Refuse to claim something from a log whose cut episodes are dropped without a declaration.
+def check_claim(cut: Cut | str | None, log: Any, what: str) -> None:
+    """`dprl.logs.source.check_claim`, which refuses claims from a log whose cuts are dropped."""
+    from dprl.logs import source
 
-    Args:
-        cut: The treatment of cut episodes.
-        log: The log before they are treated.
-        what: What makes the claim, as the beginning of a sentence: "a certificate".
-    """
-    episodes = log.cut_episodes
-    if cut != "drop" or not len(episodes):
-        return
-    raise LogError(
-        f"{len(episodes):,} of {log.n_episodes:,} episodes were cut and would be left out: {what} "
-        "would be about those that are left, and the longer an episode, the likelier it was cut.",
-        f"episode {log.episodes[episodes[0]]!r}",
-        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
-        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
-        "offered.",
-    )
+    source.check_claim(cut, log, what)
 
 
-def settle(
+def treat_cut(
     log: Log,
     gamma: float,
     cut: Cut | None,
@@ -132,6 +119,9 @@ def settle(
         steps = int(log.lengths[episodes].sum())
         warn_as_terminal(len(episodes), log.n_episodes, steps, log.n_steps)
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+settle = treat_cut
 
 
 def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:

@@ -25,7 +25,7 @@ from dprl.logs._doses import several_actions
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult, sorted_findings
 from dprl.logs._gaps import Missing
-from dprl.logs._log_rules import LogSums, log_findings, sums_of_parts
+from dprl.logs._log_rules import LogSums, SumsOf, log_findings
 from dprl.logs._reading import OPTIONS, Reading, documented, documented_arrays
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs.columns import NAMES, by_role
@@ -275,7 +275,7 @@ def check(source: Any, **options: Any) -> CheckResult:
         note: rewards run from 0 to 0.769919.
     """
     if isinstance(source, Log | LogInParts):
-        sums = LogSums.of(source) if isinstance(source, Log) else sums_of_parts(source)
+        sums = LogSums.of(source) if isinstance(source, Log) else source.reduce(SumsOf())
         return CheckResult(sorted_findings(log_findings(sums)), source)
     own = {name: options.pop(name) for name in SCANNING if name in options}
     progress = options.pop("progress", None)

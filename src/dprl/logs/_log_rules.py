@@ -7,9 +7,7 @@ in parts does not have. For a new rule: one function with `log_rule` above it.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,9 +25,9 @@ from dprl.logs._gaps import gap_counts, gap_shares
 from dprl.logs.log import CUT, EVENT, UNKNOWN, Label, Log
 
 if TYPE_CHECKING:
-    from dprl.logs.parts import LogInParts
+    from dprl.logs.source import Chunk
 
-__all__ = ["LOG_RULES", "LogSums", "log_findings", "log_rule", "sums_of_parts"]
+__all__ = ["LOG_RULES", "LogSums", "SumsOf", "log_findings", "log_rule"]
 
 MANY = 30
 """The most actions that anyone could compare; more look like doses, or like free text."""
@@ -185,10 +183,17 @@ def log_rule(ask: Callable[[LogSums], Finding | None]) -> Any:
     return ask
 
 
-def sums_of_parts(parts: LogInParts) -> LogSums:
-    """The sums of a log in parts."""
-    sums = (LogSums.of(parts.part(i)) for i in range(len(parts)))
-    return functools.reduce(operator.add, sums)
+@dataclass(frozen=True)
+class SumsOf:
+    """The statistic of a source that the rules about a log as a whole are asked of."""
+
+    def of(self, chunk: Chunk) -> LogSums:
+        """The sums of a chunk, without its rows."""
+        return replace(LogSums.of(chunk.log), log=None)
+
+    def merge(self, one: LogSums, other: LogSums) -> LogSums:
+        """The sums of two chunks together."""
+        return one + other
 
 
 def log_findings(log: Log | LogSums) -> list[Finding]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dprl.logs._overlap import KEPT, KEYED, alike_of, contents, keyed_marks
 from dprl.logs.log import Log
-from dprl.logs.parts import LogInParts, Share
+from dprl.logs.parts import Applied, LogInParts, Share
 
 __all__ = ["sketch_of_parts"]
 
@@ -52,11 +52,11 @@ def sketch_of_parts(parts: LogInParts, progress: Share | None = None) -> dict[st
     Beginnings of groups are 64 bits that look random: they are compared range by range, so that no
     more of them are held at once than the log allows.
     """
-    marks = parts.reduce(marks_of_part, fewest, parts.digest(), progress=progress)
+    marks = parts.reduce(Applied(marks_of_part, fewest, (parts.digest(),)), progress)
     passes = max(1, -(-2 * parts.n_groups // parts.rows))
     edges = [(1 << 64) * i // passes for i in range(passes + 1)]
     pairs = 0
     for low, above in itertools.pairwise(edges):
-        _, counts = parts.reduce(beginnings_of_part, add_beginnings, low, above - 1)
+        _, counts = parts.reduce(Applied(beginnings_of_part, add_beginnings, (low, above - 1)))
         pairs += int((counts * (counts - 1)).sum())
     return {"version": KEYED, "alike": alike_of(parts.n_groups, pairs), "kept": marks}

@@ -19,7 +19,7 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence.tabular import Occurrences, occurrences_of
 from dprl.logs._parts_cut import settled_part
 from dprl.logs.log import Label, Log
-from dprl.logs.parts import LogInParts, Share
+from dprl.logs.parts import Applied, LogInParts, Share
 from dprl.planning.luck import returns_of
 from dprl.planning.semi_mdp import Segments, SemiMDP, count_segments, discounts
 
@@ -113,8 +113,8 @@ def elevate_parts(
     """
     fixed, bits = discounts(evidence.gamma, longest, evidence.n_pair[allowed])
     segments = parts.reduce(
-        segments_of_part, Segments.merge, evidence.gamma, evidence.visits, cut, allowed, fixed,
-        dealt, progress=progress,
+        Applied(segments_of_part, Segments.merge, (evidence.gamma, evidence.visits, cut, allowed,
+        fixed, dealt)), progress,
     )  # fmt: skip
     result: SemiMDP = segments.semi_mdp(parts.states, allowed, bits)
     return result
@@ -156,7 +156,7 @@ class PartReturns:
     def returns(self, states: Ints, begin: Ints) -> tuple[Floats, Codes]:
         dtype = np.min_scalar_type(-self.parts.n_actions)
         listed: Listed = self.parts.reduce(
-            list_part, join, self.evidence.gamma, self.cut, states, dtype, progress=self.progress
+            Applied(list_part, join, (self.evidence.gamma, self.cut, states, dtype)), self.progress
         )
         x, label = np.empty(begin[-1]), np.empty(begin[-1], np.int32)
         free = begin[:-1].copy()

@@ -473,9 +473,9 @@ def probabilities_known(sums: LogSums) -> Finding | None:
     """Rows on which the chance of what was done is known."""
     if sums.chances is None:
         return None
-    known, low, high = sums.chances
-    what = f"{sums.name('propensity')!r} is known on {known:,} of {sums.steps:,} rows"
-    if not known:
+    rows, low, high = sums.chances
+    what = f"{sums.name('propensity')!r} is known on {rows:,} of {sums.steps:,} rows"
+    if not rows:
         return Finding(
             "warning", "probabilities_known", f"{what}.", do="Leave the column out, or fill it."
         )

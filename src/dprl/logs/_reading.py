@@ -13,14 +13,15 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dprl.logs._ending_rules import check_events
-from dprl.logs._follow_up import Window, window_of
-from dprl.logs._gaps import Missing, missing_words
-from dprl.logs._text import Text
 from dprl.logs.columns import ROLES, by_role
-from dprl.logs.log import Label
+
+if TYPE_CHECKING:
+    from dprl.logs._follow_up import Window
+    from dprl.logs._gaps import Missing
+    from dprl.logs._text import Text
+    from dprl.logs.log import Label
 
 __all__ = ["OPTIONS", "Reading", "documented", "documented_arrays"]
 
@@ -28,16 +29,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["word", "words", "switch", ""]
 
 
-def _told(doc: str, cli: Kind = "", said: str = "", kept: bool = False) -> dict[str, Any]:
+def _told(doc: str, cli: Kind = "", sentence: str = "", kept: bool = False) -> dict[str, Any]:
     """What is told about a field of `Reading`.
 
     Args:
         doc: What it means, for Python.
         cli: How the command line takes it: one word, several, or a switch; "" not at all.
-        said: What it means, for the command line.
+        sentence: What it means, for the command line.
         kept: Whether a policy keeps it, and reads later logs with it.
     """
-    return {"doc": doc, "cli": cli, "help": said, "kept": kept}
+    return {"doc": doc, "cli": cli, "help": sentence, "kept": kept}
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,9 @@ class Reading:
     )
 
     def __post_init__(self) -> None:
+        from dprl.logs._ending_rules import check_events  # the command line has these fields too,
+        from dprl.logs._gaps import missing_words  # and shows its help without arrays
+
         object.__setattr__(self, "categorical", tuple(self.categorical or ()))
         object.__setattr__(self, "events", check_events(self.events))
         if isinstance(self.missing, str):
@@ -225,11 +229,15 @@ class Reading:
     @functools.cached_property
     def text(self) -> Text:
         """How the text of files is written."""
+        from dprl.logs._text import Text
+
         return Text(self.decimal, self.encoding, self.dates, self.labels)
 
     @functools.cached_property
     def window(self) -> Window | None:
         """For how long every episode is followed; None for to its end."""
+        from dprl.logs._follow_up import window_of
+
         return None if self.follow_up is None else window_of(self.follow_up)
 
     @property
@@ -240,6 +248,8 @@ class Reading:
 
     def named(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """The names of a log's columns, with what else was declared that later logs need."""
+        from dprl.logs._gaps import missing_words
+
         words = missing_words(self.missing, names)
         named: dict[str, Any] = {"events": list(self.events)} if self.events else {}
         return {**names, **named, **({"missing": words} if words else {})}
@@ -266,8 +276,8 @@ def documented(function: F, *, arrays: bool = False) -> F:
     doc = function.__doc__
     if doc is None:  # python -OO
         return function
-    told = {name: own.metadata["doc"] for name, own in OPTIONS.items()}
-    told |= {role.name: role.array_doc if arrays else role.doc for role in ROLES}
+    texts = {name: own.metadata["doc"] for name, own in OPTIONS.items()}
+    texts |= {role.name: role.array_doc if arrays else role.doc for role in ROLES}
     head, title, rest = doc.partition("    Args:\n")
     own, gap, tail = rest.partition("\n\n")
     entries = {
@@ -277,7 +287,7 @@ def documented(function: F, *, arrays: bool = False) -> F:
     lines = [
         entries.get(name)
         or textwrap.fill(
-            f"{name}: {told.get(name, '')}",
+            f"{name}: {texts.get(name, '')}",
             WIDTH,
             initial_indent=" " * 8,
             subsequent_indent=" " * 12,

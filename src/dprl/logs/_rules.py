@@ -102,8 +102,8 @@ class RowFindings:
             self.n, self.episodes, place, lambda: self._outcomes if c is None else at_the_end(c)
         )
         return [
-            found.finding(ROW_RULES[i].level, ROW_RULES[i].key, whole)
-            for i, found in sorted(self.found.items())
+            hits.finding(ROW_RULES[i].level, ROW_RULES[i].key, whole)
+            for i, hits in sorted(self.found.items())
         ]
 
 
@@ -202,7 +202,7 @@ def missing(c: Columns) -> Found | None:
     if not where_missing:
         return None
     rows = np.logical_or.reduce(list(where_missing.values()))
-    found = c.found(rows, "{touched}")
+    every = c.found(rows, "{touched}")
     by_column = {
         name: (int(gone.sum()), c.first(gone) if c.number is None else int(c.number[gone].min()))
         for name, gone in where_missing.items()
@@ -210,7 +210,7 @@ def missing(c: Columns) -> Found | None:
     roles = [*(r.name for r in ROLES if r.holds in ("labels", "menus")), "reward", "time"]
     order = tuple(column_label(c.names[part]) for part in roles if part in c.names)
     return _Gaps(
-        found.rows, found.first, "", touched=found.touched, by_column=by_column, order=order,
+        every.rows, every.first, "", touched=every.touched, by_column=by_column, order=order,
         reward=str(c.names["reward"]),
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     export,
     fit,
     gate,
+    help,  # noqa: A004
     icu,
     init,
     merge,

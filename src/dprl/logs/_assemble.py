@@ -36,7 +36,7 @@ __all__ = [
 def build(columns: Columns, reading: Reading) -> Log:
     """The log of these columns; the first error is raised, and what should be known is told."""
     report = examine(columns, reading)
-    announce(report.findings, stacklevel=4)
+    announce(report.findings, stacklevel=5)
     if not isinstance(report.log, Log):  # cannot happen; it must not pass unnoticed if it does
         raise LogError("no log could be made of these rows.")
     return report.log

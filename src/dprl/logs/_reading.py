@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dprl.logs.columns import ROLES, by_role
+from dprl.logs.columns import ROLES, by_role, takes_roles
 
 if TYPE_CHECKING:
     from dprl.logs._follow_up import Window
@@ -275,7 +275,7 @@ def documented(function: F, *, arrays: bool = False) -> F:
     """
     doc = function.__doc__
     if doc is None:  # python -OO
-        return function
+        return takes_roles(function)
     texts = {name: own.metadata["doc"] for name, own in OPTIONS.items()}
     texts |= {role.name: role.array_doc if arrays else role.doc for role in ROLES}
     head, title, rest = doc.partition("    Args:\n")
@@ -297,7 +297,7 @@ def documented(function: F, *, arrays: bool = False) -> F:
         for name in inspect.signature(function).parameters
     ]
     function.__doc__ = head + title + "\n".join(lines) + gap + tail
-    return function
+    return takes_roles(function)
 
 
 def documented_arrays(function: F) -> F:

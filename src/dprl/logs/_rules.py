@@ -114,9 +114,8 @@ def missing_rows(c: Columns, features: bool = True) -> dict[str, NDArray[np.bool
     """Column name → bool (N,), for every column with a missing value; features only if asked."""
     where_missing = {}
     for role in ROLES:
-        column = getattr(c, role.name)
-        labelled = role.holds in ("labels", "menus") and column is not None
-        if labelled and some_missing(column):
+        column = getattr(c, role.name) if role.holds in ("labels", "menus") else None
+        if column is not None and some_missing(column):
             where_missing[column_label(c.names[role.name])] = column.codes < 0
     if np.isnan(c.reward_span).any():
         where_missing[str(c.names["reward"])] = np.isnan(c.reward)
@@ -220,8 +219,9 @@ def missing(c: Columns) -> Found | None:
 
 @row_rule("not_finite")
 def not_finite(c: Columns) -> Found | None:
-    """A reward or a feature is infinite."""
+    """A reward, a feature or a number of a further role is infinite."""
     columns = [] if np.isfinite(c.reward_span).all() else [(str(c.names["reward"]), c.reward)]
+    columns += [(str(c.names[part]), values) for part, values in c.more.items()]
     if c.features is not None:
         columns += [(name, c.features[:, j]) for j, name in enumerate(c.feature_names)]
     for name, values in columns:

@@ -128,7 +128,7 @@ def scan(  # noqa: D417  (see `documented`)
     result = scanned(
         paths, reading, memory, rows, folder, progress, levels=("error", "warning"), sums=False
     )
-    announce(result.findings, stacklevel=3)
+    announce(result.findings, stacklevel=4)
     assert isinstance(result.log, LogInParts)
     return result.log
 

@@ -9,11 +9,16 @@ values are more than that has a field of its own in `dprl.logs.log.Log`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
-__all__ = ["NAMES", "REQUIRED", "ROLES", "Role", "by_role", "further_roles", "row_roles"]
+__all__ = ["NAMES", "REQUIRED", "ROLES", "Role", "by_role", "further_roles", "takes_roles"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -166,14 +171,33 @@ NAMES = _Names(required=False)
 REQUIRED = _Names(required=True)
 
 
+_MORE: ContextVar[Mapping[str, Any]] = ContextVar("columns of roles that are no argument")
+
+
 def by_role(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the arguments of a call, those that name a column, in the order of the table."""
-    return {role.name: given.get(role.name) for role in ROLES}
+    every = {**_MORE.get({}), **given}
+    return {role.name: every.get(role.name) for role in ROLES}
 
 
-def row_roles() -> Iterator[Role]:
-    """The roles whose values are stored with one entry per row."""
-    return (role for role in ROLES if role.stored)
+def takes_roles(function: F) -> F:
+    """Let the function below take every role, also one that is no argument of it.
+
+    A role that somebody added to the table can be named in a call like any other: `by_role`, called
+    in the function, has it.
+    """
+    own = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def taking(*args: Any, **given: Any) -> Any:
+        more = {role.name for role in further_roles()} - {*own}
+        token = _MORE.set({name: given.pop(name) for name in more & {*given}})
+        try:
+            return function(*args, **given)
+        finally:
+            _MORE.reset(token)
+
+    return cast("F", taking)
 
 
 def further_roles() -> Iterator[Role]:

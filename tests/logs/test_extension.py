@@ -90,7 +90,7 @@ def test_rules_about_labels_and_logs_are_one_function_each(rows, extensions):
 
     @log_rule
     def short(sums):
-        return Finding("note", "short", f"only {sums.steps} rows.")
+        return Finding("note", "short", f"only {sums.facts.n_steps} rows.")
 
     for more in ({"also": ()}, {"rows": 10, "folder": rows}):
         report = dprl.check(str(rows / "log.parquet"), **COLUMNS, **more)
@@ -110,8 +110,7 @@ def cost(extensions):
             "cost",
             "numbers",
             "Column of what the action cost.",
-            "Column of what it cost.",
-            "(N,), what it cost.",
+            "what it cost.",
             stored="f8",
             further=True,
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
+from dprl.logs._also import Also
 from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import column_label
@@ -185,44 +186,27 @@ def dropped_finding(dropped: int, episodes: int, columns: list[str], place: str)
 def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     """The rows to keep; labels that no longer occur are removed."""
 
-    def required(column: Coded) -> Coded:
-        kept = column.codes[keep]
-        used, codes = np.unique(kept, return_inverse=True)
-        gaps = int(len(used) > 0 and used[0] < 0)  # code -1 is a gap, and stays one
-        labels = tuple(column.labels[u] for u in used[gaps:])
-        return Coded((codes - gaps).astype(np.int32), labels)
+    def kept(name: str, column: Any) -> Any:
+        if isinstance(column, Coded) and name != "ended":  # which may be missing but on last rows
+            used, codes = np.unique(column.codes[keep], return_inverse=True)
+            gaps = int(len(used) > 0 and used[0] < 0)  # code -1 is a gap, and stays one
+            labels = tuple(column.labels[u] for u in used[gaps:])
+            return Coded((codes - gaps).astype(np.int32), labels)
+        if isinstance(column, Coded):
+            return Coded(column.codes[keep], column.labels)
+        return column[keep]
 
-    def coded(column: Coded | None) -> Coded | None:
-        return None if column is None else required(column)
-
-    def rows_of(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[keep]
-
-    ended = None
-    if c.ended is not None:  # may be missing on all rows but the last
-        ended = Coded(c.ended.codes[keep], c.ended.labels)
-    features, levels = rows_of(c.features), c.levels
-    if features is not None:
-        features, levels = only_used(features, levels)
-    return replace(
+    by_row = {f.name: getattr(c, f.name) for f in fields(c)}
+    by_row = {k: v for k, v in by_row.items() if isinstance(v, Coded | np.ndarray | Also)}
+    result = replace(
         c,
-        episode=required(c.episode),
-        action=required(c.action),
-        state=coded(c.state),
-        group=coded(c.group),
-        available=coded(c.available),
-        ended=ended,
-        reward=c.reward[keep],
-        features=features,
-        levels=levels,
-        time=rows_of(c.time),
-        time_missing=rows_of(c.time_missing),
-        offset=rows_of(c.offset),
-        propensity=rows_of(c.propensity),
+        **{name: kept(name, column) for name, column in by_row.items()},
         more={name: column[keep] for name, column in c.more.items()},
-        no_outcome=rows_of(c.no_outcome),
-        also=None if c.also is None else c.also[keep],
     )
+    if result.features is None:
+        return result
+    features, levels = only_used(result.features, c.levels)
+    return replace(result, features=features, levels=levels)
 
 
 def _order(c: Columns) -> NDArray[Any] | None:

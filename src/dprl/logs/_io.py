@@ -25,7 +25,7 @@ from dprl.logs._doses import several_actions
 from dprl.logs._files import Progress, read_columns
 from dprl.logs._findings import CheckResult, sorted_findings
 from dprl.logs._gaps import Missing
-from dprl.logs._log_rules import LogSums, SumsOf, log_findings
+from dprl.logs._log_rules import log_findings
 from dprl.logs._reading import OPTIONS, Reading, documented, documented_arrays
 from dprl.logs._sources import columns_of, frame_columns, quoted
 from dprl.logs.columns import NAMES, by_role
@@ -175,6 +175,10 @@ def from_arrays(  # noqa: D417  (see `documented`)
     """A log from arrays or lists of equal length N, one entry per row.
 
     Args:
+        state: (N,) state labels; or features (N, d), one column each: numbers, or labels of a
+            category. NaN or None where a feature is missing.
+        action: (N,), action labels; or a mapping from names to such columns, which together are the
+            action: each combination is one, called "bolus=yes · pressor=no".
         feature_names: The d names of the features. Default None: x0, x1, ….
         also: Name → (N,) values of further columns that are not in the state: numbers, labels or
             dates. They are compared between those who took a suggestion and others, and can be
@@ -275,8 +279,7 @@ def check(source: Any, **options: Any) -> CheckResult:
         note: rewards run from 0 to 0.769919.
     """
     if isinstance(source, Log | LogInParts):
-        sums = LogSums.of(source) if isinstance(source, Log) else source.reduce(SumsOf())
-        return CheckResult(sorted_findings(log_findings(sums)), source)
+        return CheckResult(sorted_findings(log_findings(source)), source)
     own = {name: options.pop(name) for name in SCANNING if name in options}
     progress = options.pop("progress", None)
     other = [name for name in options if name not in (*NAMES, *OPTIONS)]

@@ -22,9 +22,11 @@ from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
 from dprl.logs._fixed_actions import fixed_actions
 from dprl.logs._gaps import gap_counts, gap_shares
-from dprl.logs.log import CUT, EVENT, UNKNOWN, Label, Log
+from dprl.logs.log import EVENT, UNKNOWN, Label, Log, named_endings
+from dprl.logs.source import LogFacts
 
 if TYPE_CHECKING:
+    from dprl.logs.parts import LogInParts
     from dprl.logs.source import Chunk
 
 __all__ = ["LOG_RULES", "LogSums", "SumsOf", "log_findings", "log_rule"]
@@ -37,124 +39,78 @@ FILLED = ("flag", "median")
 """What can be declared about gaps that are filled when a learner takes the log."""
 
 
-def _least(one: Any, other: Any) -> Any:
-    """The smaller of two labels, of which None is none."""
-    return other if one is None else one if other is None else min(one, other)
-
-
 @dataclass(frozen=True, eq=False)
 class LogSums:
     """What the rules ask of a log as a whole; those of two parts add up.
 
     Attributes:
-        actions: The action labels.
-        states: The state labels; empty where states are features.
-        columns: As `Log.columns`.
-        events: As `Log.events`.
-        episodes: Number of episodes.
-        steps: Number of rows.
-        ended: How many episodes ended in each way, by code.
+        facts: What the log says about itself; of the whole log once all parts are added.
         single: Number of episodes of one row, and the first of them.
-        cut: Number of rows of cut episodes, and the first cut episode.
-        lengths: Rows of the shortest and of the longest episode.
+        shortest: Rows of the shortest episode.
         rewards: The smallest and the largest reward.
         taken: int64 (A,), rows on which each action was taken.
         offered: bool (S, M), whether a menu was offered in a state; None without menus or labels.
-        chances: Rows on which the chance of the action is known, its smallest and largest value;
-            None without that column.
+        chances: Rows on which the chance of the action is known, its smallest and largest value.
         gaps: As `gap_counts` gives them.
         log: The log itself, where all its rows are here.
     """
 
-    actions: tuple[Label, ...]
-    states: tuple[Label, ...]
-    columns: Any
-    events: tuple[str, ...]
-    episodes: int
-    steps: int
-    ended: NDArray[np.int64]
+    facts: LogFacts
     single: tuple[int, Label | None]
-    cut: tuple[int, Label | None]
-    lengths: tuple[int, int]
+    shortest: int
     rewards: tuple[float, float]
     taken: NDArray[np.int64]
     offered: NDArray[np.bool_] | None
-    chances: tuple[int, float, float] | None
+    chances: tuple[int, float, float]
     gaps: dict[str, Any] | None
     log: Log | None = None
 
     @classmethod
     def of(cls, log: Log) -> LogSums:
         """The sums of a log with at least one episode."""
-        single, cut = np.flatnonzero(log.lengths == 1), log.cut_episodes
+        single = np.flatnonzero(log.lengths == 1)
         offered = None
         if log.available is not None and log.menus is not None and log.state is not None:
             offered = np.zeros((log.n_states, len(log.menus)), bool)
             offered[log.state, log.available] = True
-        chances = None
-        if log.propensity is not None:
-            p = log.propensity[~np.isnan(log.propensity)]
-            chances = (len(p), float(p.min(initial=np.inf)), float(p.max(initial=-np.inf)))
+        p = np.zeros(0) if log.propensity is None else log.propensity
+        p = p[~np.isnan(p)]
         return cls(
-            actions=log.actions,
-            states=log.states,
-            columns=log.columns,
-            events=log.events,
-            episodes=log.n_episodes,
-            steps=log.n_steps,
-            ended=np.bincount(log.ended, minlength=EVENT + len(log.events)),
-            single=(len(single), log.episodes[single[0]] if len(single) else None),
-            cut=(int(log.lengths[cut].sum()), log.episodes[cut[0]] if len(cut) else None),
-            lengths=(int(log.lengths.min()), int(log.lengths.max())),
-            rewards=(float(log.reward.min()), float(log.reward.max())),
-            taken=np.bincount(log.action, minlength=log.n_actions),
-            offered=offered,
-            chances=chances,
-            gaps=gap_counts(log),
-            log=log,
+            log.facts,
+            (len(single), log.episodes[single[0]] if len(single) else None),
+            int(log.lengths.min()),
+            (float(log.reward.min()), float(log.reward.max())),
+            np.bincount(log.action, minlength=log.n_actions),
+            offered,
+            (len(p), float(p.min(initial=np.inf)), float(p.max(initial=-np.inf))),
+            gap_counts(log),
+            log,
         )
 
     def __add__(self, other: LogSums) -> LogSums:
-        def spread(name: str) -> tuple[Any, Any]:
-            one, two = getattr(self, name), getattr(other, name)
-            return min(one[0], two[0]), max(one[1], two[1])
-
-        def first(name: str) -> tuple[int, Any]:
-            one, two = getattr(self, name), getattr(other, name)
-            return one[0] + two[0], _least(one[1], two[1])
-
-        chances = self.chances
-        if chances is not None and other.chances is not None:
-            n, low, high = other.chances
-            chances = (chances[0] + n, min(chances[1], low), max(chances[2], high))
+        n, low, high = other.chances
+        both = [x for x in (self.single[1], other.single[1]) if x is not None]
+        offered = self.offered
+        if offered is not None and other.offered is not None:
+            offered = offered | other.offered
         return replace(
             self,
-            episodes=self.episodes + other.episodes,
-            steps=self.steps + other.steps,
-            ended=self.ended + other.ended,
-            single=first("single"),
-            cut=first("cut"),
-            lengths=spread("lengths"),
-            rewards=spread("rewards"),
+            single=(self.single[0] + other.single[0], min(both, default=None)),
+            shortest=min(self.shortest, other.shortest),
+            rewards=(
+                min(self.rewards[0], other.rewards[0]),
+                max(self.rewards[1], other.rewards[1]),
+            ),
             taken=self.taken + other.taken,
-            offered=None
-            if self.offered is None or other.offered is None
-            else self.offered | other.offered,
-            chances=chances,
+            offered=offered,
+            chances=(self.chances[0] + n, min(self.chances[1], low), max(self.chances[2], high)),
             gaps=_sum_of_gaps(self, other),
             log=None,
         )
 
     def name(self, part: str) -> str:
         """The name of the column that plays a part."""
-        return column_label(self.columns.get(part, part))
-
-    @property
-    def endings(self) -> dict[str, int]:
-        """How many episodes ended in which way, as `Log.endings`."""
-        names = ("not said", "terminal", "cut", *self.events)
-        ways = dict(zip(names, self.ended.tolist(), strict=True))
-        return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
+        return column_label(self.facts.columns.get(part, part))
 
 
 def _sum_of_gaps(one: LogSums, two: LogSums) -> dict[str, Any] | None:
@@ -167,8 +123,8 @@ def _sum_of_gaps(one: LogSums, two: LogSums) -> dict[str, Any] | None:
             before = columns.get(name, [0] * len(rows))
             columns[name] = [a + b for a, b in zip(before, rows, strict=True)]
     return {
-        "rows": one.steps + two.steps,
-        "actions": [[label, n] for label, n in zip(one.actions, taken.tolist(), strict=True)],
+        "rows": int(taken.sum()),
+        "actions": [[label, n] for label, n in zip(one.facts.actions, taken.tolist(), strict=True)],
         "columns": columns,
     }
 
@@ -196,9 +152,9 @@ class SumsOf:
         return one + other
 
 
-def log_findings(log: Log | LogSums) -> list[Finding]:
-    """What the rules find in a log."""
-    sums = LogSums.of(log) if isinstance(log, Log) else log
+def log_findings(log: Log | LogInParts) -> list[Finding]:
+    """What the rules find in a log, in memory or in parts."""
+    sums = LogSums.of(log) if isinstance(log, Log) else replace(log.reduce(SumsOf()), facts=log)
     return [f for rule in LOG_RULES if (f := rule(sums)) is not None]
 
 
@@ -217,14 +173,14 @@ def _combinations(log: Log) -> str:
 @log_rule
 def cut_episodes(sums: LogSums) -> Finding | None:
     """Episodes whose observation stopped before they ended."""
-    cut, (steps, first) = int(sums.ended[CUT]), sums.cut
+    cut, steps, first = sums.facts.n_cut, sums.facts.cut_steps, sums.facts.first_cut
     if not cut:
         return None
     return Finding(
         "warning",
         "cut_episodes",
-        f"{cut:,} of {many(sums.episodes, 'episode')} ({steps:,} of "
-        f"{many(sums.steps, 'step')}) {form(cut, 'was', 'were')} cut before "
+        f"{cut:,} of {many(sums.facts.n_episodes, 'episode')} ({steps:,} of "
+        f"{many(sums.facts.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
         f"{sums.name('episode')}={first}",
         "Follow all for a fixed time (follow_up=, --follow-up), or say what to do with them when "
@@ -235,15 +191,16 @@ def cut_episodes(sums: LogSums) -> Finding | None:
 @log_rule
 def endings(sums: LogSums) -> Finding | None:
     """How many episodes ended in which way."""
-    if sums.ended[UNKNOWN] == sums.episodes:
+    if sums.facts.ended[UNKNOWN] == sums.facts.n_episodes:
         return None
-    ways = ", ".join(f"{n:,} {name}" for name, n in sums.endings.items())
+    ended = named_endings(sums.facts.ended, sums.facts.events)
+    ways = ", ".join(f"{n:,} {name}" for name, n in ended.items())
     return Finding(
         "note",
         "endings",
-        f"{many(sums.episodes, 'episode')} ended: {ways}.",
+        f"{many(sums.facts.n_episodes, 'episode')} ended: {ways}.",
         do="A competing event is an end with what its rewards say, not a cut."
-        if sums.ended[EVENT:].any()
+        if sums.facts.ended[EVENT:].any()
         else "",
     )
 
@@ -254,11 +211,11 @@ def one_row_episodes(sums: LogSums) -> Finding | None:
     single, first = sums.single
     if not single:
         return None
-    every = single == sums.episodes
+    every = single == sums.facts.n_episodes
     return Finding(
         "note" if every else "warning",
         "one_row_episodes",
-        f"{single:,} of {many(sums.episodes, 'episode')} {form(single, 'has', 'have')} one "
+        f"{single:,} of {many(sums.facts.n_episodes, 'episode')} {form(single, 'has', 'have')} one "
         "row only.",
         f"{sums.name('episode')}={first}",
         "Fine for single decisions; otherwise look whether the episode column is the right one.",
@@ -274,7 +231,7 @@ def one_action(sums: LogSums) -> Finding | None:
     return Finding(
         "warning",
         "one_action",
-        f"every step took the same action, {sums.actions[taken[0]]!r}.",
+        f"every step took the same action, {sums.facts.actions[taken[0]]!r}.",
         do="There is nothing to compare: every policy will defer everywhere.",
     )
 
@@ -288,15 +245,16 @@ def fixing_columns(sums: LogSums) -> Finding | None:
 @log_rule
 def many_actions(sums: LogSums) -> Finding | None:
     """More actions than anyone could compare: doses, or labels that nobody put in order."""
-    if len(sums.actions) <= MANY:
+    if len(sums.facts.actions) <= MANY:
         return None
     rare = int((sums.taken < FEW).sum())
     name = sums.name("action")
-    numbers = all(not isinstance(label, str) for label in sums.actions)
-    shown = ", ".join(map(repr, sums.actions[:4]))
+    numbers = all(not isinstance(label, str) for label in sums.facts.actions)
+    shown = ", ".join(map(repr, sums.facts.actions[:4]))
     what = (
-        f"{name!r} holds {len(sums.actions):,} different {'numbers' if numbers else 'labels'}, "
-        f"each of them an action; {rare:,} were taken on fewer than {FEW} rows."
+        f"{name!r} holds {len(sums.facts.actions):,} different "
+        f"{'numbers' if numbers else 'labels'}, each of them an action; {rare:,} were taken on "
+        f"fewer than {FEW} rows."
     )
     if numbers:
         do = (
@@ -312,11 +270,11 @@ def many_actions(sums: LogSums) -> Finding | None:
 @log_rule
 def doses(sums: LogSums) -> Finding | None:
     """Doses that were cut into ranges, with the rows in each."""
-    edges = sums.columns.get("action_bins")
+    edges = sums.facts.columns.get("action_bins")
     if not edges:
         return None
-    n = len(sums.actions)
-    listed = [f"{sums.actions[a]} ({sums.taken[a]:,} rows)" for a in range(min(n, 8))]
+    n = len(sums.facts.actions)
+    listed = [f"{sums.facts.actions[a]} ({sums.taken[a]:,} rows)" for a in range(min(n, 8))]
     more = f", {n - 8:,} more" if n > 8 else ""
     at = {name: ", ".join(f"{edge:g}" for edge in own) for name, own in edges.items()}
     cut = " and ".join(f"{name!r} at {where}" for name, where in at.items())
@@ -334,7 +292,7 @@ def reward_range(sums: LogSums) -> Finding | None:
     low, high = sums.rewards
     if low < high:
         return Finding("note", "reward_range", f"rewards run from {low:g} to {high:g}.")
-    lengths_are_equal = sums.lengths[0] == sums.lengths[1] and not sums.ended[CUT]
+    lengths_are_equal = sums.shortest == sums.facts.longest and not sums.facts.n_cut
     return Finding(
         "warning",
         "reward_range",
@@ -348,14 +306,14 @@ def reward_range(sums: LogSums) -> Finding | None:
 @log_rule
 def ending_unsaid(sums: LogSums) -> Finding | None:
     """Episodes for which the log does not record how they ended."""
-    unsaid = int(sums.ended[UNKNOWN])
+    unsaid = int(sums.facts.ended[UNKNOWN])
     if not unsaid:
         return None
     return Finding(
         "note",
         "ending_unsaid",
-        f"{unsaid:,} of {many(sums.episodes, 'episode')} {form(unsaid, 'does', 'do')} not say how "
-        f"{form(unsaid, 'it', 'they')} ended.",
+        f"{unsaid:,} of {many(sums.facts.n_episodes, 'episode')} {form(unsaid, 'does', 'do')} not "
+        f"say how {form(unsaid, 'it', 'they')} ended.",
         do="They are taken as finished; name an ended column if some were cut short.",
     )
 
@@ -371,9 +329,9 @@ def availability_varies(sums: LogSums) -> Finding | None:
     return Finding(
         "note",
         "availability_varies",
-        f"what is available differs between visits in {len(varied):,} of {len(sums.states):,} "
-        "states.",
-        f"{sums.name('state')}={sums.states[varied[0]]}",
+        f"what is available differs between visits in {len(varied):,} of "
+        f"{len(sums.facts.states):,} states.",
+        f"{sums.name('state')}={sums.facts.states[varied[0]]}",
         "An action is suggested in a state only if it was available on every visit.",
     )
 
@@ -454,7 +412,7 @@ def categories(sums: LogSums) -> Finding | None:
 def dates(sums: LogSums) -> Finding | None:
     """Features that are dates."""
     log = sums.log
-    days = sums.columns.get("days", {})
+    days = sums.facts.columns.get("days", {})
     dated = [] if log is None else [name for name in log.feature_names if name in days]
     if log is None or not dated:
         return None
@@ -471,10 +429,10 @@ def dates(sums: LogSums) -> Finding | None:
 @log_rule
 def probabilities_known(sums: LogSums) -> Finding | None:
     """Rows on which the chance of what was done is known."""
-    if sums.chances is None:
+    if not sums.facts.has_propensity:
         return None
     rows, low, high = sums.chances
-    what = f"{sums.name('propensity')!r} is known on {rows:,} of {sums.steps:,} rows"
+    what = f"{sums.name('propensity')!r} is known on {rows:,} of {sums.facts.n_steps:,} rows"
     if not rows:
         return Finding(
             "warning", "probabilities_known", f"{what}.", do="Leave the column out, or fill it."

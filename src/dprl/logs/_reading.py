@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "Reading", "documented", "documented_arrays"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-Kind = Literal["word", "words", "switch", ""]
+Kind = Literal["word", "words", "switch"]
 
 
-def _told(doc: str, cli: Kind = "", sentence: str = "", kept: bool = False) -> dict[str, Any]:
-    """What is told about a field of `Reading`.
+def _option(kind: Kind, sentence: str, kept: bool = False) -> dict[str, Any]:
+    """What the command line knows of a field of `Reading`.
 
     Args:
-        doc: What it means, for Python.
-        cli: How the command line takes it: one word, several, or a switch; "" not at all.
-        sentence: What it means, for the command line.
+        kind: How it takes it: one word, several, or a switch.
+        sentence: What it means.
         kept: Whether a policy keeps it, and reads later logs with it.
     """
-    return {"doc": doc, "cli": cli, "help": sentence, "kept": kept}
+    return {"cli": kind, "help": sentence, "kept": kept}
 
 
 @dataclass(frozen=True)
@@ -47,23 +46,56 @@ class Reading:
 
     Attributes:
         columns: Role → the name of its column, or a list of names; None where it is not recorded.
-
-    The other fields are the arguments of `dprl.read` of the same names.
+        missing: What to do about missing values: "error" refuses them, except in features, which
+            stay NaN; "drop-episodes" leaves out the episodes that have one, features included;
+            "median" fills numbers of the state by the median of the training log; "flag" does so
+            too and adds a feature that is 1 there ("lactate missing"), and gives labels one more,
+            "missing"; "zero" makes a missing reward 0, where outcomes are recorded at the end
+            alone. Or a mapping from columns or patterns to these words, as in {"*": "median",
+            "ward": "flag", "score": "zero"}. Gaps are filled when a learner takes the log, and its
+            policy fills all later rows by the same numbers; `dprl.Rules` gives what is flagged a
+            side of its own. Default "error".
+        partitions: Whether folders named NAME=VALUE in the paths become columns, as text like that
+            of a CSV file. Default False: folder names mean nothing.
+        decimal: The mark before the fraction of a number in CSV files, "." or ",". Default ".".
+        encoding: How the letters of CSV files are written: "utf-8", "latin-1", "utf-16", "cp1252"
+            (Windows), or another encoding of text that Python has. Default "utf-8".
+        dates: How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024),
+            "month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always
+            understood. Dates in the state become days since 1970-01-01. Default "iso".
+        labels: What is done to the labels of states, actions and categories: "trim" (no spaces
+            around them), "casefold" (small letters) or "trim,casefold"; a policy does the same.
+            Default "": nothing.
+        categorical: Features whose values are labels though they look like numbers (codes of wards,
+            say). Default None: features of text or truth values are categories, others numbers.
+        action_bins: Cuts doses into ranges: a number of ranges with about as many rows each, or the
+            edges between them (a dose on an edge is in the lower range); a mapping from action
+            columns to either, where there are several. The edges are in
+            `log.columns["action_bins"]`, which later logs can be given, and a policy keeps them.
+            Default None: every value is an action of its own.
+        also: Further columns that are not in the state, by name or pattern. They are compared
+            between those who took a suggestion and others, and can be given to `evaluate(by=...)`;
+            no learner sees them. Default None: all columns without a role if there are at most 30,
+            without identifiers and free text (`log.also.words` says which). (): none.
+        events: Words in the column of endings that name a competing event (death in another arm of
+            the pathway, say). Such an episode ended, with what its rewards say; it was not cut.
+            Default None: there are none.
+        follow_up: For how long every episode is followed from its first row on: a number of steps,
+            or text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of
+            dates). Later rows are left out, returns are of what remains, and an episode that was
+            cut later is not cut any more. Default None: to its end.
+        states: The state labels that may occur; any other is an error. Default None: all that
+            occur.
+        actions: The action labels that may occur; any other is an error. Default None: all that
+            occur.
+        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
+            None: any finite reward.
     """
 
     columns: Mapping[str, Any]
     missing: Missing = field(
         default="error",
-        metadata=_told(
-            'What to do about missing values: "error" refuses them, except in features, which '
-            'stay NaN; "drop-episodes" leaves out the episodes that have one, features included; '
-            '"median" fills numbers of the state by the median of the training log; "flag" does '
-            'so too and adds a feature that is 1 there ("lactate missing"), and gives labels one '
-            'more, "missing"; "zero" makes a missing reward 0, where outcomes are recorded at the '
-            'end alone. Or a mapping from columns or patterns to these words, as in {"*": '
-            '"median", "ward": "flag", "score": "zero"}. Gaps are filled when a learner takes the '
-            "log, and its policy fills all later rows by the same numbers; `dprl.Rules` gives "
-            'what is flagged a side of its own. Default "error".',
+        metadata=_option(
             "words",
             "What to do about missing values: error (default), drop-episodes, median (of the "
             "training log), flag (the same, and a feature that says where; of labels, a label "
@@ -74,26 +106,21 @@ class Reading:
     )
     partitions: bool = field(
         default=False,
-        metadata=_told(
-            "Whether folders named NAME=VALUE in the paths become columns, as text like that of a "
-            "CSV file. Default False: folder names mean nothing.",
+        metadata=_option(
             "switch",
             "Read folders named NAME=VALUE as columns too.",
         ),
     )
     decimal: str = field(
         default=".",
-        metadata=_told(
-            'The mark before the fraction of a number in CSV files, "." or ",". Default ".".',
+        metadata=_option(
             "word",
             "Mark before the fraction of a number in CSV files: . (default) or ,",
         ),
     )
     encoding: str = field(
         default="utf-8",
-        metadata=_told(
-            'How the letters of CSV files are written: "utf-8", "latin-1", "utf-16", "cp1252" '
-            '(Windows), or another encoding of text that Python has. Default "utf-8".',
+        metadata=_option(
             "word",
             "How the letters of CSV files are written: utf-8 (default), cp1252 (Windows), "
             "latin-1, utf-16 or another.",
@@ -101,10 +128,7 @@ class Reading:
     )
     dates: str = field(
         default="iso",
-        metadata=_told(
-            'How dates are written as text: "iso" (2024-02-01), "day-first" (1.2.2024), '
-            '"month-first" (2/1/2024), or a format of strptime ("%d %b %Y"). ISO dates are always '
-            'understood. Dates in the state become days since 1970-01-01. Default "iso".',
+        metadata=_option(
             "word",
             "How dates are written: iso (default), day-first, month-first, or a format such as "
             "'%d %b %Y'. A policy keeps it.",
@@ -113,10 +137,7 @@ class Reading:
     )
     labels: str = field(
         default="",
-        metadata=_told(
-            'What is done to the labels of states, actions and categories: "trim" (no spaces '
-            'around them), "casefold" (small letters) or "trim,casefold"; a policy does the same. '
-            'Default "": nothing.',
+        metadata=_option(
             "word",
             "What is done to labels: trim (no spaces around them), casefold (small letters), or "
             "trim,casefold. A policy keeps it.",
@@ -125,9 +146,7 @@ class Reading:
     )
     categorical: Sequence[str] | None = field(
         default=None,
-        metadata=_told(
-            "Features whose values are labels though they look like numbers (codes of wards, "
-            "say). Default None: features of text or truth values are categories, others numbers.",
+        metadata=_option(
             "words",
             "Feature whose values are labels though they look like numbers; repeat it for "
             "several. Text is a category without it.",
@@ -136,12 +155,7 @@ class Reading:
     )
     action_bins: Any = field(
         default=None,
-        metadata=_told(
-            "Cuts doses into ranges: a number of ranges with about as many rows each, or the "
-            "edges between them (a dose on an edge is in the lower range); a mapping from action "
-            "columns to either, where there are several. The edges are in "
-            '`log.columns["action_bins"]`, which later logs can be given, and a policy keeps '
-            "them. Default None: every value is an action of its own.",
+        metadata=_option(
             "words",
             "Cut doses into ranges: a number of ranges with about as many rows each (4), or the "
             "edges between them (0,0.1,0.3; a single edge: '5,'); COLUMN=4 where several columns "
@@ -151,12 +165,7 @@ class Reading:
     )
     also: str | Sequence[str] | None = field(
         default=None,
-        metadata=_told(
-            "Further columns that are not in the state, by name or pattern. They are compared "
-            "between those who took a suggestion and others, and can be given to "
-            "`evaluate(by=...)`; no learner sees them. Default None: all columns without a role "
-            "if there are at most 30, without identifiers and free text (`log.also.words` says "
-            "which). (): none.",
+        metadata=_option(
             "words",
             "Column that is not in the state, to compare between those who took a suggestion and "
             "others; repeat it, or give a pattern. By default all that are left, if they are few; "
@@ -165,10 +174,7 @@ class Reading:
     )
     events: Sequence[str] | None = field(
         default=None,
-        metadata=_told(
-            "Words in the column of endings that name a competing event (death in another arm of "
-            "the pathway, say). Such an episode ended, with what its rewards say; it was not cut. "
-            "Default None: there are none.",
+        metadata=_option(
             "words",
             "Word in the column of endings that names a competing event; repeat it for several. "
             "Such an episode ended; it was not cut.",
@@ -177,11 +183,7 @@ class Reading:
     )
     follow_up: Any = field(
         default=None,
-        metadata=_told(
-            "For how long every episode is followed from its first row on: a number of steps, or "
-            'text such as "10 steps", "72 units" (of a time column of numbers) or "30 days" (of '
-            "dates). Later rows are left out, returns are of what remains, and an episode that "
-            "was cut later is not cut any more. Default None: to its end.",
+        metadata=_option(
             "word",
             "Follow every episode for this long from its first row: a number of steps, or text "
             "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and "
@@ -189,26 +191,9 @@ class Reading:
             kept=True,
         ),
     )
-    states: Sequence[Label] | None = field(
-        default=None,
-        metadata=_told(
-            "The state labels that may occur; any other is an error. Default None: all that occur.",
-        ),
-    )
-    actions: Sequence[Label] | None = field(
-        default=None,
-        metadata=_told(
-            "The action labels that may occur; any other is an error. Default None: all that "
-            "occur.",
-        ),
-    )
-    reward_range: tuple[float, float] | None = field(
-        default=None,
-        metadata=_told(
-            "Smallest and largest possible reward; a reward outside is an error. Default None: "
-            "any finite reward.",
-        ),
-    )
+    states: Sequence[Label] | None = None
+    actions: Sequence[Label] | None = None
+    reward_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         from dprl.logs._ending_rules import check_events  # the command line has these fields too,
@@ -259,6 +244,12 @@ OPTIONS = {f.name: f for f in fields(Reading) if f.name != "columns"}
 """The fields of `Reading` beside the columns, by name."""
 
 
+def _entries(section: str) -> dict[str, str]:
+    """Name → what a section of a docstring says of it, with its name and its indentation."""
+    found = re.finditer(r"^ {8}\**(\w+): .*\n?(?: {12}.*\n?)*", section, re.MULTILINE)
+    return {match[1]: match[0].rstrip("\n") for match in found}
+
+
 # -- told once -----------------------------------------------------------------------------------
 
 WIDTH = 100
@@ -273,29 +264,19 @@ def documented(function: F, *, arrays: bool = False) -> F:
         function: The function.
         arrays: Whether it takes values rather than the names of columns. Default False.
     """
-    doc = function.__doc__
+    doc, texts = function.__doc__, _entries(Reading.__doc__ or "")
     if doc is None:  # python -OO
         return takes_roles(function)
-    texts = {name: own.metadata["doc"] for name, own in OPTIONS.items()}
-    texts |= {role.name: role.array_doc if arrays else role.doc for role in ROLES}
+    for role in ROLES:
+        words = f"{role.name}: {role.values if arrays else role.column}"
+        texts[role.name] = textwrap.fill(
+            words, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
     head, title, rest = doc.partition("    Args:\n")
     own, gap, tail = rest.partition("\n\n")
-    entries = {
-        match[1]: match[0].rstrip("\n")
-        for match in re.finditer(r"^ {8}\**(\w+): .*\n?(?: {12}.*\n?)*", own, re.MULTILINE)
-    }
-    lines = [
-        entries.get(name)
-        or textwrap.fill(
-            f"{name}: {texts.get(name, '')}",
-            WIDTH,
-            initial_indent=" " * 8,
-            subsequent_indent=" " * 12,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for name in inspect.signature(function).parameters
-    ]
+    texts |= _entries(own)
+    lines = [texts[name] for name in inspect.signature(function).parameters]
     function.__doc__ = head + title + "\n".join(lines) + gap + tail
     return takes_roles(function)
 

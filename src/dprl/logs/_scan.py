@@ -22,7 +22,7 @@ from dprl.logs._assemble import announce
 from dprl.logs._files import Progress
 from dprl.logs._findings import CheckResult, Level, sorted_findings
 from dprl.logs._gaps import Missing
-from dprl.logs._log_rules import SumsOf, log_findings
+from dprl.logs._log_rules import log_findings
 from dprl.logs._parts_making import Making, ScanSettings
 from dprl.logs._parts_table import Table
 from dprl.logs._reading import OPTIONS, Reading, documented
@@ -190,7 +190,7 @@ def scanned(
         remove()
         return CheckResult(sorted_findings(findings), None)
     made = replace(made, close=_Closing(asked, remove))
-    findings += log_findings(made.reduce(SumsOf())) if sums else []
+    findings += log_findings(made) if sums else []
     return CheckResult(sorted_findings(findings), made)
 
 

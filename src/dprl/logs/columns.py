@@ -30,8 +30,7 @@ class Role:
         holds: "labels", "numbers", "times", "menus" (sets of actions), "endings" or
             "probabilities".
         help: What the column holds, in a sentence for the command line.
-        doc: The argument of functions that take a table, as their help describes it.
-        array_doc: The same of `dprl.from_arrays`, which takes the values themselves.
+        doc: The same for the help of functions, after "Column that holds" or "(N,),".
         required: Whether a log cannot be without it.
         several: Whether several columns together may have this role.
         stored: How one entry per row is stored on disk, such as "f8" or "i4"; "" where rows have
@@ -43,11 +42,20 @@ class Role:
     holds: Literal["labels", "numbers", "times", "menus", "endings", "probabilities"]
     help: str
     doc: str
-    array_doc: str = ""
     required: bool = False
     several: bool = False
     stored: str = ""
     further: bool = False
+
+    @property
+    def column(self) -> str:
+        """The argument of a function that takes the name of a column."""
+        return f"Column that holds {self.doc}"
+
+    @property
+    def values(self) -> str:
+        """The argument of a function that takes the values themselves."""
+        return f"(N,), {self.doc}"
 
     @property
     def is_number(self) -> bool:
@@ -60,28 +68,23 @@ ROLES = [
         "episode",
         "labels",
         "Column naming the trajectory of a row.",
-        "Column that holds the trajectory each row belongs to.",
-        "(N,), the trajectory each row belongs to.",
+        "the trajectory each row belongs to.",
         required=True,
     ),
     Role(
         "time",
         "times",
         "Column ordering an episode's rows (else their own order).",
-        "Column that holds what orders the rows of an episode: numbers or dates. Default None: the "
-        "rows are in order already.",
-        "(N,), what orders the rows of an episode: numbers or dates. Default None: the rows are in "
+        "what orders the rows of an episode: numbers or dates. Default None: the rows are in "
         "order already.",
     ),
     Role(
         "state",
         "labels",
         "Column of state labels; for features repeat it, or give a pattern like 'x_*'.",
-        "Column of state labels; or a list of columns, or a pattern such as ``'x_*'``, whose "
+        "state labels; or a list of columns, or a pattern such as ``'x_*'``, whose "
         "columns together are the state: features. Columns of text or truth values are categories "
         "there.",
-        "(N,) state labels; or features (N, d), one column each: numbers, or labels of a category. "
-        "NaN or None where a feature is missing.",
         required=True,
         several=True,
         stored="i4",
@@ -90,10 +93,8 @@ ROLES = [
         "action",
         "labels",
         "Column of action labels; repeat it where several columns together are the action.",
-        "Column that holds action labels; or a list of columns that together are the action: each "
-        'combination is one, called "bolus=yes · pressor=no".',
-        "(N,), action labels; or a mapping from names to such columns, which together are the "
-        'action: each combination is one, called "bolus=yes · pressor=no".',
+        "action labels; or a list of columns that together are the action: each combination is "
+        'one, called "bolus=yes · pressor=no".',
         required=True,
         several=True,
         stored="i4",
@@ -102,8 +103,7 @@ ROLES = [
         "reward",
         "numbers",
         "Column of the reward for this row's state and action.",
-        "Column that holds the reward of the row's state and action, in any unit.",
-        "(N,), the reward of the row's state and action, in any unit.",
+        "the reward of the row's state and action, in any unit.",
         required=True,
         stored="f8",
     ),
@@ -111,18 +111,14 @@ ROLES = [
         "group",
         "labels",
         "Column of what stays together, e.g. a patient's stays.",
-        "Column that holds what must stay together in splits and counts as one trajectory, such as "
-        "the patient of several stays. Default None: every episode is its own group.",
-        "(N,), what must stay together in splits and counts as one trajectory, such as the patient "
-        "of several stays. Default None: every episode is its own group.",
+        "what must stay together in splits and counts as one trajectory, such as the patient of "
+        "several stays. Default None: every episode is its own group.",
     ),
     Role(
         "available",
         "menus",
         "Column of the actions on offer: a list, or text 'a|b|c'.",
-        "Column that holds the actions that were available: lists, or text such as 'a|b|c'. "
-        "Default None: not recorded.",
-        "(N,), the actions that were available: lists, or text such as 'a|b|c'. Default None: not "
+        "the actions that were available: lists, or text such as 'a|b|c'. Default None: not "
         "recorded.",
         stored="i4",
     ),
@@ -130,21 +126,16 @@ ROLES = [
         "ended",
         "endings",
         "Column saying terminal, cut or an event on an episode's last row.",
-        "Column that holds how the episode ended, read from its last row: terminal (true), cut or "
-        "censored (false), or one of `events`. Default None: not recorded, treated as terminal.",
-        "(N,), how the episode ended, read from its last row: terminal (true), cut or censored "
-        "(false), or one of `events`. Default None: not recorded, treated as terminal.",
+        "how the episode ended, read from its last row: terminal (true), cut or censored (false), "
+        "or one of `events`. Default None: not recorded, treated as terminal.",
     ),
     Role(
         "propensity",
         "probabilities",
         "Column of the chance with which the action taken was taken, above 0 and at most 1; empty "
         "where it is unknown.",
-        "Column that holds the chance with which the action taken was taken, above 0 and at most "
-        "1, empty where it is unknown: a trial, or a rule with a lottery. `dprl.Rules` uses it. "
-        "Default None: not recorded.",
-        "(N,), the chance with which the action taken was taken, above 0 and at most 1, NaN or "
-        "None where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`, "
+        "the chance with which the action taken was taken, above 0 and at most 1, empty (NaN or "
+        "None) where it is unknown: a trial, or a rule with a lottery. `dprl.Rules`, "
         "`dprl.evaluate` and `dprl.gate` use it. Default None: not recorded.",
         stored="f8",
     ),

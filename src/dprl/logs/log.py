@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CUT", "EVENT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
-    "in_group_order",
+    "in_group_order", "named_endings",
 ]  # fmt: skip
 
 Label: TypeAlias = str | int | bool
@@ -232,10 +232,8 @@ class Log:
     @property
     def endings(self) -> dict[str, int]:
         """How many episodes ended in which way: "terminal", "cut", each event, "not said"."""
-        names = ("not said", "terminal", "cut", *self.events)
-        counts = np.bincount(self.ended, minlength=len(names)).tolist()
-        ways = dict(zip(names, counts, strict=True))
-        return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
+        counts = np.bincount(self.ended, minlength=EVENT + len(self.events))
+        return named_endings(counts, self.events)
 
     @functools.cached_property
     def missing(self) -> NDArray[np.int64]:
@@ -600,6 +598,13 @@ class Log:
         for name in sorted(self.more):
             add(name, self.more[name])
         return total.hexdigest()
+
+
+def named_endings(counts: NDArray[np.int64], events: Sequence[str]) -> dict[str, int]:
+    """How many episodes ended in which way, by name, from counts by code; none that did not."""
+    names = ("not said", "terminal", "cut", *events)
+    ways = dict(zip(names, counts.tolist(), strict=True))
+    return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

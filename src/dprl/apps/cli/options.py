@@ -49,7 +49,7 @@ SETTINGS = "dprl.toml"
 OF_LOG = [
     spelt
     for name, option in OPTIONS.items()
-    if option.metadata["kept"]
+    if option.metadata.get("kept")
     for spelt in dict.fromkeys((name, name.replace("_", "-")))
 ]
 """Settings of a log besides its columns, which a policy keeps too."""
@@ -151,19 +151,17 @@ def log_options(
         sentence = (
             f"By default the policy's own column{'s' * role.several}." if of_policy else role.help
         )
-        negative = {"negative": ""} if role.several else {}
-        words = Parameter(help=sentence, show=shown or needed, **negative)
+        words = Parameter(help=sentence, show=shown or needed, negative="")
         if needed:
             options.append((role.name, Annotated[hint, words], field()))
         else:
             options.append((role.name, Annotated[hint | None, words], field(default=None)))
     for option in OPTIONS.values():
-        kind = option.metadata["cli"]
-        if not kind or option.name in without:
+        kind = option.metadata.get("cli")
+        if kind is None or option.name in without:
             continue
         hint = {"word": str | None, "words": list[str] | None, "switch": bool}[kind]
-        negative = {} if kind == "word" else {"negative": ""}
-        words = Parameter(help=option.metadata["help"], show=shown, **negative)
+        words = Parameter(help=option.metadata["help"], show=shown, negative="")
         default = False if kind == "switch" else None
         options.append((option.name, Annotated[hint, words], field(default=default)))
     return make_dataclass(name, options, kw_only=True)

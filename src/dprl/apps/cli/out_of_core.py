@@ -120,7 +120,7 @@ class ScanOptions:
         arguments = self.arguments(options)
         with ended_like_an_interrupt(), contextlib.ExitStack() as undo:
             report = dprl.check(files, **arguments, progress=tell)
-            if report.log is not None:
+            if isinstance(report.log, dprl.LogInParts):
                 undo.callback(report.log.close)
             yield report
 

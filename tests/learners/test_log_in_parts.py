@@ -125,13 +125,11 @@ def test_all_episodes_cut_leaves_none():
 
 
 def test_luck_of_parts_reaches_the_plan(monkeypatch):
-    from dprl.planning import _parts_plan
+    from dprl.planning import luck
 
     calls = []
-    elevate = _parts_plan.elevate_parts
-    monkeypatch.setattr(
-        _parts_plan, "elevate_parts", lambda *given: calls.append(given) or elevate(*given)
-    )
+    build = luck.build_semi_mdp
+    monkeypatch.setattr(luck, "build_semi_mdp", lambda *given: calls.append(given) or build(*given))
     log = read(wards(groups=True, times=True))
     learner = dprl.DPRLDiscrete(n_min=4, gamma=0.9)
     assert learner.fit(parts_of(log, 50)).provenance["luck"] == learner.fit(log).provenance["luck"]

@@ -45,18 +45,20 @@ from dprl.certificate._large_sample import compare
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
 from dprl.evidence._lots import Chances
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.neighbors._net import core_points, greedy_net, nearest_centres
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.metric import FittedMetric
 from dprl.evidence.neighbors.samples import Points
-from dprl.evidence.tabular import availability, count, evidence
+from dprl.evidence.tabular import availability, evidence
 from dprl.learners.continuous import DPRLContinuous, feature_quantiles, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
+from dprl.logs.source import as_source
 from dprl.policies._base import provenance_of
 from dprl.policies.cells import CellPolicy, centres_of
 from dprl.policies.table import TablePolicy
@@ -156,14 +158,16 @@ def _gated(
     too_large = proof.pairs & (refuted > 0) & (refuted >= bears)
     proof = replace(proof, pairs=proof.pairs & ~too_large)
 
-    cell_evidence, occurrences = count(whole, gamma)
+    source = as_source(whole)
+    counted = count_source(source, Counts(gamma))
+    cell_evidence = counted.evidence
     available = availability(cells.labelled(log))
     pairs = allowed(cell_evidence, learner.n_min, contrast=learner.contrast, available=available)
     pairs &= proof.pairs
     over_cells = DPRLDiscrete(
         n_min=learner.n_min, gamma=gamma, contrast=learner.contrast, plan=learner.plan
     )
-    choice, planned = over_cells.choose(whole, cell_evidence, occurrences, pairs)
+    choice, planned = over_cells.choose(source, counted, pairs)
     inner = TablePolicy.of(
         cell_evidence,
         choice=choice,

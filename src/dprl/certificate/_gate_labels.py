@@ -40,12 +40,14 @@ from dprl.certificate._visits import Visits, visits_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import Chances
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.excursions import excursions
-from dprl.evidence.tabular import availability, count, evidence
+from dprl.evidence.tabular import availability, evidence
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Label, Log
+from dprl.logs.source import as_source
 from dprl.policies._base import provenance_of
 from dprl.policies.table import TablePolicy
 
@@ -149,7 +151,9 @@ def gate_labels(
         notes: Sentences for the certificate.
     """
     settled = settle(log, learner.gamma, learner.cut).gathered()
-    whole, occurrences = count(settled, learner.gamma)
+    source = as_source(settled)
+    summed = count_source(source, Counts(learner.gamma))
+    whole = summed.evidence
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=availability(log))
     if permitted is not None:
         pairs &= permitted
@@ -192,7 +196,7 @@ def gate_labels(
         if gain > 0:
             notes = (*notes, *_left_out(log, pairs, choice))
             pairs = choice[:, None] == np.arange(log.n_actions)
-    choice, planned = learner.choose(settled, whole, occurrences, pairs)
+    choice, planned = learner.choose(source, summed, pairs)
     policy = TablePolicy.of(
         whole,
         choice=choice,
@@ -318,9 +322,9 @@ def _worth(
     low = np.max([np.where(p.pairs & pairs, p.advantage, -np.inf) for p in proofs], axis=0)
     level = PARTS[True][2] * asked.delta / 2
     for one, other in ((0, 1), (1, 0)) if halves else ():
-        T, _ = learner.choose(
-            halves[one], *count(halves[one], learner.gamma), proposals[one]
-        )  # fmt: skip
+        half = as_source(halves[one])
+        own = count_source(half, Counts(learner.gamma))
+        T, _ = learner.choose(half, own, proposals[one])
         T = T.astype(np.int32)
         states = np.flatnonzero(T >= 0)
         certified = low[states, T[states]]

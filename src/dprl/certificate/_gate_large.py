@@ -27,11 +27,13 @@ from dprl.certificate._gate_steps import (
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.errors import LogError
 from dprl.evidence._lots import Chances
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import availability, count, evidence
+from dprl.evidence.tabular import availability, evidence
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log
+from dprl.logs.source import as_source
 from dprl.policies._base import provenance_of
 from dprl.policies.table import TablePolicy
 
@@ -64,7 +66,9 @@ def gate_large(
         notes: Sentences for the certificate.
     """
     settled = settle(log, learner.gamma, learner.cut).gathered()
-    whole, occurrences = count(settled, learner.gamma)
+    source = as_source(settled)
+    summed = count_source(source, Counts(learner.gamma))
+    whole = summed.evidence
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=availability(log))
     if permitted is not None:
         pairs &= permitted
@@ -84,7 +88,7 @@ def gate_large(
             certify(half, own, wanted, learner.gamma, asked, tested, 0.5, chances=chances)
         )
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
-    choice, planned = learner.choose(settled, whole, occurrences, pairs)
+    choice, planned = learner.choose(source, summed, pairs)
     policy = TablePolicy.of(
         whole,
         choice=choice,

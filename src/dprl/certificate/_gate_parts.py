@@ -25,18 +25,16 @@ from dprl.certificate._visits import Visits, visits_of
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import Chances
-from dprl.evidence._parts_evidence import count_parts
+from dprl.evidence.counts import Counts, check_table, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import always_available, evidence, menus_seen
-from dprl.learners._parts_discrete import check_table, choose_parts
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._parts_cut import settled_part
-from dprl.logs._parts_overlap import sketch_of_parts
 from dprl.logs._probability_words import recorded_words
 from dprl.logs.log import Label, Log
 from dprl.logs.parts import Applied, LogInParts
 from dprl.logs.returns import outside_error, outside_range, returns
-from dprl.policies._base import provenance_of_parts
+from dprl.logs.source import Chunk
+from dprl.policies._base import provenance_of
 from dprl.policies.table import TablePolicy
 
 __all__ = ["PartsAsLog", "check_gate_of_parts", "gate_parts"]
@@ -156,7 +154,8 @@ def gate_parts(
     """
     check_table(parts)
     gamma, cut = learner.gamma, learner.cut
-    counted, whole, offered = count_parts(parts, gamma, cut)
+    counted = count_source(parts, Counts(gamma, cut=cut))
+    whole, offered = counted.evidence, counted.available(parts)
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast, available=offered)
     chances: Chances | None = None
     if parts.has_propensity:
@@ -191,7 +190,7 @@ def gate_parts(
         alpha = PARTS[False][0] * asked.delta * 0.5 / max(tested, 1)
         proofs.append(at_gamma_of(proof, hidden, wanted, asked, alpha))
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
-    choice, planned = choose_parts(parts, whole, cut, pairs, counted.longest, learner.plan)
+    choice, planned = learner.choose(parts, counted, pairs)
     policy = TablePolicy.of(
         whole,
         choice=choice,
@@ -199,10 +198,10 @@ def gate_parts(
         planned=planned,
         steps=counted.steps,
         parameters=learner.settings(),
-        provenance=provenance_of_parts(parts, whole.n_episodes, sketch_of_parts(parts)),
+        provenance=provenance_of(parts, whole.n_episodes),
     )
     log = cast("Log", PartsAsLog(parts, cut, parts.n_groups))
-    settled = cast("Log", PartsAsLog(parts, cut, sum(counted.groups.values())))
+    settled = cast("Log", PartsAsLog(parts, cut, int(counted.left.sum())))
     return finish(
         policy, proofs, learner, log, settled, asked, "swap-split", None, notes,
         counting=Counting(False, None),
@@ -238,7 +237,7 @@ def _some_groups(
     log: Log, cut: Cut | None, inside: Bools, before: Mapping[Label, int]
 ) -> Log | None:
     """The episodes of a part, settled, whose group is inside; None if there are none."""
-    settled = settled_part(log, cut)
+    settled = Chunk(log).treated(cut)
     if settled is None:
         return None
     number = {label: before[log.groups[0]] + i for i, label in enumerate(log.groups)}
@@ -254,7 +253,7 @@ def known_of_part(log: Log) -> int:
 
 def chances_of_part(log: Log, cut: Cut | None) -> Chances | None:
     """The recorded probabilities of actions in one part; None where nothing of it is left."""
-    settled = settled_part(log, cut)
+    settled = Chunk(log).treated(cut)
     return None if settled is None else Chances.of(settled)
 
 
@@ -269,7 +268,7 @@ def _join(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
 
 def most_of_part(log: Log, cut: Cut | None, choice: NDArray[np.int32]) -> int | None:
     """The most rows of an episode of one part at which a choice is made."""
-    settled = settled_part(log, cut)
+    settled = Chunk(log).treated(cut)
     if settled is None:
         return None
     speaks = (choice[settled.codes()] >= 0).astype(np.int64)

@@ -39,8 +39,7 @@ from dprl.evidence._evidence import FIRST
 from dprl.evidence._site_bins import UNITS
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence._site_words import chances_of
-from dprl.evidence.decision_points import best_choice
-from dprl.learners._sites import check_agreed, policy_of, provenance_of_sites
+from dprl.evidence.counts import Counts
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import check_claim
 from dprl.logs.log import Label, Log
@@ -111,7 +110,7 @@ class _AsLog:
         return chances_of(self.sites)
 
     def digest(self) -> str:
-        return str(provenance_of_sites(self.sites)["log"])
+        return str(self.sites.origin()["log"])
 
 
 def gate_sites(
@@ -146,7 +145,7 @@ def gate_sites(
         )
     _check(sites, mode, grade, states, markov, split, asked)
     settings = learner.settings()
-    check_agreed(sites, settings)
+    sites.check_settings({**settings, "plan": False})
     as_log = cast("Log", _AsLog(sites))
     _check_cuts(sites)
     if learner.plan:
@@ -164,13 +163,22 @@ def gate_sites(
     alpha = PARTS[False][0] * asked.delta / max(tested, 1)
     proof = at_gamma_of(proof, _hidden(sites, wanted, asked), wanted, asked, alpha)
     pairs = pairs & proof.pairs[:, :-1]
-    Q = sites.evidence.pair.mean[:, :-1]
-    policy = policy_of(
-        sites, settings, pairs, best_choice(Q, pairs), np.where(pairs, Q, np.nan)
-    )  # fmt: skip
-    facts = {k: v for k, v in policy.provenance.items() if k != "luck"}
+    choice, planned = learner.choose(
+        sites,
+        sites.reduce(Counts(learner.gamma, cut=learner.cut)),
+        np.column_stack([pairs, np.zeros(len(pairs), bool)]),
+    )
+    policy = TablePolicy.of(
+        sites.evidence,
+        choice=choice,
+        planned=planned,
+        allowed=np.column_stack([pairs, np.zeros(len(pairs), bool)]),
+        steps=sites.steps,
+        parameters=settings,
+        provenance={k: v for k, v in sites.origin().items() if k != "luck"},
+    )
     return finish(
-        replace(policy, provenance=facts), [proof], learner, as_log, as_log, asked, "in-sample",
+        policy, [proof], learner, as_log, as_log, asked, "in-sample",
         None, sites.notes(), counting=Counting(False, len(sites.schema.states)),
     )  # fmt: skip
 

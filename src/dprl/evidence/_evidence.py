@@ -168,6 +168,8 @@ class Evidence:
         visits: "first" (counted by trajectory) or "all" (by visit; carries no certificate).
         n_episodes: The number of episodes behind it.
         sums: How many words hold the digits of a sum; the remaining words are for squares.
+        rest: Whether the last action is none: first visits of groups of which it is not said which
+            action they took (`dprl.evidence._site_evidence`). Default False.
 
     Example:
         >>> import dprl
@@ -193,6 +195,7 @@ class Evidence:
     visits: Visits
     n_episodes: int
     sums: int = field(default=SUMS)
+    rest: bool = False
 
     def _flat(self, which: int) -> Sums:
         """The accumulators FIRST or LATER (S·A, W) with their windows (S·A,)."""
@@ -334,7 +337,7 @@ class Evidence:
             >>> bool((first.merge(second).state.n == whole.state.n).all())
             True
         """
-        for name in ("states", "actions", "gamma", "visits", "sums"):
+        for name in ("states", "actions", "gamma", "visits", "sums", "rest"):
             if getattr(self, name) != getattr(other, name):
                 raise LogError(
                     f"evidence with different {name} cannot be merged.",

@@ -110,6 +110,8 @@ class Counted:
         groups: First group of a chunk → bool (its groups,), those that are left.
         menus: bool (S, M), the menus that were seen in each state, cut episodes included; None if
             the log does not say.
+        offered: bool (S, A), pairs that were available on every visit, where that was counted in
+            place of menus. Default None.
     """
 
     how: Counts
@@ -118,6 +120,7 @@ class Counted:
     longest: int
     groups: dict[int, Bools]
     menus: Bools | None
+    offered: Bools | None = None
 
     @property
     def evidence(self) -> Evidence:
@@ -133,7 +136,7 @@ class Counted:
     def available(self, source: Source) -> Bools | None:
         """bool (S, A): pairs that are always available; None if the log does not say."""
         if self.menus is None or source.facts.menus is None:
-            return None
+            return self.offered
         return always_available(self.menus, source.facts.menus)
 
     def merge(self, other: Counted) -> Counted:

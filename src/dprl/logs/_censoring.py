@@ -38,13 +38,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.checks import Cut, check_cut
-from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs._cut_words import DROPS
 from dprl.logs._follow_up import keep_rows
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
+from dprl.logs.visits import first_of
 
 __all__ = [
     "Near", "Reads", "check_claim", "from_cut_on", "none_is_left", "outside", "settle",
@@ -177,34 +177,6 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
     return keep_rows(log, keep), at
 
 
-@compiled
-def _list_first(
-    starts: NDArray[np.int64],
-    state: NDArray[np.int32],
-    n_states: int,
-    states: NDArray[np.int32],
-    rows: NDArray[np.int64],
-) -> int:  # pragma: no cover - compiled
-    """List the first visit of every state in every episode: states and rows."""
-    seen = np.full(n_states, -1, np.int64)
-    n = 0
-    for e in range(len(starts) - 1):
-        for t in range(starts[e], starts[e + 1]):
-            s = state[t]
-            if seen[s] != e:
-                seen[s] = e
-                states[n], rows[n] = s, t
-                n += 1
-    return n
-
-
-def _first_visits(log: Log) -> Visits:
-    """The first visit of every state in every episode: states and rows."""
-    states, rows = np.empty(log.n_steps, np.int32), np.empty(log.n_steps, np.int64)
-    n = _list_first(log.starts, log.codes(), log.n_states, states, rows)
-    return states[:n], rows[:n]
-
-
 def _grounded(
     place: NDArray[Any], tail: NDArray[np.int64], n_places: int, gamma: float
 ) -> NDArray[np.bool_]:
@@ -239,7 +211,8 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
         last = np.full(log.n_episodes, -1, np.int64)
         if near is None or log.features is None:
             n_places, last[was_cut] = log.n_states, log.codes()[at]
-            place, row = _first_visits(short)
+            row = np.flatnonzero(first_of(short, short.codes(), short.n_states, by_episode=True))
+            place = short.codes()[row]
         else:
             n_places, last[was_cut] = len(at), np.arange(len(at))
             place, row = near(short, log.features[at], log.group[was_cut])

@@ -157,6 +157,11 @@ class LogInParts(LogFacts):
         """About how many rows or returns may be held at once."""
         return self.rows
 
+    @property
+    def sealed(self) -> str:
+        """Nothing: its parts can be read again."""
+        return ""
+
     def _repr_html_(self) -> str:
         from dprl._core.notebook import in_notebook
 

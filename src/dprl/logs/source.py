@@ -34,6 +34,7 @@ from dprl.logs._censoring import (
     warn_as_terminal,
 )
 from dprl.logs._cut_words import DROPS, UNRELATED
+from dprl.logs._encoding import labelled
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Both", "Chunk", "LogFacts", "Share", "Source", "Statistic", "as_source", "check_claim",
-    "check_treatment", "needs_rows",
+    "check_settings", "check_treatment", "needs_rows", "stage",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -156,6 +157,11 @@ class Source(Protocol):
         """About how many rows or returns may be held at once; None where all rows are here."""
         ...
 
+    @property
+    def sealed(self) -> str:
+        """Why its rows cannot be looked at again, in words; "" where they can."""
+        ...
+
     def digest(self) -> str:
         """The digest of the whole log, as `Log.digest` has it."""
         ...
@@ -205,17 +211,18 @@ class Chunk:
         """None: all rows are here."""
         return None
 
+    @property
+    def sealed(self) -> str:
+        """Nothing: all rows are here."""
+        return ""
+
     def digest(self) -> str:
         """The digest of the log."""
         return self.log.digest()
 
     def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
-        """The statistic of this chunk."""
-        if progress is not None:
-            progress(0.0)
+        """The statistic of this chunk; there is no progress to tell of in between."""
         result = statistic.of(self)
-        if progress is not None:
-            progress(1.0)
         if result is None:
             raise none_is_left(self.log.n_episodes)
         return result
@@ -267,11 +274,16 @@ class Chunk:
             gamma: As in `treated`.
             reads: As in `treated`.
         """
-        treated = self.treated(cut, gamma, reads)
-        if treated is None:
-            return None
-        inside = groups[self.left(treated)][treated.group]
-        return treated.take(np.flatnonzero(inside)) if inside.any() else None
+        asked, key = (groups, cut, gamma, reads), "some"
+        last, some = self._made.get(key, ((None,), None))
+        if last[0] is not groups or last[1:] != asked[1:]:  # only the last ones are kept
+            some, treated = None, self.treated(cut, gamma, reads)
+            inside = () if treated is None else groups[self.left(treated)][treated.group]
+            if treated is not None and np.any(inside):
+                some = treated.take(np.flatnonzero(inside))
+            self._made[key] = asked, some
+        result: Log | None = some
+        return result
 
 
 @dataclass(frozen=True)
@@ -302,24 +314,39 @@ def merged(statistic: Statistic[T], one: T | None, other: T | None) -> T | None:
 
 
 def as_source(log: Any) -> Source:
-    """Anything that learners fit, as a source.
+    """A log of labelled states, as a source.
 
     A log in memory becomes one chunk, which remembers what was made of it for as long as it is
-    held. Everything else that can reduce is a source already.
+    held; where its states are categories they are joined. Everything else that can reduce is a
+    source already.
 
     Raises:
-        LogError: If the log is empty.
+        LogError: If the log is empty or has features as states.
         ParameterError: If it is no log.
     """
-    if not hasattr(type(log), "reduce"):
+    if isinstance(log, Log) or not hasattr(type(log), "reduce"):
         check_log(log)
-    if not isinstance(log, Log):
-        if not log.facts.n_episodes:
-            raise LogError("the log holds no episodes.", do="Read a log with at least one.")
-        source: Source = log
-        return source
-    check_log(log)
-    return Chunk(log)
+        log = labelled(log)
+        log.codes()
+        return Chunk(log)
+    if not log.facts.n_episodes:
+        raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+    source: Source = log
+    return source
+
+
+def check_settings(source: Source, settings: Mapping[str, Any]) -> None:
+    """Refuse a learner's settings where a source was counted with others."""
+    agreed = getattr(source, "check_settings", None)
+    if agreed is not None:
+        agreed(settings)
+
+
+def stage(progress: Callable[[str, float], None] | None, name: str) -> Share | None:
+    """The progress of one pass over a log, under a name."""
+    if progress is None:
+        return None
+    return lambda share: progress(name, share)
 
 
 def needs_rows(source: Source | Log, what: str, do: str = "") -> Log:

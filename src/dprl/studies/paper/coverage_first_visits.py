@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from dprl.certificate._gate_steps import REACH, Asked, best_low, certify, half_of, propose
 from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import count, evidence
+from dprl.evidence.tabular import evidence
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Log
+from dprl.logs.source import as_source
 
 __all__ = ["by_first_visits"]
 
@@ -32,7 +34,9 @@ def by_first_visits(
         sides: bool (groups,), true for one half; None to certify with all of the log.
     """
     log = log.gathered()
-    whole, occurrences = count(log, learner.gamma)
+    source = as_source(log)
+    counted = count_source(source, Counts(learner.gamma))
+    whole = counted.evidence
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast)
     if sides is None:
         tested = log.n_states * log.n_actions
@@ -46,7 +50,7 @@ def by_first_visits(
             n = max(1, int(wanted.sum()))
             proofs.append(certify(halves[other], seen[other], wanted, learner.gamma, asked, n, 0.5))
     pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
-    choice, _ = learner.choose(log, whole, occurrences, pairs)
+    choice, _ = learner.choose(source, counted, pairs)
     k = int((choice >= 0).sum())
     nats = nats_of_sets(log.n_states, k, log.n_actions, REACH * asked.delta)
     return choice, certified_gain(log, choice, best_low(proofs, choice), learner.gamma, nats)

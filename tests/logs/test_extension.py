@@ -53,10 +53,8 @@ def extensions():
 def test_a_rule_about_rows_is_one_function(rows, extensions, level):
     @row_rule("unlucky", level)
     def unlucky(c: Columns):
-        bad = c.reward > 3
-        name = c.names["reward"]
         what = "{name!r} is above 3 on {rows:,} of {n:,} rows, in {touched}."
-        return c.found(bad, what, do="Look.", name=name) if bad.any() else None
+        return c.found(c.reward > 3, what, do="Look.", name=c.names["reward"])
 
     source = str(rows / "log.parquet")
     reports = [

@@ -119,8 +119,14 @@ class Columns(RowFacts):
         where: str = "{place}",
         do: str = "",
         **values: Any,
-    ) -> Found:
-        """What a rule found on these rows (at least one); words and values as `Found` has them."""
+    ) -> Found | None:
+        """What a rule found on these rows; None where there are none.
+
+        Words and values are as `Found` has them. A value that is a function is asked for the value
+        of a row: it gets the place here of the first of them.
+        """
+        if not rows.any():
+            return None
         first = self.first(rows)
         return Found(
             int(rows.sum()),
@@ -129,7 +135,7 @@ class Columns(RowFacts):
             where,
             do,
             len(np.unique(self.episode.codes[rows])) if "{touched" in what + where else 0,
-            values,
+            {name: value(first) if callable(value) else value for name, value in values.items()},
         )
 
 

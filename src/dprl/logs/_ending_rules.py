@@ -85,8 +85,6 @@ def rows_after_end(c: Columns, order: NDArray[Any] | None) -> tuple[Found | None
     unsaid = last & (mark == UNKNOWN)
 
     def found(rows: NDArray[np.bool_], what: str, do: str) -> Found | None:
-        if not rows.any():
-            return None
         at = np.zeros(c.n, bool)
         at[np.flatnonzero(rows) if order is None else order[rows]] = True
         return c.found(at, f"{{name!r}}: {what} in {{touched}}.", do=do, name=c.names["ended"])

@@ -130,7 +130,7 @@ def missing_rows(c: Columns, features: bool = True) -> dict[str, NDArray[np.bool
 @row_rule("no_outcome")
 def no_outcome(c: Columns) -> Found | None:
     """An episode has no reward at all, where missing rewards are to be 0."""
-    if c.no_outcome is None or not c.no_outcome.any():
+    if c.no_outcome is None:
         return None
     return c.found(
         c.no_outcome,
@@ -202,6 +202,7 @@ def missing(c: Columns) -> Found | None:
         return None
     rows = np.logical_or.reduce(list(where_missing.values()))
     every = c.found(rows, "{touched}")
+    assert every is not None
     by_column = {
         name: (int(gone.sum()), c.first(gone) if c.number is None else int(c.number[gone].min()))
         for name, gone in where_missing.items()
@@ -224,16 +225,10 @@ def not_finite(c: Columns) -> Found | None:
     columns += [(str(c.names[part]), values) for part, values in c.more.items()]
     if c.features is not None:
         columns += [(name, c.features[:, j]) for j, name in enumerate(c.feature_names)]
-    for name, values in columns:
-        rows = np.isinf(values)
-        if rows.any():
-            return c.found(
-                rows,
-                "{name!r} is infinite on {rows:,} of {n:,} rows.",
-                do="Replace it by a number, or leave it empty.",
-                name=name,
-            )
-    return None
+    what = "{name!r} is infinite on {rows:,} of {n:,} rows."
+    do = "Replace it by a number, or leave it empty."
+    each = (c.found(np.isinf(values), what, do=do, name=name) for name, values in columns)
+    return next((hits for hits in each if hits is not None), None)
 
 
 @row_rule("reward_too_large")
@@ -243,15 +238,13 @@ def reward_too_large(c: Columns) -> Found | None:
         return None
     with np.errstate(invalid="ignore"):
         rows = (np.abs(c.reward) > LARGEST_REWARD) & np.isfinite(c.reward)
-    if not rows.any():
-        return None
     return c.found(
         rows,
         f"{{name!r}} is beyond ±{LARGEST_REWARD:.0e} on {{rows:,}} of {{n:,}} rows.",
         "{place}: {value:g}",
         "This looks like a code for 'missing'; leave such cells empty.",
         name=c.names["reward"],
-        value=c.reward[c.first(rows)],
+        value=c.reward.__getitem__,
     )
 
 
@@ -299,8 +292,6 @@ def group_changes(c: Columns) -> Found | None:
     group_of_episode = np.full(len(c.episode.labels), -1, np.int64)
     group_of_episode[c.episode.codes[at]] = c.group.codes[at]
     rows = has_both & (group_of_episode[c.episode.codes] != c.group.codes)
-    if not rows.any():
-        return None
     return c.found(
         rows,
         "{name!r} changes within {touched}.",
@@ -338,17 +329,15 @@ def action_unavailable(c: Columns) -> Found | None:
     has_both = (c.action.codes >= 0) & (c.available.codes >= 0)
     rows = np.zeros(c.n, bool)
     rows[has_both] = ~menus[c.available.codes[has_both], c.action.codes[has_both]]
-    if not rows.any():
-        return None
-    row = c.first(rows)
+    menu = c.available.at
     return c.found(
         rows,
         "an action not in {name!r} was taken on {rows:,} of {n:,} rows.",
         "{place}: took {took!r}, available {menu}",
         "Mend the available column, or leave it out.",
         name=c.names["available"],
-        took=actions[c.action.codes[row]],
-        menu=", ".join(map(str, c.available.labels[c.available.codes[row]])) or "nothing",
+        took=c.action.at,
+        menu=lambda row: ", ".join(map(str, menu(row))) or "nothing",
     )
 
 
@@ -359,8 +348,6 @@ def propensity_outside(c: Columns) -> Found | None:
         return None
     with np.errstate(invalid="ignore"):
         rows = ~np.isnan(c.propensity) & ~((c.propensity > 0) & (c.propensity <= 1))
-    if not rows.any():
-        return None
     return c.found(
         rows,
         "{name!r} is not above 0 and at most 1 on {rows:,} of {n:,} rows.",
@@ -368,7 +355,7 @@ def propensity_outside(c: Columns) -> Found | None:
         "It is the chance with which the action taken was taken; leave it empty where it is "
         "unknown.",
         name=c.names["propensity"],
-        value=c.propensity[c.first(rows)],
+        value=c.propensity.__getitem__,
     )
 
 
@@ -380,8 +367,6 @@ def propensity_alone(c: Columns) -> Found | None:
     alone = np.array([len(menu) == 1 for menu in c.available.labels] + [False], bool)
     with np.errstate(invalid="ignore"):
         rows = alone[c.available.codes] & (c.propensity < 1)
-    if not rows.any():
-        return None
     return c.found(
         rows,
         "{name!r} is below 1 where only one action is in {menus!r}, on {rows:,} of {n:,} rows.",
@@ -389,7 +374,7 @@ def propensity_alone(c: Columns) -> Found | None:
         "What nothing else could replace was done with chance 1: mend one of the two columns.",
         name=c.names["propensity"],
         menus=c.names["available"],
-        value=c.propensity[c.first(rows)],
+        value=c.propensity.__getitem__,
     )
 
 
@@ -399,9 +384,7 @@ def ended_unknown(c: Columns) -> Found | None:
     if c.ended is None:
         return None
     rows = (ending(c) == UNKNOWN) & (c.ended.codes >= 0)
-    if not rows.any():
-        return None
-    word = c.ended.labels[c.ended.codes[c.first(rows)]]
+    word = c.ended.at
     return c.found(
         rows,
         "{name!r} holds {word!r}, which is neither terminal nor cut{besides} ({rows:,} of {n:,} "
@@ -411,7 +394,7 @@ def ended_unknown(c: Columns) -> Found | None:
         "(--events {event!r}).",
         name=c.names["ended"],
         word=word,
-        event=str(word),
+        event=lambda row: str(word(row)),
         besides="".join(f" nor {name}" for name in c.events),
     )
 
@@ -431,8 +414,6 @@ def rows_apart(c: Columns) -> Found | None:
         begins = np.append(np.ones(min(c.n, 1), bool), np.diff(c.number) != 1)
         begins[1:] |= e[1:] != e[:-1]
     begins[np.unique(e, return_index=True)[1]] = False
-    if not begins.any():
-        return None
     return c.found(
         begins,
         "rows of an episode do not stand together ({runs:,} runs of rows, {episodes:,} episodes), "
@@ -457,8 +438,6 @@ def out_of_order(c: Columns) -> Found | None:
     for a, b in blocks(len(order)):  # each beside the row of its episode that is written before it
         here, before = order[max(a, 1) : b], order[max(a, 1) - 1 : b - 1]
         rows[here] = (e[here] == e[before]) & (c.time[here] < c.time[before])
-    if not rows.any():
-        return None
     return c.found(
         rows,
         "{rows:,} of {n:,} rows are not in the order of {name!r}.",
@@ -478,8 +457,6 @@ def _undeclared(c: Columns, part: str) -> Found | None:
     declared = set(c.declared[part])
     new = np.array([label not in declared for label in column.labels] + [False], bool)
     rows = new[column.codes]
-    if not rows.any():
-        return None
     return c.found(
         rows,
         "{name!r} holds {labels:,} labels that were not declared ({rows:,} of {n:,} rows).",
@@ -487,7 +464,7 @@ def _undeclared(c: Columns, part: str) -> Found | None:
         f"Add them to {part}s=, or mend the rows.",
         name=column_label(c.names[part]),
         labels=int(new.sum()),
-        label=column.labels[column.codes[c.first(rows)]],
+        label=column.at,
     )
 
 
@@ -510,8 +487,6 @@ def outside(c: Columns) -> Found | None:
     if c.bounds is None or (c.bounds[0] <= low and high <= c.bounds[1]):
         return None
     rows = (c.reward < c.bounds[0]) | (c.reward > c.bounds[1])
-    if not rows.any():
-        return None
     return c.found(
         rows,
         "{name!r} leaves the declared range {low:g}..{high:g} on {rows:,} of {n:,} rows.",
@@ -520,5 +495,5 @@ def outside(c: Columns) -> Found | None:
         name=c.names["reward"],
         low=c.bounds[0],
         high=c.bounds[1],
-        value=c.reward[c.first(rows)],
+        value=c.reward.__getitem__,
     )

@@ -72,7 +72,7 @@ def test_help_lists_commands_in_the_order_people_use_them(run):
             "sensitivity",
             "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify", "serve", "audit", "export",
             "icu",
-            "reproduce", "demo", "doctor", "completion",
+            "reproduce", "demo", "doctor", "completion", "help",
         ],
     )  # fmt: skip
 

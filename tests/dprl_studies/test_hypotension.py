@@ -13,7 +13,6 @@ from typing import ClassVar
 import duckdb
 import numpy as np
 import pytest
-from dprl.evaluation._behavior import Behavior
 
 from dprl.errors import LogError, ParameterError
 from dprl.evidence.behavior import Behavior

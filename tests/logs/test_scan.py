@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import dprl
+from dprl.logs._label_rules import LABEL_RULES
+from dprl.logs._rules import ROW_RULES
 
 ROLES = {"episode": "id", "time": "t", "state": "s", "action": "a", "reward": "r"}
 
@@ -171,28 +173,97 @@ def broken(kind):
         options["reward_range"] = (-1.0, 1)
     elif kind == "dose":
         data["s"] = np.arange(200) / 4
+    elif kind == "group missing":
+        data["g"] = (data["id"] // 3).astype(np.float64)
+        data["g"][[17, 18]] = np.nan
+        options["group"] = "g"
+    elif kind == "time":
+        data["t"] = data["t"].astype(np.float64)
+        data["t"][[41, 43, 82]] = np.nan
+    elif kind == "states missing":
+        data["s"] = [None] * 200
+    elif kind in ("rewards", "no outcome"):  # outcomes at the end alone
+        data["r"] = np.where(data["t"] == 3, data["r"], np.nan)
+        data["r"][[7, 91]] = np.nan
+        options |= {"missing": "zero"} if kind == "no outcome" else {}
+    elif kind == "labels":  # of every kind that is pointed out
+        data["s"] = [x.replace("ward 1", "Ward 2") for x in data["s"]]
+        data["id"] = [("e\u0301" if i == 4 else "é" if i == 5 else f"x{i}") for i in data["id"]]
+        options["actions"] = [0, 2]
     elif kind == "two":
         data["t"][[41, 43]] = 2
         options["reward_range"] = (-1, 1)
     return data, options
 
 
-@pytest.mark.parametrize("kind", [
+BROKEN = [
     "missing", "episode", "infinite", "large", "twins", "group", "menu", "chance", "alone", "ended",
-    "early", "unsaid", "runs", "states", "actions", "range", "dose", "two",
-])  # fmt: skip
+    "early", "unsaid", "runs", "states", "actions", "range", "dose", "two", "group missing",
+    "time", "states missing", "rewards", "no outcome", "labels",
+]  # fmt: skip
+
+
+@pytest.fixture(params=BROKEN)
+def bad(request):
+    """Columns that break a rule, and what is asked of them."""
+    return broken(request.param)
+
+
+def errors_of(reader, files, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(dprl.LogError) as error:
+            reader(files, **{**ROLES, **options})
+    return str(error.value)
+
+
 @pytest.mark.parametrize("shuffle", [None, 3])
-def test_what_is_wrong_is_said_in_the_same_words(kind, shuffle, tmp_path):
-    data, options = broken(kind)
+def test_what_is_wrong_is_said_in_the_same_words(bad, shuffle, tmp_path):
+    data, options = bad
     files = write(tmp_path, data, shuffle=shuffle)
-    if kind != "runs" and options.get("time", "t") is None:
-        return
-    with pytest.raises(dprl.LogError) as in_memory:
-        dprl.read(files, **{**ROLES, **options})
-    with pytest.raises(dprl.LogError) as in_parts:
-        dprl.scan(files, **{**ROLES, **options}, rows=50, folder=tmp_path)
-    assert str(in_parts.value) == str(in_memory.value)
+    in_memory = errors_of(dprl.read, files, **options)
+    assert errors_of(dprl.scan, files, **options, rows=50, folder=tmp_path) == in_memory
     assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+def test_a_check_in_parts_finds_what_one_in_memory_finds(bad, shuffle, tmp_path):
+    data, options = bad
+    files = write(tmp_path, data, shuffle=shuffle)
+    roles = {**ROLES, **options}
+    try:
+        in_memory = dprl.check(files, **roles, also=())
+    except dprl.LogError as error:  # nothing to check
+        assert errors_of(dprl.check, files, **options, rows=50, folder=tmp_path) == str(error)
+        return
+    in_parts = dprl.check(files, **roles, rows=50, folder=tmp_path)
+    assert in_parts.log is None
+    assert not in_parts.ok
+    own = {rule.key for rule in ROW_RULES} | {rule.__name__ for rule in LABEL_RULES}
+    pairs = [[f for f in report.findings if f.rule in own] for report in (in_memory, in_parts)]
+    assert pairs[0] == pairs[1]
+    assert not list(tmp_path.glob("dprl-parts-*"))
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+def test_a_check_in_parts_says_the_same_of_a_good_log(shuffle, tmp_path):
+    data = made()
+    data["s"] = [x.replace("ward 1", "ward one").replace("ward 2", "ward oen") for x in data["s"]]
+    how = np.array(["terminal", "cut", "died"])[np.arange(50) % 3]
+    data["how"] = [how[i] if t == 3 else None for i, t in zip(data["id"], data["t"], strict=True)]
+    data["on"] = ["0|1|2" if i % 7 else "0|1|2|3" for i in range(200)]
+    data["p"] = np.where(np.arange(200) % 3, np.nan, 0.5)
+    files = write(tmp_path, data, shuffle=shuffle)
+    roles = {**ROLES, "ended": "how", "available": "on", "propensity": "p", "events": ["died"]}
+    in_memory = dprl.check(files, **roles, also=())
+    in_parts = dprl.check(files, **roles, rows=50, folder=tmp_path)
+    assert {"near_labels", "cut_episodes", "availability_varies"} <= {
+        f.rule for f in in_parts.findings
+    }
+    assert in_parts.findings == in_memory.findings
+    assert dprl.check(in_parts.log).findings == dprl.check(in_memory.log).findings
+    assert in_parts.to_dict()["log"] == in_memory.to_dict()["log"]
+    in_parts.log.close()
 
 
 def test_columns_may_have_any_name(tmp_path):

@@ -4,94 +4,74 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import CutWarning, LabelWarning, LogError, MissingWarning
+from dprl.logs._also import Also
 from dprl.logs._categories import only_used
 from dprl.logs._columns import Coded, Columns
-from dprl.logs._doses import called
-from dprl.logs._ending_rules import check_events, ending, rows_after_end
-from dprl.logs._findings import CheckResult, Finding
-from dprl.logs._follow_up import follow, window_of
-from dprl.logs._gaps import (
-    GONE,
-    Missing,
-    label_taken,
-    missing_words,
-    refuse_medians,
-    whole_numbers,
-)
-from dprl.logs._log_rules import LOG_RULES
+from dprl.logs._doses import column_label
+from dprl.logs._ending_rules import ending, rows_after_end
+from dprl.logs._findings import CheckResult, Finding, Whole, sorted_findings
+from dprl.logs._follow_up import follow
+from dprl.logs._gaps import GONE, label_taken, refuse_medians, whole_numbers
+from dprl.logs._label_rules import LABEL_RULES, Vocabulary
+from dprl.logs._log_rules import log_findings
 from dprl.logs._lost_outcomes import lost_by, lost_finding
+from dprl.logs._reading import Reading
 from dprl.logs._reward_gaps import with_zeros, zeros_before_the_end
 from dprl.logs._row_facts import blocks, is_large
-from dprl.logs._rules import (
-    ROW_RULES,
-    missing_rows,
-    outside,
-    unknown_labels,
-)
+from dprl.logs._rules import RowFindings, missing_rows
 from dprl.logs.log import Label, Log
 
-__all__ = ["build", "examine"]
+__all__ = [
+    "announce", "build", "declared_columns", "declared_labels", "dropped_finding", "examine",
+    "log_of",
+]  # fmt: skip
 
-ORDER = {"error": 0, "warning": 1, "note": 2}
 
-
-def build(columns: Columns, **options: Any) -> Log:
-    """The log of these columns; the first error is raised. Options as in `examine`."""
-    report = examine(columns, **options)
-    for finding in report.findings:
-        if finding.level == "error":
-            raise finding.error()
-        if finding.rule == "missing":  # dropped as requested, but never silently
-            warnings.warn(finding.what, MissingWarning, stacklevel=3)
-        if finding.rule == "spellings":  # not merged, but never silently
-            warnings.warn(f"{finding.what} First: {finding.where}.", LabelWarning, stacklevel=3)
-        if finding.rule == "lost_outcomes" and finding.level == "warning":
-            warnings.warn(f"{finding.what} {finding.do}", CutWarning, stacklevel=3)
-        if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
-            warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=3)
-    if report.log is None:  # cannot happen; it must not pass unnoticed if it does
+def build(columns: Columns, reading: Reading) -> Log:
+    """The log of these columns; the first error is raised, and what should be known is told."""
+    report = examine(columns, reading)
+    announce(report.findings, stacklevel=5)
+    if not isinstance(report.log, Log):  # cannot happen; it must not pass unnoticed if it does
         raise LogError("no log could be made of these rows.")
     return report.log
 
 
-def examine(
-    columns: Columns,
-    *,
-    missing: Missing = "error",
-    states: Sequence[Label] | None = None,
-    actions: Sequence[Label] | None = None,
-    reward_range: tuple[float, float] | None = None,
-    events: Sequence[str] | None = None,
-    follow_up: Any = None,
-) -> CheckResult:
+def announce(findings: Sequence[Finding], stacklevel: int) -> None:
+    """Raise the first error; warn of what was done to a log, or is most likely not meant.
+
+    Args:
+        findings: The findings, errors first.
+        stacklevel: As `warnings.warn` takes it.
+    """
+    for finding in findings:
+        if finding.level == "error":
+            raise finding.error()
+        if finding.rule == "missing":  # dropped as requested, but never silently
+            warnings.warn(finding.what, MissingWarning, stacklevel=stacklevel)
+        if finding.rule == "spellings":  # not merged, but never silently
+            words = f"{finding.what} First: {finding.where}."
+            warnings.warn(words, LabelWarning, stacklevel=stacklevel)
+        if finding.rule == "lost_outcomes" and finding.level == "warning":
+            warnings.warn(f"{finding.what} {finding.do}", CutWarning, stacklevel=stacklevel)
+        if finding.rule == "many_actions" and "numbers" in finding.what:  # doses, most likely
+            warnings.warn(f"{finding.what} {finding.do}", LabelWarning, stacklevel=stacklevel)
+
+
+def examine(columns: Columns, reading: Reading) -> CheckResult:
     """Everything the rules find, and the log if one can be made.
 
     Args:
         columns: The rows of the source.
-        missing: What to do about missing values, in a word or by column (`dprl.logs._gaps`).
-            Default "error".
-        states: The state labels that may occur, in their order; any other is an error. Default
-            None: all that occur.
-        actions: The same for actions; of equally good actions the one named first wins. Default
-            None.
-        reward_range: Smallest and largest possible reward; a reward outside is an error. Default
-            None.
-        events: Names of competing events in the column of endings. Default None: there are none.
-        follow_up: For how long every episode is followed. Default None: to its end.
+        reading: What was declared about them.
     """
-    words = missing_words(missing, columns.names)
-    names = check_events(events)
-    window = None if follow_up is None else window_of(follow_up)
-    named: dict[str, Any] = {"events": list(names)} if names else {}
-    named |= {"missing": words} if words else {}
-    c = replace(columns, events=names, names={**columns.names, **named})
+    c, words = declared_columns(columns, reading)
     findings: list[Finding] = []
     n_dropped = 0
     refuse_medians(words, _columns_of_labels(c))
@@ -102,12 +82,11 @@ def examine(
         findings += dropped
         n_dropped = before - len(c.episode.labels)
     c = with_zeros(_flagged(c, words), words)
-    findings += [f for rule in ROW_RULES if (f := rule(c)) is not None]
-    for part, declared in (("state", states), ("action", actions)):
-        if f := unknown_labels(c, part, declared):
-            findings.append(f)
-    if f := outside(c, reward_range):
-        findings.append(f)
+    rows = RowFindings()
+    rows.add(c)
+    findings += rows.findings(c.place, c)
+    vocabulary = Vocabulary.of(c)
+    findings += [f for rule in LABEL_RULES if (f := rule(vocabulary)) is not None]
     log = None
     errors = {f.rule for f in findings if f.level == "error"}
     if errors == {"missing"}:
@@ -116,15 +95,29 @@ def examine(
         errors = set() if c.n else errors
     if not errors:
         order = _order(c)
-        if f := rows_after_end(c, order):
-            findings.append(f)
+        early, unsaid = rows_after_end(c, order)
+        if late := early or unsaid:
+            whole = Whole(c.n, len(c.episode.labels), c.place, lambda: None)
+            findings.append(late.finding("error", "rows_after_end", whole))
         else:
-            log = replace(_log(c, order, states, actions), dropped=n_dropped)
-            if window is not None:
-                whole, log = log, follow(log, str(window))
-                findings.append(lost_finding(lost_by(whole, window), window))
-            findings += [f for rule in LOG_RULES if (f := rule(log)) is not None]
-    return CheckResult(tuple(sorted(findings, key=lambda f: ORDER[f.level])), log)
+            log = replace(log_of(c, order), dropped=n_dropped)
+            if reading.window is not None:
+                longer, log = log, follow(log, str(reading.window))
+                findings.append(lost_finding(lost_by(longer, reading.window), reading.window))
+            findings += log_findings(log)
+    return CheckResult(sorted_findings(findings), log)
+
+
+def declared_columns(columns: Columns, reading: Reading) -> tuple[Columns, dict[str, Any]]:
+    """The columns with what was declared about them, and what to do about gaps, by column."""
+    names = reading.named(columns.names)
+    return replace(
+        columns,
+        events=tuple(reading.events or ()),
+        names=names,
+        declared=reading.declared,
+        bounds=reading.reward_range,
+    ), names.get("missing", {})
 
 
 def _columns_of_labels(c: Columns) -> list[str]:
@@ -162,7 +155,7 @@ def _without_missing(
     rows = np.zeros(c.n, bool)
     where = missing_rows(c, features)
     if only is not None:
-        several = called(c.names["action"])
+        several = column_label(c.names["action"])
         taken = c.names["action"]
         wanted = {*only, *([several] if isinstance(taken, list) and {*taken} & {*only} else [])}
         where = {name: gone for name, gone in where.items() if name in wanted}
@@ -173,56 +166,47 @@ def _without_missing(
     bad = np.zeros(len(c.episode.labels), bool)
     bad[c.episode.codes[rows]] = True
     keep = ~bad[c.episode.codes]
-    finding = Finding(
-        "error" if not keep.any() else "note",
+    place = c.place(int(np.argmax(rows)))
+    return _rows(c, keep), [dropped_finding(int(bad.sum()), len(bad), list(where), place)]
+
+
+def dropped_finding(dropped: int, episodes: int, columns: list[str], place: str) -> Finding:
+    """How many episodes were dropped for missing values; an error where none is left."""
+    none_left = dropped == episodes
+    return Finding(
+        "error" if none_left else "note",
         "missing",
-        f"{bad.sum():,} of {len(bad):,} episodes were dropped for missing values in "
-        f"{', '.join(map(repr, where))}.",
-        c.place(int(np.argmax(rows))),
-        "None is left: fill the missing values." if not keep.any() else "",
+        f"{dropped:,} of {episodes:,} episodes were dropped for missing values in "
+        f"{', '.join(map(repr, columns))}.",
+        place,
+        "None is left: fill the missing values." if none_left else "",
     )
-    return _rows(c, keep), [finding]
 
 
 def _rows(c: Columns, keep: NDArray[np.bool_]) -> Columns:
     """The rows to keep; labels that no longer occur are removed."""
 
-    def required(column: Coded) -> Coded:
-        kept = column.codes[keep]
-        used, codes = np.unique(kept, return_inverse=True)
-        gaps = int(len(used) > 0 and used[0] < 0)  # code -1 is a gap, and stays one
-        labels = tuple(column.labels[u] for u in used[gaps:])
-        return Coded((codes - gaps).astype(np.int32), labels)
+    def kept(name: str, column: Any) -> Any:
+        if isinstance(column, Coded) and name != "ended":  # which may be missing but on last rows
+            used, codes = np.unique(column.codes[keep], return_inverse=True)
+            gaps = int(len(used) > 0 and used[0] < 0)  # code -1 is a gap, and stays one
+            labels = tuple(column.labels[u] for u in used[gaps:])
+            return Coded((codes - gaps).astype(np.int32), labels)
+        if isinstance(column, Coded):
+            return Coded(column.codes[keep], column.labels)
+        return column[keep]
 
-    def coded(column: Coded | None) -> Coded | None:
-        return None if column is None else required(column)
-
-    def rows_of(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[keep]
-
-    ended = None
-    if c.ended is not None:  # may be missing on all rows but the last
-        ended = Coded(c.ended.codes[keep], c.ended.labels)
-    features, levels = rows_of(c.features), c.levels
-    if features is not None:
-        features, levels = only_used(features, levels)
-    return replace(
+    by_row = {f.name: getattr(c, f.name) for f in fields(c)}
+    by_row = {k: v for k, v in by_row.items() if isinstance(v, Coded | np.ndarray | Also)}
+    result = replace(
         c,
-        episode=required(c.episode),
-        action=required(c.action),
-        state=coded(c.state),
-        group=coded(c.group),
-        available=coded(c.available),
-        ended=ended,
-        reward=c.reward[keep],
-        features=features,
-        levels=levels,
-        time=rows_of(c.time),
-        time_missing=rows_of(c.time_missing),
-        offset=rows_of(c.offset),
-        propensity=rows_of(c.propensity),
-        also=None if c.also is None else c.also[keep],
+        **{name: kept(name, column) for name, column in by_row.items()},
+        more={name: column[keep] for name, column in c.more.items()},
     )
+    if result.features is None:
+        return result
+    features, levels = only_used(result.features, c.levels)
+    return replace(result, features=features, levels=levels)
 
 
 def _order(c: Columns) -> NDArray[Any] | None:
@@ -278,39 +262,42 @@ def _declared(column: Coded, declared: Sequence[Label] | None) -> Coded:
     if declared is None:
         return column
     place = {label: i for i, label in enumerate(declared)}
-    table = np.array([*(place[label] for label in column.labels), -1], np.int32)
+    table = np.array([*(place.get(label, -1) for label in column.labels), -1], np.int32)
     return Coded(table[column.codes], tuple(declared))
 
 
-def _log(
-    c: Columns,
-    order: NDArray[Any] | None,
-    states: Sequence[Label] | None,
-    actions: Sequence[Label] | None,
-) -> Log:
-    """The log of these columns, with the rows in this order (None: as they are)."""
-    own_codes = c.fresh or order is None  # codes are written to by none, and moved only if fresh
-    codes = c.episode.codes
-    starts = _first_rows(codes if order is None else _moved(codes, order, False))
-    action, state = c.action, c.state
+def declared_labels(c: Columns) -> tuple[Coded | None, Coded, NDArray[np.bool_] | None]:
+    """States and actions coded by the labels that were declared, and the menus (M, A)."""
+    actions = c.declared.get("action")
     if c.available is not None and actions is None:
         offered = {label for menu in c.available.labels for label in menu}
-        actions = sorted(offered.union(action.labels))
-    action = _declared(action, actions)
-    state = None if state is None else _declared(state, states)
+        actions = sorted(offered.union(c.action.labels))
+    action = _declared(c.action, actions)
+    state = None if c.state is None else _declared(c.state, c.declared.get("state"))
     menus = None
     if c.available is not None:
         rows = [[a in menu for a in action.labels] for menu in c.available.labels]
         menus = np.array(rows, bool).reshape(len(rows), len(action.labels))
+    return state, action, menus
+
+
+def log_of(c: Columns, order: NDArray[Any] | None) -> Log:
+    """The log of these columns, with the rows in this order (None: as they are)."""
+    own_codes = c.fresh or order is None  # codes are written to by none, and moved only if fresh
+    codes = c.episode.codes
+    starts = _first_rows(codes if order is None else _moved(codes, order, False))
+    state, action, menus = declared_labels(c)
     last = np.append(starts[1:], c.n) - 1
     first, last = (starts, last) if order is None else (order[starts], order[last])
     ended = ending(c)[last]
     features = _moved(c.features, order, c.fresh)
     if features is not None and np.isnan(_plain_zeros(features).sum()):
         features[np.isnan(features)] = np.nan  # one kind of NaN, so that equal logs are equal
-    propensity = _moved(c.propensity, order, c.fresh)
-    if propensity is not None:
-        propensity[np.isnan(propensity)] = np.nan
+    further = {"propensity": c.propensity, **c.more}
+    numbers = {name: _moved(column, order, c.fresh) for name, column in further.items()}
+    for column in numbers.values():
+        if column is not None:
+            column[np.isnan(column)] = np.nan
     return Log(
         starts=np.append(starts, c.n),
         action=_moved(action.codes, order, own_codes),
@@ -330,7 +317,8 @@ def _log(
         menus=menus,
         ended=ended,
         columns=c.names,
-        propensity=propensity,
+        propensity=numbers.pop("propensity"),
+        more=numbers,
         also=c.also if c.also is None or order is None else c.also[order],
         events=c.events,
     )

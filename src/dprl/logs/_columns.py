@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dprl._core.zones import charted
 from dprl.errors import LogError
+from dprl.logs._findings import Found
 from dprl.logs._log_parts import rising
 from dprl.logs._row_facts import Coded, RowFacts
 from dprl.logs.log import Label
@@ -53,11 +54,18 @@ class Columns(RowFacts):
         available: Coded (N,) whose labels are tuples of action labels; None without that column.
         ended: Coded (N,), labels as the source wrote them; None without that column.
         propensity: float64 (N,), NaN where unknown; None without that column.
+        more: Further role → float64 (N,), NaN where missing.
         feature_names: The d names of the features; empty where states are labels.
         levels: The sorted labels of each feature that is a category (its column of `features`
             holds codes), None for numbers; () where all are numbers.
         also: Further columns; None where the source cannot have any.
         events: The words of `ended` that were declared to be competing events.
+        declared: "state" and "action" → the labels that may occur, where that was declared.
+        bounds: Smallest and largest possible reward; None for any.
+        no_outcome: bool (N,), rows of episodes whose outcome is unknown though missing rewards are
+            to be 0; None where none is.
+        number: int64 (N,), the numbers that rows have in the source, from 0, where they are of a
+            chunk or in another order; None where row i is row i.
         merged: Columns whose labels became one where they differed in spaces or letters alone, as
             was asked: (name, labels before, labels after, an example).
         fresh: Whether nobody else holds these arrays, so that a log may take them as they are.
@@ -76,10 +84,15 @@ class Columns(RowFacts):
     available: Coded | None = None
     ended: Coded | None = None
     propensity: NDArray[np.float64] | None = None
+    more: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     feature_names: tuple[str, ...] = field(default=())
     levels: tuple[tuple[str, ...] | None, ...] = field(default=())
     also: Also | None = None
     events: tuple[str, ...] = field(default=())
+    declared: Mapping[str, Sequence[Label]] = field(default_factory=dict)
+    bounds: tuple[float, float] | None = None
+    no_outcome: NDArray[np.bool_] | None = None
+    number: NDArray[np.int64] | None = None
     merged: tuple[tuple[str, int, int, str], ...] = field(default=())
     fresh: bool = False
 
@@ -91,6 +104,39 @@ class Columns(RowFacts):
             ahead = None if self.offset is None else int(self.offset[row])
             parts.append(f"{self.names['time']}={charted(self.time[row], ahead)}")
         return f"row {row + 1:,} ({', '.join(parts)})"
+
+    def first(self, rows: NDArray[np.bool_]) -> int:
+        """Of some rows, the place here of the one that comes first in the source."""
+        if self.number is None:
+            return int(np.argmax(rows))
+        at = np.flatnonzero(rows)
+        return int(at[np.argmin(self.number[at])])
+
+    def found(
+        self,
+        rows: NDArray[np.bool_],
+        what: str,
+        where: str = "{place}",
+        do: str = "",
+        **values: Any,
+    ) -> Found | None:
+        """What a rule found on these rows; None where there are none.
+
+        Words and values are as `Found` has them. A value that is a function is asked for the value
+        of a row: it gets the place here of the first of them.
+        """
+        if not rows.any():
+            return None
+        first = self.first(rows)
+        return Found(
+            int(rows.sum()),
+            first if self.number is None else int(self.number[first]),
+            what,
+            where,
+            do,
+            len(np.unique(self.episode.codes[rows])) if "{touched" in what + where else 0,
+            {name: value(first) if callable(value) else value for name, value in values.items()},
+        )
 
 
 # -- labels ------------------------------------------------------------------------------------

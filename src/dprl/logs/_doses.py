@@ -24,8 +24,8 @@ from dprl.logs._categories import label_text
 from dprl.logs._columns import Coded
 
 __all__ = [
-    "BETWEEN", "Cuts", "actions_of", "called", "checked_bins", "cut", "fitted_edges",
-    "range_labels", "several_actions",
+    "BETWEEN", "Cuts", "actions_of", "checked_bins", "column_label", "cut",
+    "fitted_edges", "range_labels", "several_actions",
 ]  # fmt: skip
 
 Cuts: TypeAlias = Mapping[str, int | tuple[float, ...]]
@@ -41,7 +41,7 @@ HOW = (
 )
 
 
-def called(name: Any) -> str:
+def column_label(name: Any) -> str:
     """The name of a column, or of several columns that have one role together."""
     return str(name) if isinstance(name, str) else " and ".join(map(str, name))
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dprl.errors import ParameterError
 from dprl.logs._columns import Columns
-from dprl.logs._findings import Finding
+from dprl.logs._findings import Found
 from dprl.logs.log import CUT, EVENT, TERMINAL, UNKNOWN
 
-__all__ = ["ENDINGS", "check_events", "ended_unknown", "ending", "meanings", "rows_after_end"]
+__all__ = ["ENDINGS", "check_events", "ending", "meanings", "rows_after_end"]
 
 ENDINGS: dict[Any, int] = {
     1: TERMINAL, "1": TERMINAL, "true": TERMINAL, "terminal": TERMINAL,
@@ -65,37 +65,15 @@ def meanings(labels: Iterable[Any], events: Sequence[str]) -> list[int]:
     return [meaning(label) for label in labels]
 
 
-def ended_unknown(c: Columns) -> Finding | None:
-    """The ended column holds a word that means neither terminal nor cut, nor an event."""
-    if c.ended is None:
-        return None
-    rows = (ending(c) == UNKNOWN) & (c.ended.codes >= 0)
-    if not rows.any():
-        return None
-    row = int(np.argmax(rows))
-    word = c.ended.labels[c.ended.codes[row]]
-    besides = "".join(f" nor {name}" for name in c.events)
-    return Finding(
-        "error",
-        "ended_unknown",
-        f"{c.names['ended']!r} holds {word!r}, "
-        f"which is neither terminal nor cut{besides} ({rows.sum():,} of {c.n:,} rows).",
-        c.place(row),
-        "Write terminal or cut (also true or false; censored means cut) on the last row of each "
-        f"episode. If it is an event that ends an episode, name it: events=[{str(word)!r}] "
-        f"(--events {str(word)!r}).",
-    )
+def rows_after_end(c: Columns, order: NDArray[Any] | None) -> tuple[Found | None, Found | None]:
+    """A terminal mark before the last row of an episode, and a last row that says nothing.
 
-
-def rows_after_end(c: Columns, order: NDArray[Any] | None) -> Finding | None:
-    """A terminal mark before the last row of an episode; `order` sorts rows by episode and time.
-
-    Without an order the rows are sorted already.
+    `order` sorts rows by episode and time; without one the rows are sorted already.
 
     A mark that is repeated on every row of an episode is a property of the episode, and accepted.
     """
     if c.ended is None:
-        return None
+        return None, None
     mark, e = ending(c), c.episode.codes
     if order is not None:
         mark, e = mark[order], e[order]
@@ -105,17 +83,13 @@ def rows_after_end(c: Columns, order: NDArray[Any] | None) -> Finding | None:
     whole[e[~is_end]] = False
     early = is_end & ~last & ~whole[e]
     unsaid = last & (mark == UNKNOWN)
-    for rows, what, do in (
-        (early, "rows follow a terminal mark", "Start a new episode after each end."),
-        (unsaid, "the last row does not say how it ended", "Write terminal or cut there."),
-    ):
-        if rows.any():
-            n = len(np.unique(e[rows]))
-            return Finding(
-                "error",
-                "rows_after_end",
-                f"{c.names['ended']!r}: {what} in {n:,} episode{'s' * (n != 1)}.",
-                c.place(int((np.flatnonzero(rows) if order is None else order[rows]).min())),
-                do,
-            )
-    return None
+
+    def found(rows: NDArray[np.bool_], what: str, do: str) -> Found | None:
+        at = np.zeros(c.n, bool)
+        at[np.flatnonzero(rows) if order is None else order[rows]] = True
+        return c.found(at, f"{{name!r}}: {what} in {{touched}}.", do=do, name=c.names["ended"])
+
+    return (
+        found(early, "rows follow a terminal mark", "Start a new episode after each end."),
+        found(unsaid, "the last row does not say how it ended", "Write terminal or cut there."),
+    )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dprl.errors import LogError
 from dprl.logs._gaps import Missing
 from dprl.logs._io import from_arrays
+from dprl.logs._reading import documented_arrays
 from dprl.logs.log import Label, Log
 
 __all__ = ["from_d3rlpy", "from_minari"]
@@ -209,7 +210,8 @@ def _identity(name: Any, place: int, places: dict[int, int]) -> int:
     return label
 
 
-def from_minari(
+@documented_arrays
+def from_minari(  # noqa: D417  (see `documented`)
     dataset: Any,
     *,
     actions: Sequence[Label] | None = None,
@@ -228,12 +230,6 @@ def from_minari(
             `terminations` and `truncations` (T each). Observations are one label, or one row of
             numbers, per step. One item is one episode: an `id` may occur once; without ids the
             episodes are numbered.
-        actions: The action labels that may occur; any other is an error. Default None: all that
-            occur.
-        action_bins: Cuts doses into ranges, as in `dprl.from_arrays`: a number of ranges, or the
-            edges between them. Default None: every value is an action of its own.
-        missing: What to do about missing values (NaN), as in `dprl.from_arrays`. Default "error":
-            refused, except in features, which stay NaN.
         feature_names: The names of the features. Default None: x0, x1, ….
 
     Returns:
@@ -267,7 +263,8 @@ def from_minari(
     )  # fmt: skip
 
 
-def from_d3rlpy(
+@documented_arrays
+def from_d3rlpy(  # noqa: D417  (see `documented`)
     dataset: Any,
     *,
     actions: Sequence[Label] | None = None,
@@ -284,12 +281,6 @@ def from_d3rlpy(
     Args:
         dataset: An object with `episodes`, or the episodes themselves. Each has T steps, with
             `observations`, `actions`, `rewards` (T each) and `terminated`.
-        actions: The action labels that may occur; any other is an error. Default None: all that
-            occur.
-        action_bins: Cuts doses into ranges, as in `dprl.from_arrays`: a number of ranges, or the
-            edges between them. Default None: every value is an action of its own.
-        missing: What to do about missing values (NaN), as in `dprl.from_arrays`. Default "error":
-            refused, except in features, which stay NaN.
         feature_names: The names of the features. Default None: x0, x1, ….
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,10 +35,12 @@ from dprl.logs._dates import Days, days_of, text_days
 from dprl.logs._doses import checked_bins
 from dprl.logs._fetch import Progress
 from dprl.logs._file_times import FileTimes
+from dprl.logs._reading import Reading
 from dprl.logs._recoded import Recoded
 from dprl.logs._scans import columns_of_files, folder_columns, open_files, scan_csv, scan_parquet
 from dprl.logs._sources import Raw, choose, columns_of, quoted
 from dprl.logs._text import Text
+from dprl.logs.columns import ROLES
 
 __all__ = ["Files", "Progress", "read_columns"]
 
@@ -257,28 +259,16 @@ class Files(FileTimes):
         return np.ma.getdata(values), np.ma.getmaskarray(values)
 
 
-def read_columns(
-    paths: Any,
-    parts: Mapping[str, Any],
-    progress: Progress | None,
-    partitions: bool = False,
-    categorical: Collection[str] = (),
-    also: str | Sequence[str] | None = (),
-    action_bins: Any = None,
-    text: Text | None = None,
-) -> Columns:
-    """The columns of CSV or Parquet files; with `partitions`, also those their folders name.
-
-    `also` names further columns, as `dprl.read` takes it.
-    """
-    files = Files(paths, progress, partitions=partitions, text=text)
-    names = choose(parts, list(files.types))
+def read_columns(paths: Any, reading: Reading, progress: Progress | None) -> Columns:
+    """The columns of CSV or Parquet files."""
+    files = Files(paths, progress, partitions=reading.partitions, text=reading.text)
+    names = choose(reading.columns, list(files.types))
     role = {name: part for part, v in names.items() for name in (v if isinstance(v, list) else [v])}
-    further = also_names(also, list(files.types), role, files.about_rows)
+    further = also_names(reading.also, list(files.types), role, files.about_rows)
     if not further.asked:
         further = files.only_common(further)
-    declared = check_declared(categorical, names["state"], further.names)
-    cuts = checked_bins(action_bins, names["action"])
+    declared = check_declared(reading.categorical or (), names["state"], further.names)
+    cuts = checked_bins(reading.action_bins, names["action"])
     files.every_file_has([*role, *further.names])
     files.load([*role, *further.names])
 
@@ -291,18 +281,19 @@ def read_columns(
         if name not in role:
             return files.further(name, name in declared, further.asked), None
         part = role[name]
-        if part == "available":
+        holds = next(own.holds for own in ROLES if own.name == part)
+        if holds == "menus":
             return files.menus(name)
-        if part == "time":
+        if holds == "times":
             return files.time(name), None
-        if part in ("reward", "propensity") or name in cuts:
+        if holds in ("numbers", "probabilities") or name in cuts:
             return files.number(name), None
         if part == "state" and isinstance(names[part], list):
             return files.feature(name, name in declared), None
         return files.labels(name, fractions=part not in ("state", "action")), None
 
     with said_if_short(f"reading {files.name}"):
-        columns = columns_of(names, get, declared, further, cuts=cuts, fresh=True, text=files.text)
+        columns = columns_of(names, get, reading, further, fresh=True, text=files.text)
     if files.kind == "parquet":
         files.refuse_changed()
         if progress is not None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.logs._doses import called
+from dprl.logs._doses import column_label
 from dprl.logs._findings import Finding
 from dprl.logs.log import Log
 
@@ -79,7 +79,11 @@ def _columns(log: Log, rows: slice) -> Iterator[tuple[str, str, NDArray[np.float
         for j, name in enumerate(log.feature_names):
             yield "state", name, log.features[rows, j]
     else:
-        yield "state", called(log.columns.get("state", "state")), log.codes()[rows].astype(float)
+        yield (
+            "state",
+            column_label(log.columns.get("state", "state")),
+            log.codes()[rows].astype(float),
+        )
     if log.also is not None:
         for j, name in enumerate(log.also.names):
             yield "also", name, log.also.numbers(j, rows)
@@ -100,7 +104,7 @@ def fixed_actions(log: Log) -> Finding | None:
     several = [*of_state, *beside]
     listed = [f"{name!r} ({result.right:.1%} of rows)" for name, result in several[:SHOWN]]
     more = f", {len(several) - SHOWN:,} more" if len(several) > SHOWN else ""
-    taken = called(log.columns.get("action", "action"))
+    taken = column_label(log.columns.get("action", "action"))
     usual = several[0][1].usual
     one = len(several) == 1
     advice = []

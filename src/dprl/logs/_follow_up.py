@@ -163,21 +163,6 @@ def rows_inside(log: Log, window: Window) -> NDArray[np.bool_]:
 
 def keep_rows(log: Log, keep: NDArray[np.bool_]) -> Log:
     """The log with some of its rows, at least one of every episode; labels stay as they are."""
-
-    def kept(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[keep]
-
     lengths = np.add.reduceat(keep, log.starts[:-1], dtype=np.int64)
-    return replace(
-        log,
-        starts=np.concatenate(([0], np.cumsum(lengths))),
-        action=log.action[keep],
-        reward=log.reward[keep],
-        state=kept(log.state),
-        features=kept(log.features),
-        time=kept(log.time),
-        offset=kept(log.offset),
-        available=kept(log.available),
-        propensity=kept(log.propensity),
-        also=None if log.also is None else log.also[keep],
-    )
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    return replace(log, starts=starts, **log.at_rows(keep))

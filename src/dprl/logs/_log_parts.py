@@ -80,17 +80,9 @@ def validate(log: Log) -> None:
         refuse("states are either labels or features")
     if log.offset is not None and (log.time is None or log.time.dtype.kind != "M"):
         refuse("`offset` needs times that are dates")
-    for name in (
-        "reward",
-        "state",
-        "features",
-        "time",
-        "offset",
-        "available",
-        "propensity",
-        "also",
-    ):
-        column = getattr(log, name)
+    from dprl.logs.log import BY_ROW
+
+    for name, column in [*((name, getattr(log, name)) for name in BY_ROW), *log.more.items()]:
         if column is not None and len(column) != n:
             refuse(f"'{name}' has {len(column):,} rows, 'action' {n:,}")
     for name in ("episodes", "group", "ended"):

@@ -1,101 +1,298 @@
-"""Rules about a finished log; each rule is one small function."""
+"""Rules about a finished log; each rule is one small function, registered where it stands.
+
+Rules look at `LogSums`: numbers that add up over the parts of a log, so that the same functions
+judge a log in memory and one in parts. What needs all rows at once looks at `sums.log`, which a log
+in parts does not have. For a new rule: one function with `log_rule` above it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dprl._core.plural import form, many
-from dprl.logs._action_rules import doses, many_actions
 from dprl.logs._dates import SINCE
-from dprl.logs._doses import called
+from dprl.logs._doses import column_label
 from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
 from dprl.logs._fixed_actions import fixed_actions
 from dprl.logs._gaps import gap_counts, gap_shares
-from dprl.logs.log import EVENT, UNKNOWN, Log
+from dprl.logs.log import EVENT, UNKNOWN, Label, Log, named_endings
+from dprl.logs.source import LogFacts
 
-__all__ = ["LOG_RULES"]
+if TYPE_CHECKING:
+    from dprl.logs.parts import LogInParts
+    from dprl.logs.source import Chunk
 
+__all__ = ["LOG_RULES", "LogSums", "SumsOf", "log_findings", "log_rule"]
+
+MANY = 30
+"""The most actions that anyone could compare; more look like doses, or like free text."""
+FEW = 10
+"""Rows below which hardly anything is known of an action."""
 FILLED = ("flag", "median")
 """What can be declared about gaps that are filled when a learner takes the log."""
 
 
-def _name(log: Log, part: str) -> str:
-    return called(log.columns.get(part, part))
+@dataclass(frozen=True, eq=False)
+class LogSums:
+    """What the rules ask of a log as a whole; those of two parts add up.
+
+    Attributes:
+        facts: What the log says about itself; of the whole log once all parts are added.
+        single: Number of episodes of one row, and the first of them.
+        shortest: Rows of the shortest episode.
+        rewards: The smallest and the largest reward.
+        taken: int64 (A,), rows on which each action was taken.
+        offered: bool (S, M), whether a menu was offered in a state; None without menus or labels.
+        chances: Rows on which the chance of the action is known, its smallest and largest value.
+        gaps: As `gap_counts` gives them.
+        log: The log itself, where all its rows are here.
+    """
+
+    facts: LogFacts
+    single: tuple[int, Label | None]
+    shortest: int
+    rewards: tuple[float, float]
+    taken: NDArray[np.int64]
+    offered: NDArray[np.bool_] | None
+    chances: tuple[int, float, float]
+    gaps: dict[str, Any] | None
+    log: Log | None = None
+
+    @classmethod
+    def of(cls, log: Log) -> LogSums:
+        """The sums of a log with at least one episode."""
+        single = np.flatnonzero(log.lengths == 1)
+        offered = None
+        if log.available is not None and log.menus is not None and log.state is not None:
+            offered = np.zeros((log.n_states, len(log.menus)), bool)
+            offered[log.state, log.available] = True
+        p = np.zeros(0) if log.propensity is None else log.propensity
+        p = p[~np.isnan(p)]
+        return cls(
+            log.facts,
+            (len(single), log.episodes[single[0]] if len(single) else None),
+            int(log.lengths.min()),
+            (float(log.reward.min()), float(log.reward.max())),
+            np.bincount(log.action, minlength=log.n_actions),
+            offered,
+            (len(p), float(p.min(initial=np.inf)), float(p.max(initial=-np.inf))),
+            gap_counts(log),
+            log,
+        )
+
+    def __add__(self, other: LogSums) -> LogSums:
+        n, low, high = other.chances
+        both = [x for x in (self.single[1], other.single[1]) if x is not None]
+        offered = self.offered
+        if offered is not None and other.offered is not None:
+            offered = offered | other.offered
+        return replace(
+            self,
+            single=(self.single[0] + other.single[0], min(both, default=None)),
+            shortest=min(self.shortest, other.shortest),
+            rewards=(
+                min(self.rewards[0], other.rewards[0]),
+                max(self.rewards[1], other.rewards[1]),
+            ),
+            taken=self.taken + other.taken,
+            offered=offered,
+            chances=(self.chances[0] + n, min(self.chances[1], low), max(self.chances[2], high)),
+            gaps=_sum_of_gaps(self, other),
+            log=None,
+        )
+
+    def name(self, part: str) -> str:
+        """The name of the column that plays a part."""
+        return column_label(self.facts.columns.get(part, part))
 
 
-def one_row_episodes(log: Log) -> Finding | None:
-    """Episodes of a single decision."""
-    single = np.flatnonzero(log.lengths == 1)
-    if not len(single):
+def _sum_of_gaps(one: LogSums, two: LogSums) -> dict[str, Any] | None:
+    """The gaps of two parts together."""
+    if one.gaps is None and two.gaps is None:
         return None
-    every = len(single) == log.n_episodes
-    return Finding(
-        "note" if every else "warning",
-        "one_row_episodes",
-        f"{len(single):,} of {many(log.n_episodes, 'episode')} {form(single, 'has', 'have')} one "
-        "row only.",
-        f"{_name(log, 'episode')}={log.episodes[single[0]]}",
-        "Fine for single decisions; otherwise look whether the episode column is the right one.",
+    taken, columns = one.taken + two.taken, dict[str, list[int]]()
+    for gaps in (one.gaps, two.gaps):
+        for name, rows in (gaps or {"columns": {}})["columns"].items():
+            before = columns.get(name, [0] * len(rows))
+            columns[name] = [a + b for a, b in zip(before, rows, strict=True)]
+    return {
+        "rows": int(taken.sum()),
+        "actions": [[label, n] for label, n in zip(one.facts.actions, taken.tolist(), strict=True)],
+        "columns": columns,
+    }
+
+
+LOG_RULES: list[Callable[[LogSums], Finding | None]] = []
+"""All rules about a finished log."""
+
+
+def log_rule(ask: Callable[[LogSums], Finding | None]) -> Any:
+    """Register the function below as a rule about a finished log."""
+    LOG_RULES.append(ask)
+    return ask
+
+
+@dataclass(frozen=True)
+class SumsOf:
+    """The statistic of a source that the rules about a log as a whole are asked of."""
+
+    def of(self, chunk: Chunk) -> LogSums:
+        """The sums of a chunk, without its rows."""
+        return replace(LogSums.of(chunk.log), log=None)
+
+    def merge(self, one: LogSums, other: LogSums) -> LogSums:
+        """The sums of two chunks together."""
+        return one + other
+
+
+def log_findings(log: Log | LogInParts) -> list[Finding]:
+    """What the rules find in a log, in memory or in parts."""
+    sums = LogSums.of(log) if isinstance(log, Log) else replace(log.reduce(SumsOf()), facts=log)
+    return [f for rule in LOG_RULES if (f := rule(sums)) is not None]
+
+
+def _combinations(log: Log) -> str:
+    """How many combinations of labels occur, where every feature is a category; else ''."""
+    if log.features is None or any(own is None for own in log.levels):
+        return ""
+    seen = len(np.unique(log.features, axis=0))
+    possible = math.prod(len(own or ()) for own in log.levels)
+    return (
+        f", and DPRLDiscrete and Confident join them into one label: {seen:,} of {possible:,} "
+        "combinations occur"
     )
 
 
-def endings(log: Log) -> Finding | None:
-    """How many episodes ended in which way."""
-    if not (log.ended != UNKNOWN).any():
-        return None
-    ways = ", ".join(f"{n:,} {name}" for name, n in log.endings.items())
-    return Finding(
-        "note",
-        "endings",
-        f"{many(log.n_episodes, 'episode')} ended: {ways}.",
-        do="A competing event is an end with what its rewards say, not a cut."
-        if (log.ended >= EVENT).any()
-        else "",
-    )
-
-
-def cut_episodes(log: Log) -> Finding | None:
+@log_rule
+def cut_episodes(sums: LogSums) -> Finding | None:
     """Episodes whose observation stopped before they ended."""
-    cut = log.cut_episodes
-    if not len(cut):
+    cut, steps, first = sums.facts.n_cut, sums.facts.cut_steps, sums.facts.first_cut
+    if not cut:
         return None
-    steps = int(log.lengths[cut].sum())
     return Finding(
         "warning",
         "cut_episodes",
-        f"{len(cut):,} of {many(log.n_episodes, 'episode')} ({steps:,} of "
-        f"{many(log.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
+        f"{cut:,} of {many(sums.facts.n_episodes, 'episode')} ({steps:,} of "
+        f"{many(sums.facts.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
-        f"{_name(log, 'episode')}={log.episodes[cut[0]]}",
+        f"{sums.name('episode')}={first}",
         "Follow all for a fixed time (follow_up=, --follow-up), or say what to do with them when "
         "fitting: cut= (--cut).",
     )
 
 
-def ending_unsaid(log: Log) -> Finding | None:
-    """Episodes for which the log does not record how they ended."""
-    if not (log.ended == UNKNOWN).any():
+@log_rule
+def endings(sums: LogSums) -> Finding | None:
+    """How many episodes ended in which way."""
+    if sums.facts.ended[UNKNOWN] == sums.facts.n_episodes:
         return None
-    unsaid = int((log.ended == UNKNOWN).sum())
+    ended = named_endings(sums.facts.ended, sums.facts.events)
+    ways = ", ".join(f"{n:,} {name}" for name, n in ended.items())
     return Finding(
         "note",
-        "ending_unsaid",
-        f"{unsaid:,} of {many(log.n_episodes, 'episode')} {form(unsaid, 'does', 'do')} not say how "
-        f"{form(unsaid, 'it', 'they')} ended.",
-        do="They are taken as finished; name an ended column if some were cut short.",
+        "endings",
+        f"{many(sums.facts.n_episodes, 'episode')} ended: {ways}.",
+        do="A competing event is an end with what its rewards say, not a cut."
+        if sums.facts.ended[EVENT:].any()
+        else "",
     )
 
 
-def reward_range(log: Log) -> Finding | None:
+@log_rule
+def one_row_episodes(sums: LogSums) -> Finding | None:
+    """Episodes of a single decision."""
+    single, first = sums.single
+    if not single:
+        return None
+    every = single == sums.facts.n_episodes
+    return Finding(
+        "note" if every else "warning",
+        "one_row_episodes",
+        f"{single:,} of {many(sums.facts.n_episodes, 'episode')} {form(single, 'has', 'have')} one "
+        "row only.",
+        f"{sums.name('episode')}={first}",
+        "Fine for single decisions; otherwise look whether the episode column is the right one.",
+    )
+
+
+@log_rule
+def one_action(sums: LogSums) -> Finding | None:
+    """Only one action was ever taken."""
+    taken = np.flatnonzero(sums.taken)
+    if len(taken) != 1:
+        return None
+    return Finding(
+        "warning",
+        "one_action",
+        f"every step took the same action, {sums.facts.actions[taken[0]]!r}.",
+        do="There is nothing to compare: every policy will defer everywhere.",
+    )
+
+
+@log_rule
+def fixing_columns(sums: LogSums) -> Finding | None:
+    """Columns that fix the action, which needs all rows."""
+    return None if sums.log is None else fixed_actions(sums.log)
+
+
+@log_rule
+def many_actions(sums: LogSums) -> Finding | None:
+    """More actions than anyone could compare: doses, or labels that nobody put in order."""
+    if len(sums.facts.actions) <= MANY:
+        return None
+    rare = int((sums.taken < FEW).sum())
+    name = sums.name("action")
+    numbers = all(not isinstance(label, str) for label in sums.facts.actions)
+    shown = ", ".join(map(repr, sums.facts.actions[:4]))
+    what = (
+        f"{name!r} holds {len(sums.facts.actions):,} different "
+        f"{'numbers' if numbers else 'labels'}, each of them an action; {rare:,} were taken on "
+        f"fewer than {FEW} rows."
+    )
+    if numbers:
+        do = (
+            "These look like doses: cut them into ranges (action_bins=4, --action-bins 4), or say "
+            "where (action_bins=[0, 10, 50], --action-bins 0,10,50). Numbers that are names, "
+            "of items say, can stay as they are."
+        )
+    else:
+        do = f"Nobody can compare so many: put them into fewer groups, at most about {MANY}."
+    return Finding("warning", "many_actions", what, f"{shown}, …", do)
+
+
+@log_rule
+def doses(sums: LogSums) -> Finding | None:
+    """Doses that were cut into ranges, with the rows in each."""
+    edges = sums.facts.columns.get("action_bins")
+    if not edges:
+        return None
+    n = len(sums.facts.actions)
+    listed = [f"{sums.facts.actions[a]} ({sums.taken[a]:,} rows)" for a in range(min(n, 8))]
+    more = f", {n - 8:,} more" if n > 8 else ""
+    at = {name: ", ".join(f"{edge:g}" for edge in own) for name, own in edges.items()}
+    cut = " and ".join(f"{name!r} at {where}" for name, where in at.items())
+    return Finding(
+        "note",
+        "doses",
+        f"doses are cut into ranges, {cut}: {', '.join(listed)}{more}.",
+        do="A policy keeps these edges, and later logs are cut at the same places.",
+    )
+
+
+@log_rule
+def reward_range(sums: LogSums) -> Finding | None:
     """The smallest and largest reward."""
-    low, high = float(log.reward.min()), float(log.reward.max())
+    low, high = sums.rewards
     if low < high:
         return Finding("note", "reward_range", f"rewards run from {low:g} to {high:g}.")
-    lengths_are_equal = bool((log.lengths == log.lengths[0]).all()) and not len(log.cut_episodes)
+    lengths_are_equal = sums.shortest == sums.facts.longest and not sums.facts.n_cut
     return Finding(
         "warning",
         "reward_range",
@@ -106,43 +303,47 @@ def reward_range(log: Log) -> Finding | None:
     )
 
 
-def one_action(log: Log) -> Finding | None:
-    """Only one action was ever taken."""
-    taken = log.action.min()
-    if taken != log.action.max():
+@log_rule
+def ending_unsaid(sums: LogSums) -> Finding | None:
+    """Episodes for which the log does not record how they ended."""
+    unsaid = int(sums.facts.ended[UNKNOWN])
+    if not unsaid:
         return None
     return Finding(
-        "warning",
-        "one_action",
-        f"every step took the same action, {log.actions[taken]!r}.",
-        do="There is nothing to compare: every policy will defer everywhere.",
+        "note",
+        "ending_unsaid",
+        f"{unsaid:,} of {many(sums.facts.n_episodes, 'episode')} {form(unsaid, 'does', 'do')} not "
+        f"say how {form(unsaid, 'it', 'they')} ended.",
+        do="They are taken as finished; name an ended column if some were cut short.",
     )
 
 
-def availability_varies(log: Log) -> Finding | None:
+@log_rule
+def availability_varies(sums: LogSums) -> Finding | None:
     """The available actions differ between visits of one state."""
-    if log.available is None or log.menus is None or log.state is None:
+    if sums.offered is None:
         return None
-    seen = np.zeros((log.n_states, len(log.menus)), bool)
-    seen[log.state, log.available] = True
-    varied = np.flatnonzero(seen.sum(axis=1) > 1)
+    varied = np.flatnonzero(sums.offered.sum(axis=1) > 1)
     if not len(varied):
         return None
     return Finding(
         "note",
         "availability_varies",
-        f"what is available differs between visits in {len(varied):,} of {log.n_states:,} states.",
-        f"{_name(log, 'state')}={log.states[varied[0]]}",
+        f"what is available differs between visits in {len(varied):,} of "
+        f"{len(sums.facts.states):,} states.",
+        f"{sums.name('state')}={sums.facts.states[varied[0]]}",
         "An action is suggested in a state only if it was available on every visit.",
     )
 
 
-def missing_features(log: Log) -> Finding | None:
+@log_rule
+def missing_features(sums: LogSums) -> Finding | None:
     """Features that are missing on some rows."""
+    log = sums.log
+    if log is None or log.features is None or not log.missing.any():
+        return None
     counts = log.missing
     touched = np.flatnonzero(counts)
-    if log.features is None or not len(touched):
-        return None
     listed = [f"{log.feature_names[j]!r} on {counts[j]:,}" for j in touched[:5].tolist()]
     more = f", {len(touched) - 5:,} more features on some" if len(touched) > 5 else ""
     row = int(np.argmax(np.isnan(log.features[:, touched[0]])))
@@ -163,9 +364,10 @@ def missing_features(log: Log) -> Finding | None:
     )
 
 
-def missing_by_action(log: Log) -> Finding | None:
+@log_rule
+def missing_by_action(sums: LogSums) -> Finding | None:
     """How often each column of the state is missing, by the action taken."""
-    counts = gap_counts(log)
+    counts = sums.gaps
     if counts is None:
         return None
     actions = [label for label, _ in counts["actions"]]
@@ -184,21 +386,11 @@ def missing_by_action(log: Log) -> Finding | None:
     )
 
 
-def _combinations(log: Log) -> str:
-    """How many combinations of labels occur, where every feature is a category; else ''."""
-    if log.features is None or any(own is None for own in log.levels):
-        return ""
-    seen = len(np.unique(log.features, axis=0))
-    possible = math.prod(len(own or ()) for own in log.levels)
-    return (
-        f", and DPRLDiscrete and Confident join them into one label: {seen:,} of {possible:,} "
-        "combinations occur"
-    )
-
-
-def categories(log: Log) -> Finding | None:
+@log_rule
+def categories(sums: LogSums) -> Finding | None:
     """Features that are categories."""
-    if not log.levels:
+    log = sums.log
+    if log is None or not log.levels:
         return None
     listed = [
         f"{name!r} ({len(own)} label{'s' * (len(own) != 1)})"
@@ -216,11 +408,13 @@ def categories(log: Log) -> Finding | None:
     )
 
 
-def dates(log: Log) -> Finding | None:
+@log_rule
+def dates(sums: LogSums) -> Finding | None:
     """Features that are dates."""
-    days = log.columns.get("days", {})
-    dated = [name for name in log.feature_names if name in days]
-    if not dated:
+    log = sums.log
+    days = sums.facts.columns.get("days", {})
+    dated = [] if log is None else [name for name in log.feature_names if name in days]
+    if log is None or not dated:
         return None
     return Finding(
         "note",
@@ -232,52 +426,35 @@ def dates(log: Log) -> Finding | None:
     )
 
 
-def probabilities_known(log: Log) -> Finding | None:
+@log_rule
+def probabilities_known(sums: LogSums) -> Finding | None:
     """Rows on which the chance of what was done is known."""
-    if log.propensity is None:
+    if not sums.facts.has_propensity:
         return None
-    p = log.propensity[~np.isnan(log.propensity)]
-    what = f"{_name(log, 'propensity')!r} is known on {len(p):,} of {log.n_steps:,} rows"
-    if not len(p):
+    rows, low, high = sums.chances
+    what = f"{sums.name('propensity')!r} is known on {rows:,} of {sums.facts.n_steps:,} rows"
+    if not rows:
         return Finding(
             "warning", "probabilities_known", f"{what}.", do="Leave the column out, or fill it."
         )
     return Finding(
         "note",
         "probabilities_known",
-        f"{what}, from {p.min():g} to {p.max():g}.",
+        f"{what}, from {low:g} to {high:g}.",
         do="dprl.Rules, evaluation and the gate use it; other learners do not.",
     )
 
 
-def further_columns(log: Log) -> Finding | None:
+@log_rule
+def further_columns(sums: LogSums) -> Finding | None:
     """Columns beside the state, in which takers of a suggestion are compared with others."""
-    if log.also is None or not (log.also.names or log.also.left_out):
+    also = None if sums.log is None else sums.log.also
+    if also is None or not (also.names or also.left_out):
         return None
     return Finding(
         "note",
         "further_columns",
-        log.also.words,
+        also.words,
         do="No learner sees them; evaluate, report, review and gate compare those who took a "
         "suggestion with the others. Leave out (also=, --also) what was recorded after a decision.",
     )
-
-
-LOG_RULES: Sequence[Callable[[Log], Finding | None]] = (
-    cut_episodes,
-    endings,
-    one_row_episodes,
-    one_action,
-    fixed_actions,
-    many_actions,
-    doses,
-    reward_range,
-    ending_unsaid,
-    availability_varies,
-    missing_features,
-    missing_by_action,
-    categories,
-    dates,
-    probabilities_known,
-    further_columns,
-)

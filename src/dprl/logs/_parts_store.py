@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError
-from dprl.logs.log import CUT, EVENT, Label, Log
+from dprl.logs.columns import ROLES, further_roles
+from dprl.logs.log import EVENT, Label, Log
 from dprl.logs.source import Chunk
 
 __all__ = ["Layout", "StoredPart", "Writer", "digest_of"]
@@ -29,8 +30,11 @@ Read: TypeAlias = Callable[[str, str, int, int], NDArray[Any]]
 
 PIECE = 1 << 20
 """Entries of a file that are read at a time."""
-ROWS = {"state": "i4", "action": "i4", "reward": "f8", "available": "i4", "propensity": "f8"}
-"""Columns with one entry per row, and how they are stored."""
+
+
+def stored_as(name: str) -> str:
+    """How the values of a role are stored, one entry per row."""
+    return next(role.stored for role in ROLES if role.name == name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,7 @@ class Layout:
         events: As `Log.events`.
         kinds: "episode" and, if the log has groups, "group" → "int", "bool" or "text".
         time: How the time of the first row of each episode is stored; '' if it is not needed.
-        propensity: Whether chances of the actions taken are stored.
+        by_row: The roles that are stored with one entry per row.
     """
 
     folder: str
@@ -57,13 +61,7 @@ class Layout:
     events: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     time: str = ""
-    propensity: bool = False
-
-    @property
-    def by_row(self) -> list[str]:
-        """The columns that are stored with one entry per row."""
-        more = ["available"] * (self.menus is not None) + ["propensity"] * self.propensity
-        return ["state", "action", "reward", *more]
+    by_row: tuple[str, ...] = ("state", "action", "reward")
 
     def read(self, name: str, dtype: str, first: int, last: int) -> NDArray[Any]:
         """Entries first:last of a file."""
@@ -126,6 +124,7 @@ class StoredPart:
         own, starts = self.layout, np.concatenate(([0], np.cumsum(columns.pop("length"))))
         if own.time:  # only the order of episodes is read
             columns["time"] = np.repeat(columns.pop("begin"), np.diff(starts))
+        more = {r.name: columns.pop(r.name) for r in further_roles() if r.name in columns}
         return Log(
             starts=starts,
             actions=own.actions,
@@ -133,6 +132,7 @@ class StoredPart:
             menus=own.menus,
             events=own.events,
             columns=own.columns,
+            more=more,
             **columns,
         )
 
@@ -151,7 +151,7 @@ class StoredPart:
             return values
 
         columns: dict[str, Any] = {"length": read("length", "i8", *self.episodes)}
-        columns |= {name: read(name, ROWS[name], *self.rows) for name in own.by_row}
+        columns |= {name: read(name, stored_as(name), *self.rows) for name in own.by_row}
         if "group" in own.kinds:
             columns["group"] = read("group_code", "i4", *self.episodes) - self.groups[0]
             columns["groups"] = tuple(own.labels("group", *self.groups, read))
@@ -212,37 +212,31 @@ class Writer:
         self.put(f"{which}_text", np.frombuffer(b"".join(words), np.uint8), "u1")
         self.text_at[which] = int(ends[-1]) if len(ends) else self.text_at[which]
 
-    def add(
-        self,
-        labels: Sequence[Any],
-        lengths: NDArray[np.int64],
-        ended: NDArray[np.uint8],
-        data: Mapping[str, NDArray[Any]],
-        group: NDArray[np.int64] | None,
-        begin: NDArray[Any] | None,
-    ) -> None:
-        """Append whole episodes: labels, lengths, endings and groups (E,), and their rows."""
-        self.put_labels("episode", labels)
+    def add(self, log: Log, group: NDArray[np.int32] | None) -> None:
+        """Append whole episodes, with the codes of their groups (E,) in the whole log."""
+        lengths, ended = log.lengths, log.ended
+        self.put_labels("episode", log.episodes)
         self.put("length", lengths, "i8")
         self.put("ended", ended, "u1")
         for name in self.layout.by_row:
-            self.put(name, data[name], ROWS[name])
+            values = log.more[name] if name in log.more else getattr(log, name)
+            self.put(name, values, stored_as(name))
             if name in self.used:
-                self.used[name][np.unique(data[name])] = True
-        if begin is not None:
-            self.put("begin", begin, self.layout.time)
+                self.used[name][np.unique(values)] = True
+        if self.layout.time and log.time is not None:
+            first = log.time[log.starts[:-1]]
+            self.put(
+                "begin", first.view("i8") if first.dtype.kind == "M" else first, self.layout.time
+            )
         if group is None:
             number = self.n_episodes + np.arange(len(lengths))
         else:
             number = np.asarray(group, np.int64)
             self.put("group_code", number, "i4")
         self._divide(lengths, number)
-        cut = ended == CUT
-        if self.first_cut is None and cut.any():
-            first = int(np.argmax(cut))
-            value = labels[first]
-            self.first_cut = bool(value) if self.layout.kinds["episode"] == "bool" else (
-                value if isinstance(value, str) else int(value))  # fmt: skip
+        cut = log.cut_episodes
+        if self.first_cut is None and len(cut):
+            self.first_cut = log.episodes[cut[0]]
         self.cut_steps += int(lengths[cut].sum())
         self.ended += np.bincount(ended, minlength=len(self.ended))
         self.longest = max(self.longest, int(lengths.max(initial=0)))
@@ -353,7 +347,8 @@ def digest_of(written: Writer) -> str:
         table, occurring = _table(written.used["available"], offers)
         words("available", occurring)
         rows("available", "i4", N, table)
-    if own.propensity:
-        words("propensity", ())
-        rows("propensity", "f8", N)
+    further = sorted(role.name for role in further_roles() if role.name in own.by_row)
+    for name in ["propensity"] * ("propensity" in own.by_row) + further:
+        words(name, ())
+        rows(name, stored_as(name), N)
     return total.hexdigest()

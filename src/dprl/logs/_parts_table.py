@@ -2,13 +2,14 @@
 
 A column of labels becomes whole numbers (kind "int" or "bool") or text, exactly the labels that
 `dprl.read` makes of it; a missing one becomes NULL. Nothing here holds more than a few rows or the
-distinct labels of a small column.
+distinct labels of a small column. SQL sorts, codes and leaves out rows; it judges none: that is the
+business of the rules of `dprl.logs._rules`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from dprl.logs._files import Files
 from dprl.logs._scans import literal
 from dprl.logs._sources import choose, quoted
 from dprl.logs._times import times
+from dprl.logs.columns import ROLES
 from dprl.logs.log import Label
 
-__all__ = ["Column", "Table"]
+__all__ = ["EP", "GROUP", "STATE", "TIME", "Column", "Table", "sql_name"]
 
 WHOLE = (
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
@@ -31,9 +33,16 @@ WHOLE = (
 """Types of whole numbers."""
 MOST_LABELS = 4_000_000
 """The most different values of a column of states, actions, menus or endings."""
-SHORT = {"episode": "ep", "group": "gr", "time": "ti", "state": "st", "action": "ac",
-         "reward": "rw", "available": "av", "ended": "en", "propensity": "pr"}  # fmt: skip
-"""Role → the name its column has here."""
+NEAR = 1 << 20
+"""Whole numbers within a range of this size are looked up in a table."""
+
+
+def sql_name(role: str) -> str:
+    """The name that the column of a role has in queries."""
+    return f"c_{role}"
+
+
+EP, TIME, GROUP, REWARD, STATE = map(sql_name, ("episode", "time", "group", "reward", "state"))
 
 
 @dataclass(frozen=True)
@@ -51,9 +60,9 @@ class Column:
     kind: str
     sql: str
 
-    def label(self, value: Any) -> Label:
-        """The label a value stands for."""
-        return bool(value) if self.kind == "bool" else value
+    def labels(self, values: list[Any]) -> tuple[Label, ...]:
+        """The labels that values stand for."""
+        return tuple(map(bool, values) if self.kind == "bool" else values)
 
 
 class Table:
@@ -78,6 +87,9 @@ class Table:
                 "Convert them once: duckdb -c \"COPY (FROM 'log.csv') TO 'log.parquet'\".",
             )
         self.dropping = False
+        self.whole: dict[str, NDArray[np.int64]] = {}
+        self.words: set[str] = set()
+        self._near: dict[str, NDArray[np.int32]] = {}
         self.names = choose(roles, list(self.files.types))
         if isinstance(self.names["state"], list):
             raise ParameterError(
@@ -97,11 +109,12 @@ class Table:
 
     def _column(self, role: str, name: str) -> Column:
         kind, cell = self.files.types[name], f"CAST({quoted(name)} AS {self.files.types[name]})"
-        if role in ("reward", "propensity"):
+        holds = next(own.holds for own in ROLES if own.name == role)
+        if holds in ("numbers", "probabilities"):
             return Column(name, "number", self._number(name, kind, cell))
-        if role == "time":
+        if holds == "times":
             return self._time(name, kind, cell)
-        if role == "available":
+        if holds == "menus":
             text = f"CAST(to_json({cell}) AS VARCHAR)" if kind.endswith("]") else cell
             return Column(name, "menu", text)
         if kind in WHOLE:
@@ -174,48 +187,56 @@ class Table:
         """All rows of a query over `scan`."""
         return list(self.files.run(sql, self.files.values).fetchall())
 
-    def select(self, scan: str = "") -> str:
-        """SQL that gives every column its name of `SHORT`; rows that were dropped are not in it.
+    def select(self, scan: str = "", listed: str = "") -> str:
+        """SQL that gives every column its name of `sql_name`; dropped rows are not in it.
 
         Their order is that of the files only as long as nothing was dropped: see `numbered`.
 
         Args:
             scan: What to read. Default: all rows.
+            listed: What is given beside them.
         """
-        listed = ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
-        rows = f"SELECT {listed} FROM {scan or f'({self.scan})'}"
-        return f"FROM ({rows}) WHERE ep NOT IN (FROM dropped)" if self.dropping else rows
+        own = ", ".join(f"{c.sql} AS {sql_name(role)}" for role, c in self.columns.items())
+        rows = f"SELECT {own}{listed} FROM {scan or f'({self.scan})'}"
+        return f"FROM ({rows}) WHERE {EP} NOT IN (FROM dropped)" if self.dropping else rows
 
-    def drop(self, condition: str) -> tuple[int, int]:
-        """Drop episodes with a row that meets a condition over the names of `SHORT`.
+    @property
+    def numbered(self) -> str:
+        """SQL of all rows with `rn`, their number from 0 in the order of the files.
+
+        Rows that were dropped do not count.
+        """
+        rows = self.select(listed=", row_number() OVER () - 1 AS rn")
+        if not self.dropping:
+            return rows
+        return f"SELECT * REPLACE (row_number() OVER (ORDER BY rn) - 1 AS rn) FROM ({rows})"
+
+    def gaps(self, roles: Sequence[str]) -> tuple[int, int]:
+        """On how many rows a value of some roles is missing, and the number of the first."""
+        missing = " OR ".join(f"{sql_name(role)} IS NULL" for role in roles)
+        n, first = self.one(f"SELECT count(*), min(rn) FROM ({self.numbered}) WHERE {missing}")
+        return int(n), int(first or 0)
+
+    def drop(self, roles: Sequence[str]) -> tuple[int, int]:
+        """Drop the episodes in which a value of these roles is missing.
 
         Returns how many were dropped, and how many there were.
         """
         rows = self.select()
+        missing = " OR ".join(f"{sql_name(role)} IS NULL" for role in roles)
         self.files.run(
-            f"CREATE TEMP TABLE dropped AS SELECT DISTINCT ep FROM ({rows}) WHERE {condition}",
+            f"CREATE TEMP TABLE dropped AS SELECT DISTINCT {EP} FROM ({rows}) WHERE {missing}",
             self.files.values,
         )
-        of = int(self.one(f"SELECT count(DISTINCT ep) FROM ({rows})")[0])
+        of = int(self.one(f"SELECT count(DISTINCT {EP}) FROM ({rows})")[0])
         self.dropping = True
         return int(self.files.run("SELECT count(*) FROM dropped").fetchone()[0]), of
 
-    @property
-    def numbered(self) -> str:
-        """SQL of all rows with `rn`, their number from 1 in the order of the files."""
-        return self._numbered(
-            ", ".join(f"{c.sql} AS {SHORT[role]}" for role, c in self.columns.items())
-        )
-
-    def _numbered(self, listed: str) -> str:
-        """SQL of some expressions with `rn`; one of them is `ep`. Dropped rows do not count."""
-        rows = f"SELECT {listed}, row_number() OVER () AS rn FROM ({self.scan})"
-        if not self.dropping:
-            return rows
-        return (
-            "SELECT * EXCLUDE (rn), row_number() OVER (ORDER BY rn) AS rn "
-            f"FROM ({rows}) WHERE ep NOT IN (FROM dropped)"
-        )
+    def with_label(self, role: str, label: str) -> None:
+        """Give missing values of a column of text this label."""
+        column = self.columns[role]
+        sql = f"coalesce({column.sql}, {quoted(label, chr(39))})"
+        self.columns[role] = replace(column, sql=sql)
 
     @property
     def in_pieces(self) -> bool:
@@ -230,7 +251,7 @@ class Table:
         """The distinct values of a column, ascending, none missing; few enough to be held."""
         c = self.columns[role]
         rows = self.all(
-            f"SELECT DISTINCT {SHORT[role]} AS v FROM ({self.select()}) WHERE v IS NOT NULL "
+            f"SELECT DISTINCT {sql_name(role)} AS v FROM ({self.select()}) WHERE v IS NOT NULL "
             f"LIMIT {MOST_LABELS + 1}"
         )
         if len(rows) > MOST_LABELS:
@@ -242,15 +263,15 @@ class Table:
         return sorted(row[0] for row in rows)
 
     def place(self, row: int) -> str:
-        """The place of a row (its number from 1), in the words of messages."""
+        """The place of a row (its number from 0), in the words of messages."""
         wanted = [self.names[part] for part in ("episode", "time") if part in self.names]
         files = self.files
         files.place, files.rows = {name: f"c{i}" for i, name in enumerate(wanted)}, 1
-        cells = ", ".join(f"{quoted(name)} AS {c}" for name, c in files.place.items())
-        listed = f"{cells}, {self.columns['episode'].sql} AS ep"
+        cells = "".join(f", {quoted(name)} AS {c}" for name, c in files.place.items())
+        rows = self.select(listed=f"{cells}, row_number() OVER () - 1 AS rn")
         files.run(
-            "CREATE OR REPLACE TEMP TABLE raw AS SELECT * EXCLUDE (ep, rn) FROM "
-            f"({self._numbered(listed)}) WHERE rn = {row}",
+            f"CREATE OR REPLACE TEMP TABLE raw AS SELECT {', '.join(files.place.values())} "
+            f"FROM ({rows}) ORDER BY rn LIMIT 1 OFFSET {row}",
             files.values,
         )
         files.count_rows()
@@ -262,7 +283,7 @@ class Table:
             self.names, files.labels(self.names["episode"]), nothing, np.zeros(1), time=time,
             time_missing=gone, offset=offset,
         )  # fmt: skip
-        return one.place(0).replace("row 1 (", f"row {row:,} (", 1)
+        return one.place(0).replace("row 1 (", f"row {row + 1:,} (", 1)
 
     def chunks(self, rows: int) -> list[tuple[str, list[Any]]]:
         """Queries, with their values, that together give all rows in the order of the files.
@@ -285,11 +306,77 @@ class Table:
             ]
         return queries
 
+    # -- codes --------------------------------------------------------------------------------
+
+    def enumerate(self, role: str) -> list[Any]:
+        """Let SQL turn the values of a column into codes, ascending; the values."""
+        values = self.labels(role)
+        if self.columns[role].kind in ("int", "bool"):
+            self.whole[role] = np.array(values, np.int64)
+        elif values:
+            name = sql_name(role)
+            self.files.run(
+                f"CREATE TEMP TABLE words_{name} AS SELECT unnest(?::VARCHAR[]) AS v", [values]
+            )
+            self.files.run(
+                f"CREATE TYPE code_{name} AS ENUM (SELECT v FROM words_{name} ORDER BY v)"
+            )
+            self.words.add(role)
+        return values
+
+    def coded(self) -> str:
+        """SQL expressions of all columns, with codes where labels were enumerated."""
+        listed = []
+        for role in self.columns:
+            name = sql_name(role)
+            if role in self.words:
+                name = f"enum_code(CAST({name} AS code_{name}))::INTEGER AS {name}"
+            if role != "group":
+                listed.append(name)
+        return ", ".join(listed)
+
+    def codes(self, role: str, values: NDArray[Any]) -> NDArray[np.int32]:
+        """The codes of values of a column as `coded` gives them; -1 where one is missing."""
+        gone, values = np.ma.getmaskarray(values), np.ma.getdata(values)
+        numbers = self.whole.get(role)
+        if numbers is None:
+            codes = values.astype(np.int32) if role in self.words else np.full(len(values), -1)
+        elif not len(numbers):
+            codes = np.full(len(values), -1)
+        elif int(numbers[-1]) - int(numbers[0]) > NEAR:
+            codes = np.searchsorted(numbers, values)
+        else:
+            if role not in self._near:
+                self._near[role] = np.zeros(int(numbers[-1] - numbers[0]) + 1, np.int32)
+                self._near[role][numbers - numbers[0]] = np.arange(len(numbers))
+            inside = np.where(gone, numbers[0], values) if gone.any() else values
+            codes = self._near[role][inside - numbers[0]]
+        codes = np.asarray(codes, np.int32)
+        if gone.any():
+            codes = np.where(gone, np.int32(-1), codes)
+        return codes
+
+    def twins(self, role: str) -> list[str]:
+        """The labels of a large column of text that have the same normal form as another."""
+        word, scan = sql_name(role), self.select()
+        odd = f"SELECT 1 FROM ({scan}) WHERE strlen({word}) <> length({word}) LIMIT 1"
+        if self.one(odd) is None:
+            return []
+        rows = self.all(
+            f"SELECT list(DISTINCT v) FROM (SELECT {word} AS v FROM ({scan})) "
+            "GROUP BY nfc_normalize(v) HAVING count(DISTINCT v) > 1"
+        )
+        return sorted(label for row in rows for label in row[0])
+
+    def usual_reward(self) -> float:
+        """The reward that half of the rows or more have, 0 for a missing one; 0 for no such."""
+        row = self.one(
+            f"SELECT v, 2 * k >= sum(k) OVER () FROM (SELECT coalesce({REWARD}, 0.0) + 0.0 AS v, "
+            f"count(*) AS k FROM ({self.select()}) GROUP BY ALL) ORDER BY k DESC, v LIMIT 1"
+        )
+        return float(row[0]) if row is not None and row[1] else 0.0
+
     def fetch(self, sql: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """The columns of a query as arrays, NaN where a number is missing."""
-        rows = self.files.run(sql, values).fetchnumpy()
-        return {
-            name: np.ma.filled(column, np.nan) if np.ma.isMaskedArray(column) and
-            column.dtype.kind == "f" else np.ma.getdata(column)
-            for name, column in rows.items()
-        }  # fmt: skip
+        """The columns of a query as arrays, masked where a value is missing."""
+        rows: dict[str, NDArray[Any]] = self.files.run(sql, values).fetchnumpy()
+        return rows

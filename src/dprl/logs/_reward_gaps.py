@@ -13,13 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.errors import LogError
 from dprl.logs._columns import Columns
 
 __all__ = [
     "AtTheEnd",
     "at_the_end",
-    "no_outcome",
     "outcome_advice",
     "with_zeros",
     "zeros_before_the_end",
@@ -44,6 +42,10 @@ class AtTheEnd(NamedTuple):
     elsewhere: int
     others: int
 
+    def plus(self, other: AtTheEnd) -> AtTheEnd:
+        """Where the rewards of two chunks of a log are."""
+        return AtTheEnd(*(a + b for a, b in zip(self, other, strict=True)))
+
     @property
     def is_outcome(self) -> bool:
         """Whether the rewards are outcomes: on last rows, and (nearly) nowhere else."""
@@ -57,6 +59,8 @@ def _last_rows(c: Columns) -> NDArray[np.bool_] | None:
     if c.time_missing is not None and c.time_missing.any():
         return None
     e = c.episode.codes
+    if c.in_order:
+        return np.append(e[1:] != e[:-1], True)
     order = np.argsort(e, kind="stable") if c.time is None else np.lexsort((c.time, e))
     last = np.zeros(c.n, bool)
     last[order[np.append(e[order][1:] != e[order][:-1], True)]] = True
@@ -64,9 +68,7 @@ def _last_rows(c: Columns) -> NDArray[np.bool_] | None:
 
 
 def at_the_end(c: Columns) -> AtTheEnd | None:
-    """Where the rewards are; None where none is missing, or the order of rows is not known."""
-    if not np.isnan(c.reward_span).any():
-        return None
+    """Where the rewards are; None where the order of rows is not known."""
     last = _last_rows(c)
     if last is None:
         return None
@@ -97,43 +99,26 @@ def outcome_advice(where: AtTheEnd | None, name: str) -> str:
     )
 
 
-def no_outcome(name: str, without: int, episodes: int, where: str) -> LogError:
-    """The error that episodes have no reward at all, where missing ones are to be 0."""
-    return LogError(
-        f"{name!r} is missing on every row of {without:,} of {episodes:,} episodes: their outcome "
-        "is not known.",
-        where,
-        "Unknown is not 0. Leave these episodes out of the file, or write their outcome (0 where "
-        "it is 0).",
-    )
-
-
 def with_zeros(c: Columns, words: Mapping[str, str]) -> Columns:
     """The columns in which a missing reward is 0, where that was asked for.
 
-    Raises:
-        LogError: An episode has no reward at all.
+    Rows of episodes that have no reward at all are in `no_outcome`, and refused by a rule.
     """
-    name = str(c.names["reward"])
-    if words.get(name) != "zero" or not c.n or not np.isnan(c.reward_span).any():
+    if words.get(str(c.names["reward"])) != "zero" or not np.isnan(c.reward_span).any():
         return c
     gone = np.isnan(c.reward)
     e = c.episode.codes
-    some = np.zeros(len(c.episode.labels) + 1, bool)  # the last is of rows without an episode
+    some = np.zeros(len(c.episode.labels) + 1, bool)
     some[e[~gone]] = True
-    some[-1] = True
-    unknown = ~some[e]
-    if unknown.any():
-        without = len(np.unique(e[unknown]))
-        place = c.place(int(np.argmax(unknown)))
-        raise no_outcome(name, without, len(c.episode.labels), place)
-    return replace(c, reward=np.where(gone, 0.0, c.reward))
+    some[-1] = True  # of rows without an episode
+    return replace(c, reward=np.where(gone, 0.0, c.reward), no_outcome=~some[e])
 
 
 def zeros_before_the_end(c: Columns) -> Columns:
     """The columns in which rewards before the last row are 0, where rewards are outcomes."""
-    where = at_the_end(c)
-    last = _last_rows(c)
+    if not np.isnan(c.reward_span).any():
+        return c
+    where, last = at_the_end(c), _last_rows(c)
     if where is None or last is None or not where.is_outcome:
         return c
     return replace(c, reward=np.where(np.isnan(c.reward) & ~last, 0.0, c.reward))

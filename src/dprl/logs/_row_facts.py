@@ -42,6 +42,10 @@ class Coded:
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
 
+    def at(self, row: int) -> Any:
+        """The label of a row, which is not missing."""
+        return self.labels[self.codes[row]]
+
 
 class ByTime(NamedTuple):
     """Rows in the order of their episode and time.

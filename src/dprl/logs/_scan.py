@@ -18,18 +18,18 @@ from typing import Any
 
 from dprl._core.limits import available_memory, said_if_short
 from dprl.errors import ParameterError
-from dprl.logs._ending_rules import check_events
+from dprl.logs._assemble import announce
 from dprl.logs._files import Progress
-from dprl.logs._follow_up import window_of
-from dprl.logs._gaps import Missing, missing_words
-from dprl.logs._parts_labels import Asked
-from dprl.logs._parts_making import Making
+from dprl.logs._findings import CheckResult, Level, sorted_findings
+from dprl.logs._gaps import Missing
+from dprl.logs._log_rules import log_findings
+from dprl.logs._parts_making import Making, ScanSettings
 from dprl.logs._parts_table import Table
-from dprl.logs.columns import by_role
+from dprl.logs._reading import OPTIONS, Reading, documented
 from dprl.logs.log import Label
 from dprl.logs.parts import LogInParts
 
-__all__ = ["memory_of", "scan"]
+__all__ = ["IN_MEMORY", "memory_of", "scan", "scanned"]
 
 SHARE = 0.5
 """The share of free memory that is used if no limit is given."""
@@ -37,6 +37,10 @@ LEAST = 256 << 20
 """The smallest memory limit, in bytes."""
 PER_ROW = 500
 """Bytes of the memory limit for each row of a part: a row takes far less, but is not alone."""
+IN_MEMORY = (
+    "also", "categorical", "partitions", "action_bins", "decimal", "encoding", "dates", "labels",
+)  # fmt: skip
+"""Options of reading that a log in parts does not have."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -59,7 +63,8 @@ def memory_of(memory: str | float | None) -> int:
     return int(size)
 
 
-def scan(
+@documented
+def scan(  # noqa: D417  (see `documented`)
     paths: Any,
     *,
     episode: str,
@@ -90,28 +95,12 @@ def scan(
 
     Args:
         paths: A file, a pattern such as ``'logs/*.parquet'``, or several of either.
-        episode: Column that holds the trajectory each row belongs to.
         state: Column of state labels.
-        action: Column that holds action labels.
-        reward: Column that holds the reward of the row's state and action, in any unit.
-        time: Column of what orders the rows of an episode: numbers or dates. Default None: the rows
-            are in order already.
-        group: Column of what counts as one trajectory, such as the patient of several stays.
-            Default None: every episode is its own group.
-        available: Column of the actions that were available. Default None: not recorded.
-        ended: Column that says how the episode ended. Default None: not recorded.
-        propensity: Column of the chance with which the action was taken. Default None: not
-            recorded.
         missing: What to do about missing values, as in `dprl.read`: "error" refuses them;
             "drop-episodes" leaves out the episodes that have one; "flag" gives a missing state a
             label of its own, "missing"; "zero" makes a missing reward 0. Or a mapping from columns
             or patterns to these words. "median" is for numbers of the state, of which a log in
             parts has none: its state is one column of labels. Default "error".
-        states: The state labels that may occur; any other is an error. Default None: all.
-        actions: The action labels that may occur; any other is an error. Default None: all.
-        reward_range: Smallest and largest possible reward. Default None: any finite reward.
-        events: Words in the column of endings that name a competing event. Default None: none.
-        follow_up: For how long every episode is followed. Default None: to its end.
         memory: About how much memory may be used: bytes, or text such as "2GB", at least 256MB. The
             tables over states and actions come on top. Default None: half of what is free.
         rows: About how many rows a part has. Default None: as many as suit the memory.
@@ -135,16 +124,48 @@ def scan(
         ...     print(parts, len(parts))
         Log in parts: 100 episodes · 200 steps · 9 states · 10 actions 4
     """
-    roles = by_role(locals())
-    if isinstance(missing, str):
-        missing_words(missing, {})  # refused before a file is opened
+    reading = Reading.of({**locals(), "also": ()})
+    result = scanned(
+        paths, reading, memory, rows, folder, progress, levels=("error", "warning"), sums=False
+    )
+    announce(result.findings, stacklevel=4)
+    assert isinstance(result.log, LogInParts)
+    return result.log
+
+
+def scanned(
+    paths: Any,
+    reading: Reading,
+    memory: str | float | None = None,
+    rows: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    levels: tuple[Level, ...] = ("error", "warning", "note"),
+    sums: bool = True,
+) -> CheckResult:
+    """What is found in Parquet files that are read in parts, and the log in parts if there is one.
+
+    Args:
+        paths: The files.
+        reading: How they are read.
+        memory: As in `scan`.
+        rows: As in `scan`.
+        folder: As in `scan`.
+        progress: As in `scan`.
+        levels: The levels of the rules about rows that are asked. Default: all.
+        sums: Whether the rules about the log as a whole are asked too. Default True.
+    """
+    for name in IN_MEMORY:
+        if getattr(reading, name) not in (OPTIONS[name].default, (), None):
+            raise ParameterError(
+                f"{name} is not possible with a log in parts.",
+                f"{name}={getattr(reading, name)!r}",
+                "Leave it out, or read the log with dprl.read.",
+            )
     limit = memory_of(memory)
-    asked = Asked(
-        states, actions, reward_range, check_events(events),
-        None if follow_up is None else window_of(follow_up),
-        max(1, min(limit // PER_ROW, 8_000_000)) if rows is None else max(int(rows), 1),
-        missing,
-    )  # fmt: skip
+    suits = max(1, min(limit // PER_ROW, 8_000_000))
+    asked = ScanSettings(reading, suits if rows is None else max(int(rows), 1), levels)
     private = Path(tempfile.mkdtemp(prefix="dprl-parts-", dir=folder))
     remove = weakref.finalize(asked, shutil.rmtree, private, ignore_errors=True)
     settings = {
@@ -153,9 +174,10 @@ def scan(
     }
     try:
         with said_if_short("the parts of the log", str(private)):
-            table = Table(paths, roles, settings, private)
+            table = Table(paths, reading.columns, settings, private)
             try:
-                made = Making(table, asked, private, progress).parts()
+                making = Making(table, asked, private, progress)
+                made = making.parts()
             finally:
                 table.close()
                 for name in ("rows.duckdb", "rows.duckdb.wal"):
@@ -163,7 +185,13 @@ def scan(
     except BaseException:
         remove()
         raise
-    return replace(made, close=_Closing(asked, remove))
+    findings = making.findings
+    if made is None:
+        remove()
+        return CheckResult(sorted_findings(findings), None)
+    made = replace(made, close=_Closing(asked, remove))
+    findings += log_findings(made) if sums else []
+    return CheckResult(sorted_findings(findings), made)
 
 
 @dataclass(frozen=True)

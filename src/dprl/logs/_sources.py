@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,9 +16,11 @@ from dprl.logs._also import AlsoNames, also_names, collect
 from dprl.logs._categories import Levels, check_declared, feature_columns, folded
 from dprl.logs._columns import Coded, Columns, encode, encode_menus, numbers, tidy_labels
 from dprl.logs._dates import text_times
-from dprl.logs._doses import Cuts, actions_of, checked_bins
+from dprl.logs._doses import actions_of, checked_bins
+from dprl.logs._reading import Reading
 from dprl.logs._text import Text, fold
 from dprl.logs._times import times
+from dprl.logs.columns import ROLES, further_roles
 
 __all__ = [
     "Raw",
@@ -113,21 +115,21 @@ def no_column(name: str, columns: Sequence[str], part: str) -> LogError:
 def columns_of(
     names: Mapping[str, Any],
     get: Callable[[str], Raw],
-    categorical: Collection[str] = (),
+    reading: Reading,
     also: AlsoNames | None = None,
     *,
-    cuts: Cuts | None = None,
-    fresh: bool = False,
     text: Text | None = None,
+    fresh: bool = False,
 ) -> Columns:
     """Columns from a function that gives (values, where missing) for a column name.
 
-    `categorical` names the columns whose values are labels, whatever they look like; `also` says
-    which columns are kept beside those that have a role; `cuts` says where action columns are cut
-    into ranges; `fresh` says that nobody else holds the
-    arrays that `get` gives, so they need not be copied; `text` says how dates are written.
+    `also` says which columns are kept beside those that have a role; `fresh` says that nobody else
+    holds the arrays that `get` gives, so they need not be copied; `text` says how text is written,
+    where that is not as the reading says.
     """
-    written = text or Text()
+    written = text or reading.text
+    cuts = checked_bins(reading.action_bins, names["action"])
+    categorical = reading.categorical or ()
     declared = check_declared(categorical, names["state"], also.names if also else ())
 
     merged: list[tuple[str, int, int, str]] = []
@@ -156,10 +158,11 @@ def columns_of(
             names = {**names, "days": dict.fromkeys(dated, written.dates)}
     else:
         state = labels_of(str(names["state"]))
-    reward = numbers(*_named(get, names["reward"]), copy=not fresh)
-    propensity = None
-    if "propensity" in names:
-        propensity = numbers(*_named(get, names["propensity"]), copy=not fresh)
+    by_row = {
+        role.name: numbers(*_named(get, names[role.name]), copy=not fresh)
+        for role in ROLES
+        if role.is_number and role.name in names
+    }
     time, time_missing, offset = None, None, None
     if "time" in names:
         values, gone = get(names["time"])
@@ -170,7 +173,7 @@ def columns_of(
     if episode is None or "action" not in names:
         raise LogError("a log needs an episode and an action column.")
     action, edges, pooled = actions_of(
-        names["action"], cuts or {}, labels_of, lambda name: numbers(*_named(get, name))
+        names["action"], cuts, labels_of, lambda name: numbers(*_named(get, name))
     )
     if written.dates != "iso":
         names = {**names, "dates": written.dates}
@@ -189,24 +192,28 @@ def columns_of(
             )
             menus = Coded(menus.codes, tuple(tuple(sorted(m)) for m in offers))
         available = in_words_of(action, menus)
-    lengths = {len(reward), len(episode.codes), len(action.codes)}
-    lengths |= {len(x) for x in (features, time, propensity) if x is not None}
+    lengths = {len(episode.codes), len(action.codes), *map(len, by_row.values())}
+    lengths |= {len(x) for x in (features, time) if x is not None}
     group, ended = coded("group"), coded("ended")
     lengths |= {len(x.codes) for x in (state, available, group, ended) if x is not None}
     further = None
     if also is not None:
         units = [unit.codes for unit in (episode, group) if unit is not None]
-        further = collect(also, get, declared, units, len(reward), Text(dates=written.dates))
+        further = collect(
+            also, get, declared, units, len(by_row["reward"]), Text(dates=written.dates)
+        )
         lengths.add(len(further))
     if len(lengths) > 1:
         raise LogError(
             f"the columns have different lengths: {', '.join(map(str, sorted(lengths)))} rows."
         )
+    more = {role.name: by_row.pop(role.name) for role in further_roles() if role.name in by_row}
+    own: dict[str, Any] = {**by_row, "more": more}
     return Columns(
-        names, episode, action, reward,
+        names, episode, action, **own,
         state=state, features=features, time=time, time_missing=time_missing,
         offset=offset,
-        group=group, available=available, ended=ended, propensity=propensity,
+        group=group, available=available, ended=ended,
         feature_names=feature_names, levels=levels, also=further, fresh=fresh, merged=tuple(merged),
     )  # fmt: skip
 
@@ -278,18 +285,14 @@ def _apart(moment: Any, wall: Any) -> Zoned:
 
 def frame_columns(
     frame: Any,
-    parts: Mapping[str, Any],
-    categorical: Collection[str] = (),
-    also: str | Sequence[str] | None = None,
-    action_bins: Any = None,
-    text: Text | None = None,
+    reading: Reading,
 ) -> Columns:
     """The columns of a pandas, polars, Arrow, DuckDB or other table that narwhals supports."""
     if hasattr(frame, "fetchnumpy") and hasattr(frame, "project"):  # a DuckDB relation
         refuse_twins(frame.columns, "the table")
-        names = choose(parts, frame.columns)
+        names = choose(reading.columns, frame.columns)
         used = _flat(names)
-        further = also_names(also, frame.columns, used, lambda: len(frame))
+        further = also_names(reading.also, frame.columns, used, lambda: len(frame))
         wanted = [*used, *further.names]
         zoned = _zoned(frame, names)  # as the session of the relation shows it
         more = [
@@ -305,8 +308,7 @@ def frame_columns(
                 return values.data, np.ma.getmaskarray(values)
             return values, None
 
-        cuts = checked_bins(action_bins, names["action"])
-        return columns_of(names, from_relation, categorical, further, cuts=cuts, text=text)
+        return columns_of(names, from_relation, reading, further)
     import narwhals as nw
 
     try:
@@ -323,8 +325,8 @@ def frame_columns(
         ) from error
     if isinstance(table, nw.LazyFrame):
         table = table.collect()
-    names = choose(parts, columns)
-    further = also_names(also, columns, _flat(names), lambda: len(table))
+    names = choose(reading.columns, columns)
+    further = also_names(reading.also, columns, _flat(names), lambda: len(table))
     features = [*(names["state"] if isinstance(names["state"], list) else []), *further.names]
 
     def from_frame(name: str) -> Raw:
@@ -351,5 +353,4 @@ def frame_columns(
             return series.to_numpy(), gone
         return _objects(series), gone
 
-    cuts = checked_bins(action_bins, names["action"])
-    return columns_of(names, from_frame, categorical, further, cuts=cuts, text=text)
+    return columns_of(names, from_frame, reading, further)

@@ -31,11 +31,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CUT", "EVENT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
-    "in_group_order",
+    "in_group_order", "named_endings",
 ]  # fmt: skip
 
 Label: TypeAlias = str | int | bool
 T = TypeVar("T")
+
+BY_ROW = (
+    "action", "reward", "state", "features", "time", "offset", "available", "propensity", "also",
+)  # fmt: skip
+"""The fields of a log that have one entry per row."""
 
 UNKNOWN, TERMINAL, CUT, EVENT = 0, 1, 2, 3
 """How an episode ended.
@@ -109,6 +114,8 @@ class Log:
         events: Names of the competing events with which an episode can end.
         dropped: Number of episodes of the source that were left out for missing values, as was
             asked; 0 for a part of a log. It does not count in `digest`.
+        more: Role → float64 (N,), of columns whose role has no field of its own here (see
+            `dprl.logs.columns`), NaN where missing.
 
     Raises:
         LogError: If the columns contradict each other (different lengths, codes without a label).
@@ -147,6 +154,7 @@ class Log:
     events: tuple[str, ...] = ()
     also: Also | None = None
     dropped: int = 0
+    more: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -174,6 +182,8 @@ class Log:
         if self.time is not None:
             put("time", _frozen(np.asarray(self.time)))
         put("columns", Facts(self.columns))
+        numbers = {k: np.ascontiguousarray(v, np.float64) for k, v in self.more.items()}
+        put("more", Facts({k: _frozen(v) for k, v in numbers.items()}))
         levels = tuple(None if own is None else tuple(own) for own in self.levels)
         numeric = self.features is None or all(own is None for own in levels)
         put("levels", () if numeric else levels)
@@ -183,6 +193,11 @@ class Log:
     def n_episodes(self) -> int:
         """Number of episodes."""
         return len(self.starts) - 1
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups; as many as episodes where every episode is its own group."""
+        return len(self.groups)
 
     @property
     def n_steps(self) -> int:
@@ -217,10 +232,8 @@ class Log:
     @property
     def endings(self) -> dict[str, int]:
         """How many episodes ended in which way: "terminal", "cut", each event, "not said"."""
-        names = ("not said", "terminal", "cut", *self.events)
-        counts = np.bincount(self.ended, minlength=len(names)).tolist()
-        ways = dict(zip(names, counts, strict=True))
-        return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
+        counts = np.bincount(self.ended, minlength=EVENT + len(self.events))
+        return named_endings(counts, self.events)
 
     @functools.cached_property
     def missing(self) -> NDArray[np.int64]:
@@ -400,20 +413,30 @@ class Log:
             self,
             dropped=0,
             starts=np.concatenate(([0], np.cumsum(self.lengths[chosen]))),
-            action=self.action[rows],
-            reward=self.reward[rows],
-            state=_at(self.state, rows),
-            features=_at(self.features, rows),
-            time=_at(self.time, rows),
-            offset=_at(self.offset, rows),
-            available=_at(self.available, rows),
-            propensity=_at(self.propensity, rows),
-            also=None if self.also is None else self.also[rows],
+            **self.at_rows(rows),
             episodes=tuple(self.episodes[e] for e in chosen),
             group=group.astype(np.int32),
             groups=tuple(self.groups[g] for g in codes),
             ended=self.ended[chosen],
         )
+
+    def at_rows(self, rows: NDArray[Any]) -> dict[str, Any]:
+        """All columns that have one entry per row, at some of the rows.
+
+        Args:
+            rows: Which rows: their numbers, or bool (N,).
+
+        Returns:
+            Name → the column at these rows, None where the log has no such column.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> len(risky_arms().sample(5, seed=0).at_rows([0, 2])["reward"])
+            2
+        """
+        columns = {name: getattr(self, name) for name in BY_ROW}
+        kept = {k: None if column is None else column[rows] for k, column in columns.items()}
+        return {**kept, "more": {k: column[rows] for k, column in self.more.items()}}
 
     def clock(self, row: int) -> str:
         """The time of a row as it was written down.
@@ -481,15 +504,7 @@ class Log:
         return replace(
             self,
             starts=np.concatenate(([0], ends)),
-            action=self.action[rows],
-            reward=self.reward[rows],
-            state=_at(self.state, rows),
-            features=_at(self.features, rows),
-            time=_at(self.time, rows),
-            offset=_at(self.offset, rows),
-            available=_at(self.available, rows),
-            propensity=_at(self.propensity, rows),
-            also=None if self.also is None else self.also[rows],
+            **self.at_rows(rows),
             episodes=tuple(self.episodes[e] for e in order),
             group=self.group[order],
             ended=self.ended[order],
@@ -595,12 +610,16 @@ class Log:
             add("available", *canonical(self.available, [tuple(x) for x in offers]))
         if self.propensity is not None:
             add("propensity", self.propensity)
+        for name in sorted(self.more):
+            add(name, self.more[name])
         return total.hexdigest()
 
 
-def _at(column: NDArray[Any] | None, rows: NDArray[Any]) -> NDArray[Any] | None:
-    """Some rows of a column; None where there is no such column."""
-    return None if column is None else column[rows]
+def named_endings(counts: NDArray[np.int64], events: Sequence[str]) -> dict[str, int]:
+    """How many episodes ended in which way, by name, from counts by code; none that did not."""
+    names = ("not said", "terminal", "cut", *events)
+    ways = dict(zip(names, counts.tolist(), strict=True))
+    return {name: ways[name] for name in (*names[1:], names[0]) if ways[name]}
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

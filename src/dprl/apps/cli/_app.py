@@ -14,8 +14,13 @@ ORDER = (
     "init", "build", "check", "fit", "changes", "explain", "act", "gate", "monitor", "evaluate",
     "sensitivity", "sweep", "split", "evidence", "merge", "report", "review", "sign", "verify",
     "serve", "audit", "export", "icu", "reproduce", "demo", "doctor", "completion",
+    "help",
 )  # fmt: skip
 """The commands in the order of `dprl --help`: as people use them, from a log to a policy in use."""
+
+EXIT_CODES = "Exit codes: 0 done · 1 refused (the message says why) · 2 not understood."
+SEE = "Options about the log (its columns, how it is written): see `dprl help log`."
+"""The last line of the help of a command that has such options."""
 
 app = App(
     name="dprl",
@@ -35,7 +40,7 @@ Never seen it work? `dprl demo` shows the whole job on data it makes itself.
 Column names and settings can be kept in `dprl.toml`: a table [log] for the columns, and one
 table per command, such as [fit]. Commands that take a policy read the columns it was fitted on.
 """,
-    help_epilogue="Exit codes: 0 done · 1 refused (the message says why) · 2 not understood.",
+    help_epilogue=EXIT_CODES,
 )
 
 Command = TypeVar("Command", bound=Any)
@@ -51,4 +56,7 @@ def command(what: Command) -> Command:
     place = ORDER.index(name)
     app.command(what)
     app[name].sort_key = place
+    hints = " ".join(map(str, getattr(what, "__annotations__", {}).values()))
+    if "LogOptions" in hints or "OtherColumns" in hints:
+        app[name].help_epilogue = f"{EXIT_CODES}\n\n{SEE}"
     return what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from dprl._core.checks import Cut
 from dprl.apps.cli._app import command
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.options import SETTINGS, FilesOfLog, Json, LogOptions, MaybeWhole
+from dprl.apps.cli.out_of_core import ScanOptions
 from dprl.apps.cli.wording import in_options
 from dprl.errors import ParameterError
 
@@ -21,6 +23,7 @@ __all__ = ["check"]
 def check(
     files: FilesOfLog,
     log: LogOptions,
+    memory: ScanOptions | None = None,
     *,
     markov: Annotated[
         bool,
@@ -47,6 +50,9 @@ def check(
     Example: `dprl check 'logs/*.parquet' --episode stay --time hour --state s --action a
     --reward r`
 
+    A log larger than memory, in Parquet files:
+    `dprl check 'logs/*.parquet' --out-of-core --memory-limit 2GB ...`
+
     Args:
         files: CSV or Parquet files, or patterns in quotes.
     """
@@ -62,6 +68,10 @@ def check(
             f"--{first} {given[first]}",
             f"Say --markov too, or leave out what is for it (in {SETTINGS} too).",
         )
+    if markov and memory is not None and memory.out_of_core:
+        raise ParameterError(
+            "--markov needs the log in memory.", do="Leave --out-of-core out, or --markov."
+        )
     if markov and gamma is None:
         raise ParameterError(
             "--markov needs --gamma: what comes next is weighed as a policy would weigh it.",
@@ -73,8 +83,14 @@ def check(
         check_whole("--lags", lags, 1)
     past: Any = None
     cautions: list[str] = []
-    with progress() as tell:
-        report = dprl.check(files, **log.options(compare=True), progress=tell)
+    memory = memory or ScanOptions()
+    plain = len(log.state) == len(log.action) == 1 and not log.action_bins
+    parts = memory.in_parts(files, able=plain and not markov, learns=False)
+    with progress() as tell, contextlib.ExitStack() as stack:
+        if parts:
+            report = stack.enter_context(memory.checked(files, log.options(), tell))
+        else:
+            report = dprl.check(files, **log.options(compare=True), progress=tell)
         if markov and report.log is not None and report.ok:
             tell("looking at the past (the first run compiles for some seconds)", 0.0)
             with warned() as cautions:

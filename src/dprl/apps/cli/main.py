@@ -30,6 +30,7 @@ from dprl.apps.cli import (  # noqa: F401  (a command registers when its module 
     export,
     fit,
     gate,
+    help,  # noqa: A004
     init,
     merge,
     monitor,

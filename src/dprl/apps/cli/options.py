@@ -13,8 +13,9 @@ from cyclopts.config import Dict
 
 from dprl.apps._intended_use import TABLE, check_use
 from dprl.apps.cli.ranges import bins_of, words_of
-from dprl.apps.cli.reading import ActionBins, Dates, Decimal, Labels, Letters, MissingWords
+from dprl.apps.cli.reading import Partitions
 from dprl.errors import ParameterError
+from dprl.logs._reading import OPTIONS
 from dprl.logs.columns import NAMES, ROLES
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Whole",
     "Wholes",
     "columns_in_settings",
+    "log_options",
     "numbers",
     "settings",
     "whole",
@@ -44,10 +46,12 @@ __all__ = [
 
 SETTINGS = "dprl.toml"
 
-OF_LOG = (
-    "categorical", "events", "follow_up", "follow-up", "action_bins", "action-bins", "missing",
-    "dates", "labels",
-)  # fmt: skip
+OF_LOG = [
+    spelt
+    for name, option in OPTIONS.items()
+    if option.metadata.get("kept")
+    for spelt in dict.fromkeys((name, name.replace("_", "-")))
+]
 """Settings of a log besides its columns, which a policy keeps too."""
 
 
@@ -105,48 +109,12 @@ Cluster = Annotated[
 FilesOfLog = Annotated[list[str], Parameter(negative="")]
 """The files of a log; `files` in the table [log] of dprl.toml."""
 
-Categorical = Annotated[
-    list[str] | None,
-    Parameter(
-        help="Feature whose values are labels though they look like numbers; repeat it for "
-        "several. Text is a category without it.",
-        negative="",
-    ),
-]
-AlsoColumns = Annotated[
-    list[str] | None,
-    Parameter(
-        help="Column that is not in the state, to compare between those who took a suggestion and "
-        "others; repeat it, or give a pattern. By default all that are left, if they are few; "
-        "none for none.",
-        negative="",
-    ),
-]
 By = Annotated[
     list[str] | None,
     Parameter(
         help="Columns that make subgroups, such as sex,ageband: what the policy is worth in each.",
         negative="",
     ),
-]
-Events = Annotated[
-    list[str] | None,
-    Parameter(
-        help="Word in the column of endings that names a competing event; repeat it for several. "
-        "Such an episode ended; it was not cut.",
-        negative="",
-    ),
-]
-FollowUp = Annotated[
-    str | None,
-    Parameter(
-        help="Follow every episode for this long from its first row: a number of steps, or text "
-        "such as '72 units' (of --time) or '30 days'. Returns are of that time alone, and what was "
-        "cut later is not cut any more."
-    ),
-]
-Partitions = Annotated[
-    bool, Parameter(help="Read folders named NAME=VALUE as columns too.", negative="")
 ]
 Cases = Annotated[
     bool, Parameter(help="Name training episodes, where the policy knows them.", negative="")
@@ -159,57 +127,65 @@ Values = Annotated[
 ]
 
 
-def _column_options(name: str, *, of_policy: bool, optional: bool = False) -> Any:
-    """A dataclass with one option a role of `dprl.logs.columns`, those that are required first.
+def log_options(
+    name: str,
+    *,
+    of_policy: bool = False,
+    optional: bool = False,
+    shown: bool = False,
+    without: Sequence[str] = (),
+) -> Any:
+    """A dataclass with one option a role, the required ones first, and one per reading option.
 
     Args:
         name: The dataclass's name.
         of_policy: Whether a policy knows its columns, so that all of them may be left out.
         optional: Whether a command can do without a log, so that columns may be left out.
+        shown: Whether all of them are in the help of a command, and not only what it needs.
+        without: Reading options that the command does not have.
     """
     options: list[tuple[str, Any, Any]] = []
     for role in sorted(ROLES, key=lambda role: not role.required):
         hint: Any = list[str] if role.several else str
-        help_text = (
+        needed = role.required and not of_policy and not optional
+        sentence = (
             f"By default the policy's own column{'s' * role.several}." if of_policy else role.help
         )
-        words = (
-            Parameter(help=help_text, negative="") if role.several else Parameter(help=help_text)
-        )
-        if role.required and not of_policy and not optional:
+        words = Parameter(help=sentence, show=shown or needed, negative="")
+        if needed:
             options.append((role.name, Annotated[hint, words], field()))
         else:
             options.append((role.name, Annotated[hint | None, words], field(default=None)))
+    for option in OPTIONS.values():
+        kind = option.metadata.get("cli")
+        if kind is None or option.name in without:
+            continue
+        hint = {"word": str | None, "words": list[str] | None, "switch": bool}[kind]
+        words = Parameter(help=option.metadata["help"], show=shown, negative="")
+        default = False if kind == "switch" else None
+        options.append((option.name, Annotated[hint, words], field(default=default)))
     return make_dataclass(name, options, kw_only=True)
 
 
-_NamedColumns = _column_options("_NamedColumns", of_policy=False)
-_OwnColumns = _column_options("_OwnColumns", of_policy=True)
-_MaybeColumns = _column_options("_MaybeColumns", of_policy=False, optional=True)
-
-
-@dataclass(kw_only=True)
-class _Written:
-    """How the values of a table are written, and what is done about those that are missing."""
-
-    missing: MissingWords = None
-    partitions: Partitions = False
-    decimal: Decimal = None
-    encoding: Letters = None
-    dates: Dates = None
-    labels: Labels = None
-    categorical: Categorical = None
+def _arguments(asked: Any, features: bool, also: Any) -> dict[str, Any]:
+    """Keyword arguments of `dprl.read` for the options of a command."""
+    one = len(asked.state) == 1 and not features
+    one = one and asked.state[0] not in (asked.categorical or ())
+    given = {k: v for k, v in vars(asked).items() if v or k not in WRITTEN}
+    return {
+        **given,
+        "state": asked.state[0] if one else list(asked.state),
+        "action": asked.action[0] if len(asked.action) == 1 else list(asked.action),
+        "action_bins": bins_of(asked.action_bins),
+        "missing": words_of(asked.missing) or "error",
+        "also": also,
+    }
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class LogOptions(_Written, _NamedColumns):  # type: ignore[misc, valid-type]
+class LogOptions(log_options("_Named")):  # type: ignore[misc]
     """Which column is what."""
-
-    action_bins: ActionBins = None
-    also: AlsoColumns = None
-    events: Events = None
-    follow_up: FollowUp = None
 
     def options(self, features: bool = False, compare: bool = False) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`; a single state column is a label unless `features`.
@@ -217,27 +193,13 @@ class LogOptions(_Written, _NamedColumns):  # type: ignore[misc, valid-type]
         A single name with stars or brackets is a pattern only if no column has that very name.
         Columns that are not in the state are read if they are named, or are to be compared.
         """
-        one = len(self.state) == 1 and not features
-        one = one and self.state[0] not in (self.categorical or ())
-        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
-        return {
-            **given,
-            "state": self.state[0] if one else list(self.state),
-            "action": self.action[0] if len(self.action) == 1 else list(self.action),
-            "action_bins": bins_of(self.action_bins),
-            "missing": words_of(self.missing) or "error",
-            "also": self.also if compare or self.also is not None else (),
-        }
+        return _arguments(self, features, self.also if compare or self.also is not None else ())
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class MaybeLogOptions(_Written, _MaybeColumns):  # type: ignore[misc, valid-type]
+class MaybeLogOptions(log_options("_Maybe", optional=True, without=["also"])):  # type: ignore[misc]
     """Which column is what, for a command that can also work without a log."""
-
-    action_bins: ActionBins = None
-    events: Events = None
-    follow_up: FollowUp = None
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `dprl.read`, with labelled states."""
@@ -247,26 +209,13 @@ class MaybeLogOptions(_Written, _MaybeColumns):  # type: ignore[misc, valid-type
                     f"--{role.name} is missing: {role.help[0].lower()}{role.help[1:]}",
                     do=f"Name the columns of the log (or keep them in {SETTINGS}).",
                 )
-        one = len(self.state) == 1 and self.state[0] not in (self.categorical or ())
-        given = {k: v for k, v in vars(self).items() if v or k not in WRITTEN}
-        return {
-            **given,
-            "missing": words_of(self.missing) or "error",
-            "state": self.state[0] if one else list(self.state),
-            "action": self.action[0] if len(self.action) == 1 else list(self.action),
-            "action_bins": bins_of(self.action_bins),
-            "also": (),
-        }
+        return _arguments(self, False, ())
 
 
 @Parameter(name="*")
 @dataclass(kw_only=True)
-class OtherColumns(_Written, _OwnColumns):  # type: ignore[misc, valid-type]
+class OtherColumns(log_options("_Own", of_policy=True, without=["action_bins"])):  # type: ignore[misc]
     """Which column is what, where that is not as it was for the policy."""
-
-    also: AlsoColumns = None
-    events: Events = None
-    follow_up: FollowUp = None
 
 
 def numbers(pairs: list[str], how: str) -> dict[str, float]:

@@ -22,9 +22,6 @@ __all__ = ["ScanOptions"]
 
 PER_ROW = 150
 """About how many bytes of memory a row takes while a log is read and learned from."""
-IN_MEMORY = ("also", "categorical", "partitions", "action_bins", "decimal", "encoding", "dates",
-             "labels")  # fmt: skip
-"""Options of a log that a log in parts does not have."""
 
 
 @Parameter(name="*")
@@ -55,12 +52,13 @@ class ScanOptions:
         ),
     ] = None
 
-    def in_parts(self, files: list[str], able: bool) -> bool:
+    def in_parts(self, files: list[str], able: bool, learns: bool = True) -> bool:
         """Whether the log is to be read in parts; a line says so if nobody asked for it.
 
         Args:
             files: The files of the log.
             able: Whether the command can use a log in parts.
+            learns: Whether the command learns a policy. Default True.
         """
         from dprl._core.limits import available_memory, size_in_words
         from dprl.logs._scan import memory_of
@@ -68,11 +66,12 @@ class ScanOptions:
         limit = None if self.memory_limit is None else memory_of(self.memory_limit)
         if self.out_of_core is not None:
             if self.out_of_core and not able:
+                who = "only the learners dprl and confident read a log in parts, with"
                 raise ParameterError(
-                    "only the learners dprl and confident read a log in parts, with one column of "
-                    "state labels and one of actions.",
+                    f"{who if learns else 'a log in parts has'} one column of state labels and "
+                    "one of actions.",
                     do="Leave --out-of-core out, or name one --state of labels, one --action, and "
-                    "no --radius or --action-bins.",
+                    f"no {'--radius or ' * learns}--action-bins.",
                 )
             return self.out_of_core
         room = available_memory() if limit is None else limit
@@ -86,12 +85,9 @@ class ScanOptions:
         )
         return True
 
-    @contextlib.contextmanager
-    def scanned(
-        self, files: list[str], options: Mapping[str, Any], tell: Progress
-    ) -> Iterator[Any]:
-        """The log in parts; its temporary files are removed at the end, however it comes."""
-        import dprl
+    def arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of `dprl.scan`; what a log in parts does not have is refused."""
+        from dprl.logs._scan import IN_MEMORY
 
         given = [name for name in IN_MEMORY if options.get(name)]
         if given:
@@ -101,10 +97,32 @@ class ScanOptions:
                 "Leave it out, or leave --out-of-core out.",
             )
         own = {name: value for name, value in options.items() if name not in IN_MEMORY}
-        with _ended_like_an_interrupt(), dprl.scan(
-            files, **own, memory=self.memory_limit, folder=self.temp_folder, progress=tell
-        ) as parts:  # fmt: skip
+        return {**own, "memory": self.memory_limit, "folder": self.temp_folder}
+
+    @contextlib.contextmanager
+    def scanned(
+        self, files: list[str], options: Mapping[str, Any], tell: Progress
+    ) -> Iterator[Any]:
+        """The log in parts; its temporary files are removed at the end, however it comes."""
+        import dprl
+
+        arguments = self.arguments(options)
+        with ended_like_an_interrupt(), dprl.scan(files, **arguments, progress=tell) as parts:
             yield parts
+
+    @contextlib.contextmanager
+    def checked(
+        self, files: list[str], options: Mapping[str, Any], tell: Progress
+    ) -> Iterator[Any]:
+        """What `dprl.check` finds in parts; temporary files are removed at the end."""
+        import dprl
+
+        arguments = self.arguments(options)
+        with ended_like_an_interrupt(), contextlib.ExitStack() as undo:
+            report = dprl.check(files, **arguments, progress=tell)
+            if isinstance(report.log, dprl.LogInParts):
+                undo.callback(report.log.close)
+            yield report
 
 
 def rows_in(files: list[str]) -> int:
@@ -128,7 +146,7 @@ def rows_in(files: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _ended_like_an_interrupt() -> Iterator[None]:
+def ended_like_an_interrupt() -> Iterator[None]:
     """Let a request to end the program (SIGTERM) clean up first, as Ctrl-C does."""
 
     def leave(number: int, frame: Any) -> None:

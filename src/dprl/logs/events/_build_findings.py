@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dprl.logs._findings import Finding
-from dprl.logs._near_labels import near_words
+from dprl.logs._label_rules import near_words
 from dprl.logs._text import fold
 from dprl.logs.events._codes import uses
 from dprl.logs.events._fields import HOUR, UNITS, place

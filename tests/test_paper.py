@@ -80,14 +80,15 @@ def test_segments_end_where_a_decision_point_is_occupied_again():
         [("s", "a", 1.0), ("x", "a", 2.0), ("s", "b", 4.0), ("y", "a", 8.0)],
         [("s", "b", 0.0)],
     ]
-    from dprl.evidence.tabular import count
-    from dprl.planning.semi_mdp import elevate
+    from dprl.evidence.counts import Counts, count_source
+    from dprl.logs.source import as_source
+    from dprl.planning.semi_mdp import build_semi_mdp
 
     log = to_log(episodes)
-    known, occurrences = count(log, 0.5)
+    source = as_source(log)
     pairs = np.zeros((3, 2), bool)
     pairs[log.states.index("s")] = True
-    semi = elevate(log, known, occurrences, pairs)
+    semi = build_semi_mdp(source, count_source(source, Counts(0.5)), pairs)
     assert semi.R.tolist() == [1.0 + 0.5 * 2.0, (4.0 + 0.5 * 8.0 + 0.0) / 2]
     assert semi.D.toarray().tolist() == [[0.25], [0.0]]
     assert semi.n.tolist() == [1, 2]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from synthetic import Result
 
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import count
 from dprl.logs.log import Log
-from dprl.planning.semi_mdp import elevate
+from dprl.logs.source import as_source
+from dprl.planning.semi_mdp import build_semi_mdp
 
 
 def prepare(data: dict) -> Log:
@@ -23,9 +24,11 @@ def prepare(data: dict) -> Log:
 
 
 def run(log: Log, gamma: float, n_min: int) -> Result:
-    known, occurrences = count(log, gamma)
+    source = as_source(log)
+    counted = count_source(source, Counts(gamma))
+    known = counted.evidence
     pairs = allowed(known, n_min)
-    semi = elevate(log, known, occurrences, pairs)
+    semi = build_semi_mdp(source, counted, pairs)
 
     def sums(m):  # the others keep plain sums; ours are read as exact means and deviations
         n, mean, sd = m.n, np.nan_to_num(m.mean), np.nan_to_num(m.sd)

@@ -24,8 +24,8 @@ def log():
     return dprl.envs.care_pathway().sample(400, seed=3)
 
 
-def rows(log, more=0):
-    return log.n_steps + more
+def rows(chunk, more=0):
+    return chunk.log.n_steps + more
 
 
 def warns(log):

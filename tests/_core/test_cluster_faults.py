@@ -26,13 +26,13 @@ def log():
     return dprl.envs.care_pathway().sample(200, seed=3)
 
 
-def rows(log):
-    return log.n_steps
+def rows(chunk):
+    return chunk.log.n_steps
 
 
-def slow_rows(log, seconds=0.3):
+def slow_rows(chunk, seconds=0.3):
     time.sleep(seconds)
-    return log.n_steps
+    return chunk.log.n_steps
 
 
 def too_large(log):

@@ -49,7 +49,7 @@ def learning():
 
 
 def being_sure():
-    from dprl.planning.sure_iteration import Workshop
+    from dprl.planning.sure_iteration import PlanModel
 
     log = dprl.envs.soft().sample(4, seed=0)
     for evidence in ("model", "excursions"):
@@ -60,9 +60,9 @@ def being_sure():
 
     n = count(log, 0.9)[0].pair.n
     noise = Noise.draw(*n.shape, draws=4)
-    shop = Workshop(count_transitions(log), n, 0.9, n >= 2, dense=1, noise=noise)
-    over_usual(shop.evaluate(shop.eligible.argmax(axis=1)))
-    shop.iterate(0.4)
+    model = PlanModel(count_transitions(log), n, 0.9, n >= 2, dense=1, noise=noise)
+    over_usual(model.evaluate(model.eligible.argmax(axis=1)))
+    model.iterate(0.4)
 
 
 def cutting_features():

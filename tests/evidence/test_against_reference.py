@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import reference
+from semi import semi_of
 
 import dprl
 from conftest import random_episodes, to_log
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import count, evidence
-from dprl.planning.semi_mdp import elevate
 
 GAMMAS = (0.5, 0.9, 0.99)
 
@@ -71,7 +71,7 @@ def test_semi_mdp(seed, visits):
     episodes, gamma, n_min, contrast = case(seed)
     log = to_log(episodes)
     known, occurrences = count(log, gamma, visits=visits, threads=1 + seed % 3)
-    semi = elevate(log, known, occurrences, allowed(known, n_min, contrast=contrast))
+    semi = semi_of(log, known, occurrences, allowed(known, n_min, contrast=contrast))
     slow = reference.allowed(reference.evidence(episodes, gamma, visits), n_min, contrast)
     R, D = reference.semi_mdp(episodes, gamma, slow, visits)
     assert [log.states[p] for p in semi.points] == sorted(slow)

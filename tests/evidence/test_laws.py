@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from semi import semi_of
 
 import dprl
 from conftest import to_log
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import count, evidence
 from dprl.logs.returns import returns, span
-from dprl.planning.semi_mdp import elevate
 
 ROW = st.tuples(
     st.integers(0, 5),
@@ -231,7 +231,7 @@ def test_threads_do_not_matter(episodes, gamma, n_min):
     results = []
     for threads in (1, 2, 5):
         known, occurrences = count(log, gamma, threads=threads)
-        semi = elevate(log, known, occurrences, allowed(known, n_min))
+        semi = semi_of(log, known, occurrences, allowed(known, n_min))
         results.append((known.words, semi.R, semi.D.toarray()))
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -255,7 +255,7 @@ def test_planning_never_loses_to_one_step(episodes, gamma, n_min):
     log = to_log(episodes)
     known, occurrences = count(log, gamma)
     pairs = allowed(known, n_min)
-    semi = elevate(log, known, occurrences, pairs)
+    semi = semi_of(log, known, occurrences, pairs)
     Q = known.pair.mean[pairs]
     plan = policy_iteration(semi, Q)
     greedy = [

@@ -19,7 +19,8 @@ from dprl.errors import CutWarning, LogError, ParameterError, PlanError, StateWa
 from dprl.evidence.excursions import excursions
 from dprl.learners import confident
 from dprl.logs.log import deal
-from dprl.planning.sure_iteration import DOUBTS, Workshop
+from dprl.logs.source import as_source
+from dprl.planning.sure_iteration import DOUBTS, PlanModel
 
 CARE = envs.care_pathway()
 ARRAYS = ("choice", "allowed", "advantage", "advantage_se", "planned", "n", "m", "Q", "V", "steps")
@@ -44,12 +45,12 @@ def shops(monkeypatch):
     """Every model that is made while a learner fits."""
     made = []
 
-    class Noted(Workshop):
+    class Noted(PlanModel):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             made.append(self)
 
-    monkeypatch.setattr(confident, "Workshop", Noted)
+    monkeypatch.setattr(confident, "PlanModel", Noted)
     return made
 
 
@@ -229,7 +230,7 @@ def test_neither_threads_nor_a_second_run_change_a_byte(tmp_path):
 def test_with_draws_the_seed_decides_every_byte(monkeypatch, tmp_path):
     log = CARE.sample(400, seed=6)
     exact = fit(log, risk=0.1)
-    monkeypatch.setattr(confident, "Workshop", functools.partial(Workshop, dense=0))
+    monkeypatch.setattr(confident, "PlanModel", functools.partial(PlanModel, dense=0))
     one, again, other = (fit(log, risk=0.1, seed=seed) for seed in (5, 5, 6))
     assert saved(one, tmp_path / "p.dprl") == saved(again, tmp_path / "p.dprl")
     assert not np.array_equal(one.advantage_se, other.advantage_se, equal_nan=True)
@@ -268,14 +269,14 @@ def test_an_action_that_was_not_always_available_is_never_suggested(shops):
     assert verdicts["new"] == "not surely better, or it may not be suggested"
     shops.clear()
     fit(bound, risk=0.5, splits=3)
-    halves = [shop for shop in shops if shop.table.n.sum() < 200]
-    assert not any(shop.eligible[:, 0].any() for shop in shops)
+    halves = [model for model in shops if model.table.n.sum() < 200]
+    assert not any(model.eligible[:, 0].any() for model in shops)
     # the policy defers, so no half is asked; made daring, the halves are asked too
-    gathered = confident.Gathered.of(dprl.Confident(gamma=1.0), bound, bound)
+    gathered = confident.Gathered.of(dprl.Confident(gamma=1.0), as_source(bound))
     for pair in gathered.halves(dprl.Confident(gamma=1.0), None):
         halves += pair
     assert len(halves) >= 6
-    assert not any(shop.eligible[:, 0].any() for shop in halves)
+    assert not any(model.eligible[:, 0].any() for model in halves)
 
 
 def test_trajectories_are_groups_not_episodes():
@@ -392,10 +393,10 @@ def test_bootstrap_leaves_out_whole_episodes_of_which_the_end_is_not_known(shops
     assert same(policy, rest)
     assert policy.gain == rest.gain
     assert len(shops) == 2 * 7
-    for shop in shops:  # counts of trajectories and the model are of the same episodes
-        assert ((shop.groups > 0) == (shop.table.n > 0)).all()
-        assert (shop.groups <= shop.table.n).all()
-        assert shop.table.start.sum() in (24, 12)
+    for model in shops:  # counts of trajectories and the model are of the same episodes
+        assert ((model.groups > 0) == (model.table.n > 0)).all()
+        assert (model.groups <= model.table.n).all()
+        assert model.table.start.sum() in (24, 12)
 
 
 def test_without_discount_cut_episodes_that_only_circle_are_left_out_too():

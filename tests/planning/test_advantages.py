@@ -15,7 +15,7 @@ from dprl._core.linear import solve_left, solve_many
 from dprl.errors import PlanError
 from dprl.planning._advantage_loops import own_part
 from dprl.planning.advantages import _inverse, moves, over_usual, policy_matrix
-from dprl.planning.sure_iteration import Workshop
+from dprl.planning.sure_iteration import PlanModel
 from dprl.planning.transitions import count_transitions
 
 GAMMAS = (1.0, 0.9)
@@ -25,10 +25,10 @@ def workshop(visits, gamma, **options):
     """The model of `random_visits`, fast and slow."""
     slow = Slow(*visits, gamma)
     table = count_transitions(log_of(*visits))
-    return Workshop(table, slow.m, gamma, slow.m >= 2, **options), slow
+    return PlanModel(table, slow.m, gamma, slow.m >= 2, **options), slow
 
 
-def ending_choices(shop, slow, rng, many=4):
+def ending_choices(model, slow, rng, many=4):
     """Random policies over pairs that were seen, all of which have a value."""
     for _ in range(many):
         choice = np.full(slow.S, -1)
@@ -36,7 +36,7 @@ def ending_choices(shop, slow, rng, many=4):
             if rng.random() < 0.5:
                 choice[s] = rng.choice(np.flatnonzero(slow.n[s]))
         try:
-            yield choice, shop.evaluate(choice)
+            yield choice, model.evaluate(choice)
         except PlanError:
             assert slow.gamma == 1
 
@@ -51,9 +51,9 @@ def close(one, other, scale=1.0):
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("seed", range(25))
 def test_values_variances_and_errors_equal_those_of_the_oracle(seed, gamma):
-    shop, slow = workshop(random_visits(seed), gamma)
+    model, slow = workshop(random_visits(seed), gamma)
     rng = np.random.default_rng(seed)
-    for choice, here in ending_choices(shop, slow, rng):
+    for choice, here in ending_choices(model, slow, rng):
         expected = slow.evaluate(choice)
         scale = max(np.abs(expected.Q).max(), 1.0)
         for name in ("pi", "V", "Q", "delta"):
@@ -76,8 +76,8 @@ def test_values_variances_and_errors_equal_those_of_the_oracle(seed, gamma):
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("seed", range(15))
 def test_what_a_pair_brings_over_usual_practice_equals_the_oracle(seed, gamma):
-    shop, slow = workshop(random_visits(seed), gamma)
-    for choice, here in ending_choices(shop, slow, np.random.default_rng(seed)):
+    model, slow = workshop(random_visits(seed), gamma)
+    for choice, here in ending_choices(model, slow, np.random.default_rng(seed)):
         expected = slow.evaluate(choice)
         advantage, se = over_usual(here)
         scale = max(np.abs(expected.Q).max(), 1.0)
@@ -108,8 +108,8 @@ def test_weights_are_the_derivatives_of_the_advantage(choice, gamma):
     choice = np.array(choice)
     world = small_world(gamma)
     table = count_transitions(world.sample(400, seed=7))
-    shop = Workshop(table, table.n, gamma, table.n > 0)
-    here = shop.evaluate(choice)
+    model = PlanModel(table, table.n, gamma, table.n > 0)
+    here = model.evaluate(choice)
     S, A = table.n.shape
     counts, sums = np.zeros((S, A, S + 1)), np.zeros((S, A, S + 1))
     pair = np.repeat(np.arange(S * A), np.diff(table.first))
@@ -155,8 +155,8 @@ def test_standard_errors_equal_the_spread_over_many_logs():
     world, choice, deltas, errors, brings, doubts = small_world(1.0), [1, -1, -1], [], [], [], []
     for seed in range(250):
         table = count_transitions(world.sample(6_000, seed=300_000 + seed))
-        shop = Workshop(table, table.n, 1.0, table.n > 0)
-        here = shop.evaluate(np.array(choice))
+        model = PlanModel(table, table.n, 1.0, table.n > 0)
+        here = model.evaluate(np.array(choice))
         deltas.append(here.delta)
         errors.append(here.errors(np.zeros(table.n.shape), skip=False)[0])
         advantage, se = over_usual(here)
@@ -193,10 +193,10 @@ def test_the_own_part_is_the_least_there_is():
 def test_pairs_that_are_left_out_are_below_and_the_others_have_the_same_error(gamma):
     left_out = 0
     for seed in range(40):
-        shop, slow = workshop(random_visits(seed), gamma)
+        model, slow = workshop(random_visits(seed), gamma)
         kappa = np.random.default_rng(seed).exponential(1.5, slow.n.shape)
         kappa[slow.n == 0] = np.inf
-        here = shop.usual
+        here = model.usual
         every, _ = here.errors(kappa, skip=False)
         some, _ = here.errors(kappa, skip=True)
         solved = ~np.isnan(some)
@@ -211,21 +211,21 @@ def test_pairs_that_are_left_out_are_below_and_the_others_have_the_same_error(ga
 def test_an_inverse_that_is_updated_equals_one_that_is_computed(gamma):
     table = count_transitions(envs.forest().sample(40, seed=0))
     P, rng, updates = table.P(), np.random.default_rng(0), 0
-    shop = Workshop(table, table.n, gamma, table.n > 0)
-    before, S = shop.usual, len(table.n)
+    model = PlanModel(table, table.n, gamma, table.n > 0)
+    before, S = model.usual, len(table.n)
     for _ in range(12):
         choice = before.choice.copy()
         for s in rng.choice(np.flatnonzero(table.visits), 3, replace=False):
             choice[s] = rng.choice(np.flatnonzero(table.n[s])) if rng.random() < 0.8 else -1
         A = moves(P, policy_matrix(table.b, choice), gamma)
         try:
-            here = shop.evaluate(choice, before)
+            here = model.evaluate(choice, before)
         except PlanError:
             assert gamma == 1
             continue
         anew = np.linalg.inv(np.eye(S) - A.toarray())
         assert np.allclose(_inverse(A, before), anew, rtol=1e-9, atol=1e-9 * np.abs(anew).max())
-        fresh = shop.evaluate(choice)
+        fresh = model.evaluate(choice)
         assert np.allclose(here.V, fresh.V, rtol=1e-10, atol=1e-12)
         updates += 1
         before = here
@@ -239,11 +239,12 @@ def test_an_inverse_that_is_updated_equals_one_that_is_computed(gamma):
 def drawn_and_exact(log, gamma, choice=None, seed=0):
     table = count_transitions(log)
     shops = [
-        Workshop(table, table.n, gamma, table.n > 1, seed=seed, dense=dense) for dense in (0, 10**9)
+        PlanModel(table, table.n, gamma, table.n > 1, seed=seed, dense=dense)
+        for dense in (0, 10**9)
     ]
     kappa = np.where(table.n > 0, 0.0, np.inf)
-    for shop in shops:
-        here = shop.usual if choice is None else shop.evaluate(choice)
+    for model in shops:
+        here = model.usual if choice is None else model.evaluate(choice)
         yield here, here.errors(kappa, skip=False)[0], over_usual(here)
 
 
@@ -262,8 +263,8 @@ def test_errors_from_draws_are_never_understated_and_not_much_too_large(name, sp
     choice = None
     if speaks:
         table = count_transitions(log)
-        shop = Workshop(table, table.n, gamma, table.n > 2)
-        choice = shop.iterate(0.5)[0].choice
+        model = PlanModel(table, table.n, gamma, table.n > 2)
+        choice = model.iterate(0.5)[0].choice
         assert (choice >= 0).any()
     (drawn, se, usual), (exact, true_se, true_usual) = drawn_and_exact(log, gamma, choice)
     assert drawn.M is None

@@ -13,8 +13,9 @@ import pytest
 import dprl
 from conftest import random_episodes, to_log
 from dprl.envs import care_pathway, forest
-from dprl.evidence import tabular
+from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
+from dprl.logs.source import as_source
 from dprl.planning import luck as luck_module
 from dprl.planning._luck_loops import chance_at_most, deal_actions
 from dprl.planning.luck import luck_of, survivors
@@ -212,11 +213,12 @@ def test_in_the_forest_only_the_first_decision_survives():
     policy = learner.fit(log)
     assert policy.provenance["luck"]["changes"] > 1
     assert policy.provenance["luck"]["survive"] == 1
-    evidence, occurrences = tabular.count(log, 0.99)
+    source = as_source(log)
+    summed = count_source(source, Counts(0.99))
     silent = policy.choice.copy()
     silent[policy.states.index("s0")] = -1
-    counted = enough(evidence, 20)
-    assert luck_of(log, evidence, occurrences, counted, silent, plan=True)["survive"] == 0
+    counted = enough(summed.evidence, 20)
+    assert luck_of(source, summed, counted, silent, plan=True)["survive"] == 0
 
 
 # -- the same every time, soon enough --------------------------------------------------------------
@@ -244,7 +246,9 @@ def test_the_unit_of_rewards_does_not_matter(scale):
 
 def test_it_costs_less_than_the_rest_of_the_fit():
     log = noise(0, states=300, episodes=10_000)
-    evidence, occurrences = tabular.count(log, 0.99)
+    source = as_source(log)
+    summed = count_source(source, Counts(0.99))
+    evidence = summed.evidence
     pairs, counted = allowed(evidence, 10), enough(evidence, 10)
     choice = best_choice(evidence.pair.mean, pairs)
     learner = dprl.DPRLDiscrete(n_min=10, gamma=0.99)
@@ -256,7 +260,7 @@ def test_it_costs_less_than_the_rest_of_the_fit():
 
     rounds = [
         (
-            spent(lambda: luck_of(log, evidence, occurrences, counted, choice, plan=True)),
+            spent(lambda: luck_of(source, summed, counted, choice, plan=True)),
             spent(lambda: learner.fit(log)),
         )
         for _ in range(5)

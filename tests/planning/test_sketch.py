@@ -15,15 +15,15 @@ from dprl.errors import PlanError
 from dprl.evidence.tabular import count
 from dprl.planning import advantages
 from dprl.planning.advantages import Noise, over_usual
-from dprl.planning.sure_iteration import Workshop
+from dprl.planning.sure_iteration import PlanModel
 from dprl.planning.transitions import count_transitions
 
 GAMMA = 0.95
 
 
-def shop(log, *, dense=1, gamma=GAMMA, **settings):
+def model(log, *, dense=1, gamma=GAMMA, **settings):
     groups = count(log, gamma)[0].pair.n
-    return Workshop(count_transitions(log), groups, gamma, groups >= 3, dense=dense, **settings)
+    return PlanModel(count_transitions(log), groups, gamma, groups >= 3, dense=dense, **settings)
 
 
 def walk(S=40, A=3, episodes=400, seed=0):
@@ -90,7 +90,7 @@ def test_bits_do_not_depend_on_threads(monkeypatch):
     made = []
     for cores in (1, 2, 3, 8):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        made.append(shop(log).usual.drawn)
+        made.append(model(log).usual.drawn)
     for other in made[1:]:
         assert (other.z == made[0].z).all()
         assert (other.missing == made[0].missing).all()
@@ -115,7 +115,7 @@ def drawn_exactly(here):
 def test_a_coarse_solution_only_makes_errors_larger(coarse, monkeypatch):
     monkeypatch.setattr(advantages, "COARSE", coarse)
     log = walk()
-    workshop = shop(log)
+    workshop = model(log)
     first = np.where(workshop.eligible.any(axis=1), workshop.eligible.argmax(axis=1), -1)
     for here in (workshop.usual, workshop.evaluate(first, workshop.usual)):
         seen = here.table.n > 0
@@ -130,7 +130,7 @@ def test_a_coarse_solution_only_makes_errors_larger(coarse, monkeypatch):
 
 def test_errors_by_draws_are_those_of_the_inverse_but_never_smaller():
     log = walk()
-    sketched, inverted = shop(log), shop(log, dense=10_000)
+    sketched, inverted = model(log), model(log, dense=10_000)
     choice = np.where(sketched.eligible.any(axis=1), sketched.eligible.argmax(axis=1), -1)
     for one, two in (
         (sketched.usual, inverted.usual),
@@ -147,7 +147,7 @@ def test_errors_by_draws_are_those_of_the_inverse_but_never_smaller():
 
 def test_leaving_out_pairs_that_cannot_pass_changes_nothing():
     log = walk()
-    one, two = (shop(log, skip=skip).iterate(0.25) for skip in (True, False))
+    one, two = (model(log, skip=skip).iterate(0.25) for skip in (True, False))
     assert (one[0].choice == two[0].choice).all()
     assert one[2] < two[2]
 
@@ -159,9 +159,9 @@ def test_the_unit_of_rewards_does_not_matter(unit):
         starts=log.starts, state=log.state, action=log.action, reward=log.reward * unit,
         states=log.states, actions=log.actions, ended=log.ended,
     )  # fmt: skip
-    exact = [shop(part, dense=10_000).iterate(0.25)[0].choice for part in (log, other)]
+    exact = [model(part, dense=10_000).iterate(0.25)[0].choice for part in (log, other)]
     assert (exact[0] == exact[1]).all()
-    one, two = shop(log).iterate(0.25)[0], shop(other).iterate(0.25)[0]
+    one, two = model(log).iterate(0.25)[0], model(other).iterate(0.25)[0]
     assert (one.choice == two.choice).all()
     assert (one.choice >= 0).any()
     np.testing.assert_array_equal(over_usual(one)[1] * unit, over_usual(two)[1])
@@ -169,9 +169,9 @@ def test_the_unit_of_rewards_does_not_matter(unit):
 
 def test_double_precision_where_single_precision_is_not_enough(monkeypatch):
     log = walk()
-    plain = shop(log).usual
+    plain = model(log).usual
     monkeypatch.setattr(advantages, "FINEST", 1.0)
-    fine = shop(log).usual
+    fine = model(log).usual
     se = {}
     for name, here in (("plain", plain), ("fine", fine)):
         se[name] = here.errors(np.where(here.table.n > 0, 0.0, np.inf), skip=False)[0]
@@ -187,7 +187,7 @@ def test_nothing_varies():
         episode=np.repeat(np.arange(20), 2), state=[0, 1] * 20, action=[0, 0] * 10 + [1, 0] * 10,
         reward=np.zeros(40),
     )  # fmt: skip
-    here = shop(log).usual
+    here = model(log).usual
     se, _ = here.errors(np.zeros(here.pi.shape), skip=False)
     assert not np.nan_to_num(se).any()
 
@@ -201,13 +201,13 @@ def test_a_model_that_never_ends_is_refused_without_discount():
     table = count_transitions(log)
     groups = table.n
     with pytest.raises(PlanError, match="nothing ever"):
-        Workshop(table, groups, 1.0, groups > 0, dense=1)
+        PlanModel(table, groups, 1.0, groups > 0, dense=1)
 
 
 def test_models_of_the_same_states_share_their_draws():
     log = dprl.envs.rooms().sample(20, seed=0)
-    first = shop(log)
-    second = shop(log, noise=first.noise)
+    first = model(log)
+    second = model(log, noise=first.noise)
     assert second.noise is first.noise
     assert (second.usual.drawn.z == first.usual.drawn.z).all()
 

@@ -15,7 +15,7 @@ from dprl import envs
 from dprl.errors import PlanError
 from dprl.planning import sure_iteration
 from dprl.planning.gain import Gain
-from dprl.planning.sure_iteration import Workshop, optimism
+from dprl.planning.sure_iteration import PlanModel, optimism
 from dprl.planning.transitions import count_transitions
 
 GAMMAS = (1.0, 0.9)
@@ -25,15 +25,15 @@ def workshop(visits, gamma, least=2, **options):
     """The model of `random_visits`, fast and slow."""
     slow = Slow(*visits, gamma)
     table = count_transitions(log_of(*visits))
-    return Workshop(table, slow.m, gamma, slow.m >= least, **options), slow
+    return PlanModel(table, slow.m, gamma, slow.m >= least, **options), slow
 
 
-def chosen(shop, risk=0.1):
+def chosen(model, risk=0.1):
     """What a workshop chooses; None where a policy circles at a profit."""
     try:
-        return shop.choose(risk)
+        return model.choose(risk)
     except PlanError:
-        assert shop.gamma == 1
+        assert model.gamma == 1
         return None
 
 
@@ -45,8 +45,8 @@ def test_choices_and_gains_equal_those_of_the_oracle(gamma):
     assert DOUBTS == sure_iteration.DOUBTS
     spoke = circled = 0
     for seed in range(60):
-        shop, slow = workshop(random_visits(seed), gamma, least=2 + seed % 2)
-        sure = chosen(shop)
+        model, slow = workshop(random_visits(seed), gamma, least=2 + seed % 2)
+        sure = chosen(model)
         if sure is None:
             circled += 1
             continue
@@ -65,10 +65,10 @@ def test_choices_and_gains_equal_those_of_the_oracle(gamma):
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_every_member_of_the_family_equals_that_of_the_oracle(gamma):
     for seed in range(100, 112):
-        shop, slow = workshop(random_visits(seed), gamma)
+        model, slow = workshop(random_visits(seed), gamma)
         for doubt in DOUBTS:
             try:
-                here = shop.iterate(doubt)[0]
+                here = model.iterate(doubt)[0]
             except PlanError:
                 assert gamma == 1
                 continue
@@ -104,7 +104,7 @@ def test_leaving_out_pairs_that_cannot_pass_changes_nothing(seed, gamma, risk):
 def test_leaving_out_saves_most_of_the_work_on_a_grid():
     table = count_transitions(envs.small_grid().sample(50, seed=1))
     m = table.n
-    fast, full = (Workshop(table, m, 0.99, m >= 3, skip=skip) for skip in (True, False))
+    fast, full = (PlanModel(table, m, 0.99, m >= 3, skip=skip) for skip in (True, False))
     one, other = fast.choose(0.01), full.choose(0.01)
     assert np.array_equal(one.policy.choice, other.policy.choice)
     assert one.solved < 0.6 * other.solved
@@ -113,10 +113,10 @@ def test_leaving_out_saves_most_of_the_work_on_a_grid():
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_the_settled_policy_equals_the_same_policy_computed_anew(gamma):
     for seed in range(10):
-        shop, _ = workshop(random_visits(seed), gamma)
-        sure = chosen(shop)
+        model, _ = workshop(random_visits(seed), gamma)
+        sure = chosen(model)
         if sure is not None:
-            anew = shop.evaluate(sure.policy.choice)
+            anew = model.evaluate(sure.policy.choice)
             assert np.allclose(sure.policy.V, anew.V, rtol=1e-10, atol=1e-12)
             assert np.allclose(sure.policy.M, anew.M, rtol=1e-9, atol=1e-11)
 
@@ -126,15 +126,15 @@ def test_draws_choose_no_more_than_the_inverse_and_their_gain_is_the_same():
     for seed in range(5):
         table = count_transitions(envs.care_pathway().sample(150, seed=seed))
         drawn, exact = (
-            Workshop(table, table.n, 1.0, table.n >= 3, dense=dense) for dense in (0, 10**6)
+            PlanModel(table, table.n, 1.0, table.n >= 3, dense=dense) for dense in (0, 10**6)
         )
         for doubt in (0.25, 0.05, 0.01):
             one, other = drawn.iterate(doubt)[0], exact.iterate(doubt)[0]
             fewer += (other.choice >= 0).sum() - (one.choice >= 0).sum()
         choice = exact.iterate(0.25)[0].choice
         gains = [
-            sure_iteration.gain(shop.evaluate(choice), shop.usual, table.n)
-            for shop in (drawn, exact)
+            sure_iteration.gain(model.evaluate(choice), model.usual, table.n)
+            for model in (drawn, exact)
         ]
         assert gains[0].estimate == pytest.approx(gains[1].estimate, rel=1e-9)
         assert gains[0].se == pytest.approx(gains[1].se, rel=1e-9)
@@ -187,11 +187,11 @@ def test_the_unit_of_rewards_does_not_matter(gamma, factor):
 
 
 def test_less_doubt_never_asks_for_less():
-    shop, slow = workshop(random_visits(8), 0.9)
-    bars = [shop.kappa(doubt)[slow.m >= 2] for doubt in DOUBTS]
+    model, slow = workshop(random_visits(8), 0.9)
+    bars = [model.kappa(doubt)[slow.m >= 2] for doubt in DOUBTS]
     assert all((one <= other).all() for one, other in itertools.pairwise(bars))
-    assert np.isinf(shop.kappa(0.1)[slow.m < 2]).all()
-    assert (shop.kappa(0.5) >= 0).all()
+    assert np.isinf(model.kappa(0.1)[slow.m < 2]).all()
+    assert (model.kappa(0.5) >= 0).all()
 
 
 # -- circles without discount ----------------------------------------------------------------------
@@ -202,7 +202,7 @@ LOSS = [[("s", "stay", -1.0), ("s", "stay", -1.0), ("s", "go", 0.0)]] * 6
 
 def shop_of(episodes, gamma=1.0):
     table = count_transitions(to_log(episodes))
-    return Workshop(table, table.n, gamma, table.n >= 2)
+    return PlanModel(table, table.n, gamma, table.n >= 2)
 
 
 def test_circling_at_a_profit_is_refused_in_three_lines():
@@ -228,8 +228,8 @@ def test_what_a_choice_brings_where_it_circles():
 def test_an_action_that_a_half_never_saw_counts_there_as_usual_practice():
     for reward in (-5.0, 5.0):
         table = count_transitions(to_log([[("s", "a", reward)]] * 4 + [[("t", "b", 1.0)]]))
-        shop = Workshop(table, table.n, 1.0, table.n >= 2)
-        assert shop.brings(np.array([1, -1])) == 0
+        model = PlanModel(table, table.n, 1.0, table.n >= 2)
+        assert model.brings(np.array([1, -1])) == 0
 
 
 def test_halves_that_circle_at_a_profit_choose_nothing_and_judge_nothing():

@@ -46,9 +46,9 @@ class Kept:
     source: Any
     future: Any = field(repr=False)
 
-    def log(self) -> Any:
+    def read(self) -> Any:
         """The part, in this process."""
-        return self.source.log()
+        return self.source.read()
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Cluster:
         """Apply a job to every part, on the workers, and merge the results in a tree.
 
         Args:
-            sources: The parts; objects with a method `log`, which can be pickled.
-            job: Called with the log of a part and the shared values; an importable function.
+            sources: The parts; objects with a method `read`, which can be pickled.
+            job: Called with what a part reads and the shared values; an importable function.
             merge: Called with two results; its own result is one too.
             shared: Values that every call gets.
             progress: Called with the share of the tasks that is done, 0 to 1; None for silence.

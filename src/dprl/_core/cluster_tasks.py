@@ -91,7 +91,7 @@ def unpack(packed: bytes) -> Any:
 def _read(source: Any, name: str) -> Any:
     """The log of a part; what cannot be read is named."""
     try:
-        return source.log()
+        return source.read()
     except DprlError as error:
         where = f"{name}: {error.where}" if error.where else name
         raise type(error)(error.what, where, error.do) from error

@@ -168,6 +168,8 @@ class Evidence:
         visits: "first" (counted by trajectory) or "all" (by visit; carries no certificate).
         n_episodes: The number of episodes behind it.
         sums: How many words hold the digits of a sum; the remaining words are for squares.
+        rest: Whether the last action is none: first visits of groups of which it is not said which
+            action they took (`dprl.evidence._site_evidence`). Default False.
 
     Example:
         >>> import dprl
@@ -193,6 +195,7 @@ class Evidence:
     visits: Visits
     n_episodes: int
     sums: int = field(default=SUMS)
+    rest: bool = False
 
     def _flat(self, which: int) -> Sums:
         """The accumulators FIRST or LATER (S·A, W) with their windows (S·A,)."""
@@ -268,10 +271,20 @@ class Evidence:
         return np.asarray(self.words[..., COUNT].sum(axis=0))
 
     @property
+    def n_first(self) -> Ints:
+        """n(s), the first visits of each state, shape (S,)."""
+        return np.asarray(self.words[FIRST, ..., COUNT].sum(axis=1))
+
+    @property
     def n_others(self) -> Ints:
-        """n(s) - m(s,a), shape (S, A)."""
+        """n(s) - m(s,a), shape (S, A).
+
+        Groups of which it is not said which action they took do not count as having done
+        otherwise: they may have taken the very action.
+        """
         first = self.words[FIRST, ..., COUNT]
-        return np.asarray(first.sum(axis=1, keepdims=True) - first)
+        stated = first[:, :-1] if self.rest else first
+        return np.asarray(stated.sum(axis=1, keepdims=True) - first)
 
     def not_worse(self, tolerance: float) -> NDArray[np.bool_]:
         """Where Q̂(s,a) >= V̂(s), or is smaller by no more than a rounding error.
@@ -329,7 +342,7 @@ class Evidence:
             >>> bool((first.merge(second).state.n == whole.state.n).all())
             True
         """
-        for name in ("states", "actions", "gamma", "visits", "sums"):
+        for name in ("states", "actions", "gamma", "visits", "sums", "rest"):
             if getattr(self, name) != getattr(other, name):
                 raise LogError(
                     f"evidence with different {name} cannot be merged.",

@@ -26,8 +26,9 @@ from dprl._core.plural import form, many
 from dprl.errors import BalanceWarning
 from dprl.logs._censoring import outside
 from dprl.logs.log import Log
+from dprl.logs.source import Chunk, Source
 
-__all__ = ["Chances", "warn_of_choosing"]
+__all__ = ["Chances", "ChancesOf", "warn_of_choosing"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -146,22 +147,38 @@ class Chances:
         )
 
 
-def warn_of_choosing(log: Log) -> None:
+@dataclass(frozen=True)
+class ChancesOf:
+    """The recorded probabilities of actions, as a statistic of a log."""
+
+    def of(self, chunk: Chunk) -> Chances | None:
+        """Those of one chunk."""
+        return Chances.of(chunk.log)
+
+    def merge(self, one: Chances, other: Chances) -> Chances:
+        """Those of two chunks together."""
+        return one.merge(other)
+
+
+def warn_of_choosing(source: Source) -> None:
     """Warn where recorded probabilities show that takers were chosen, which a learner passes over.
 
     Args:
-        log: A log with labelled states.
+        source: A log with labelled states, wherever its rows are.
     """
-    chances = Chances.of(log)
-    if chances is None or chances.same.all():
+    facts = source.facts
+    if not facts.has_propensity:
+        return
+    chances = source.reduce(ChancesOf())
+    if chances.same.all():
         return
     several = np.flatnonzero(~chances.same)
     warnings.warn(
-        f"in {len(several):,} of {log.n_states:,} states, {str(log.states[several[0]])!r} first, "
-        "the recorded probabilities differ from row to row: who took an action there was chosen by "
-        "something that the state does not hold. This learner compares takers with others as if "
-        "not. Put what decided into the state, or use dprl.Rules, which uses the probabilities; "
-        "dprl.evaluate does too.",
+        f"in {len(several):,} of {facts.n_states:,} states, {str(facts.states[several[0]])!r} "
+        "first, the recorded probabilities differ from row to row: who took an action there was "
+        "chosen by something that the state does not hold. This learner compares takers with "
+        "others as if not. Put what decided into the state, or use dprl.Rules, which uses the "
+        "probabilities; dprl.evaluate does too.",
         BalanceWarning,
         stacklevel=outside(),
     )

@@ -31,10 +31,11 @@ from dprl.evidence._site_evidence import REST, SiteEvidence, add_parts, sealed
 from dprl.evidence._site_rules import EMPTY
 from dprl.evidence._site_schema import SiteSchema
 from dprl.evidence.tabular import availability, count
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs._follow_up import window_of
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.returns import refuse_outside, returns
+from dprl.logs.visits import first_of, first_visits
 
 __all__ = ["USUAL_K", "as_site", "counted_rows", "in_schema", "site_evidence", "whole_evidence"]
 
@@ -86,7 +87,7 @@ def site_evidence(
 def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
     """All that a log says, with nothing suppressed, before it is that of a site."""
     log = in_schema(log, schema)
-    settled = settle(log, schema.gamma, schema.cut, reads="returns").gathered()
+    settled = treat_cut(log, schema.gamma, schema.cut, reads="returns").gathered()
     whole, _ = count(settled, schema.gamma)
     nothing = np.zeros(whole.n_pair.shape, bool)
     facts = {
@@ -270,17 +271,10 @@ def _bins(log: Log, schema: SiteSchema) -> Ints | None:
     low, high = schema.value_range
     G = returns(log, schema.gamma)
     refuse_outside(log, G, schema.value_range)
-    rows = first_rows(log)
+    rows = np.flatnonzero(first_visits(log))
     pair = log.codes()[rows].astype(np.int64) * (len(schema.actions) + 1) + log.action[rows]
     bins = _site_bins.unit_bins((G[rows] - low) / (high - low))
     return _site_bins.add_up(np.column_stack([pair, bins, bins, np.ones_like(pair)]))
-
-
-def first_rows(log: Log) -> Ints:
-    """int64: the rows of a gathered log at which a group comes to a state for the first time."""
-    group = np.repeat(log.group.astype(np.int64), log.lengths)
-    _, first = np.unique(group * max(log.n_states, 1) + log.codes(), return_index=True)
-    return np.sort(first)
 
 
 def counted_rows(log: Log, first: Bools, later: Bools) -> Bools:
@@ -291,16 +285,10 @@ def counted_rows(log: Log, first: Bools, later: Bools) -> Bools:
         first: bool (S, A), pairs whose first visits are given away.
         later: bool (S, A), pairs whose later occurrences are given away.
     """
-    at_first = np.zeros(log.n_steps, bool)
-    at_first[first_rows(log)] = True
     state = log.codes().astype(np.int64)
-    group = np.repeat(log.group.astype(np.int64), log.lengths)
-    pair = state * max(log.n_actions, 1) + log.action
-    _, place = np.unique(group * (first.size + 1) + pair, return_index=True)
-    counts = np.zeros(log.n_steps, bool)
-    counts[place] = True
-    shown = np.where(at_first, first[state, log.action], later[state, log.action])
-    return np.asarray(counts & shown)
+    pair = state * log.n_actions + log.action
+    shown = np.where(first_visits(log), first.ravel()[pair], later.ravel()[pair])
+    return np.asarray(first_of(log, pair, first.size) & shown)
 
 
 def _outer_ends(bins: Ints | None, schema: SiteSchema) -> NDArray[np.float64]:

@@ -44,14 +44,17 @@ from dprl.evidence._evidence import Evidence
 from dprl.evidence._site_rules import check_parts
 from dprl.evidence._site_schema import SiteSchema
 from dprl.evidence._site_words import described, notes_of
+from dprl.evidence.counts import Counted, Counts
+from dprl.logs.source import LogFacts, Share, Statistic
 
 __all__ = ["ARCHIVE", "REST", "SiteEvidence", "from_parts", "merge_evidence", "unpacked"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 
-Counts = TypeVar("Counts")
+Summed = TypeVar("Summed")
 """What can be merged: evidence, or second counts."""
+T = TypeVar("T")
 
 ARCHIVE = Archive(
     "dprl-evidence", 1, "evidence", EvidenceError,
@@ -102,6 +105,135 @@ class SiteEvidence:
 
     def __post_init__(self) -> None:
         check_parts(self)
+        object.__setattr__(self, "evidence", replace(self.evidence, rest=True))
+
+    # -- as a source (`dprl.logs.source`) -----------------------------------------------------
+
+    @functools.cached_property
+    def facts(self) -> LogFacts:
+        """What the sites' logs say about themselves together, as far as it was given away."""
+        n_episodes, n_cut = (
+            sum(site[name] for site in self.sites) for name in ("episodes", "cut_episodes")
+        )
+        follow_up = self.schema.follow_up
+        return LogFacts(
+            actions=self.schema.actions,
+            states=self.schema.states,
+            n_episodes=n_episodes,
+            n_groups=self.groups,
+            n_steps=self.n_steps,
+            longest=0,
+            ended=np.array([n_episodes - n_cut, 0, n_cut]),
+            grouped=any(site["grouped"] for site in self.sites),
+            columns={"follow_up": follow_up} if follow_up else {},
+        )
+
+    @property
+    def room(self) -> int | None:
+        """Nothing of a row may be held: None, since there is nothing to hold."""
+        return None
+
+    @property
+    def sealed(self) -> str:
+        """Why rows cannot be looked at again."""
+        return "the rows of the sites are not here"
+
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Refuse settings of a learner that the sites did not count with.
+
+        Args:
+            settings: The settings of `dprl.DPRLDiscrete`.
+
+        Raises:
+            ParameterError: The settings are not what the sites agreed on.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> counted = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0))
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0, plan=False)
+            >>> counted.check_settings(learner.settings())
+        """
+        ours = {"gamma": self.schema.gamma, "cut": self.schema.cut, "visits": "first"}
+        for name, agreed in ours.items():
+            asked = settings.get(name, agreed)
+            if asked != agreed:
+                raise ParameterError(
+                    f"the sites counted with {name} = {agreed!r}; got {asked!r}.",
+                    f"schema {self.schema.digest()[:12]}",
+                    f"Say {name}={agreed!r}, or let all sites count again with another schema.",
+                )
+        if settings.get("plan"):
+            raise ParameterError(
+                "a plan needs to know what lies between decision points, and the sites have "
+                "counted returns alone.",
+                f"plan=True, {len(self.sites):,} sites",
+                "Say plan=False (--no-plan) for the best single decisions, or let the sites count "
+                "a second time (dprl evidence --points).",
+            )
+
+    def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
+        """What the sites counted, if that is what is asked for.
+
+        Args:
+            statistic: What is asked for: `dprl.evidence.counts.Counts` of all groups.
+            progress: Not used: it is counted already.
+
+        Returns:
+            What was counted.
+
+        Raises:
+            ParameterError: If the sites did not count it.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.evidence.counts import Counts
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> sites = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0))
+            >>> sites.reduce(Counts(gamma=1.0)).evidence is sites.evidence
+            True
+        """
+        if isinstance(statistic, Counts) and statistic.groups is None:
+            how: Counts = statistic
+            self.check_settings({"gamma": how.gamma, "cut": how.cut, "visits": how.visits})
+            counted: Any = Counted(
+                how, self.evidence, self.steps, 0, {}, None, offered=self.available
+            )
+            return cast("T", counted)
+        raise ParameterError(
+            f"what was asked for cannot be told from what sites counted: {self.sealed}.",
+            repr(self),
+            "DPRLDiscrete can be fitted to it; anything else needs a log.",
+        )
+
+    def origin(self) -> dict[str, Any]:
+        """Where a policy comes from that is made of it: no log, but what sites counted of theirs.
+
+        Returns:
+            The provenance of the policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0)).origin()["n_sites"]
+            1
+        """
+        facts = self.facts
+        return {
+            "made_by": f"dprl {__version__}",
+            "log": hashlib.sha256(f"dprl-evidence|{self.digest()}".encode()).hexdigest(),
+            "episodes": facts.n_episodes,
+            "groups": facts.n_groups,
+            "steps": facts.n_steps,
+            "cut_episodes": facts.n_cut,
+            "episodes_used": self.evidence.n_episodes,
+            "columns": dict(facts.columns),
+            "luck": {"skipped": self.sealed},
+            "schema": self.schema.digest(),
+            "n_sites": len(self.sites),
+            "sites": [dict(site) for site in self.sites],
+            "notes": list(self.notes()),
+        }
 
     @property
     def groups(self) -> int:
@@ -248,7 +380,7 @@ class SiteEvidence:
         )
 
 
-def merge_evidence(*parts: Counts) -> Counts:
+def merge_evidence(*parts: Summed) -> Summed:
     """The evidence of several sites together, whatever the order.
 
     Args:
@@ -273,14 +405,14 @@ def merge_evidence(*parts: Counts) -> Counts:
     """
     together = getattr(parts[0], "together", None) if parts else None
     if together is not None:  # second counts
-        merged: Counts = together(parts[1:])
+        merged: Summed = together(parts[1:])
         return merged
     if not parts or not all(isinstance(part, SiteEvidence) for part in parts):
         raise ParameterError(
             "merge_evidence takes evidence of sites, at least one.",
             do="Make it with dprl.site_evidence, or dprl.SiteEvidence.load(path).",
         )
-    return cast("Counts", _merged(cast("Sequence[SiteEvidence]", parts)))
+    return cast("Summed", _merged(cast("Sequence[SiteEvidence]", parts)))
 
 
 def _merged(parts: Sequence[SiteEvidence]) -> SiteEvidence:

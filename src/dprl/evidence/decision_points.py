@@ -87,7 +87,9 @@ def enough(
     if contrast:
         pairs &= evidence.n_others >= n_min
     if available is not None:
-        pairs &= available
+        pairs[:, : available.shape[1]] &= available
+    if evidence.rest:
+        pairs[:, -1] = False
     return np.asarray(pairs)
 
 

@@ -141,11 +141,13 @@ class Occurrences:
     """Which rows of a log were counted; the semi-MDP needs to know.
 
     Attributes:
+        first: bool (N,), rows that are the first visit of their state by their group.
         counted: bool (N,), rows that are the first occurrence of their pair in their episode.
         ranges: The parts of the log that were counted at the same time, as ranges of episodes.
         n: For each part int64 (S, A), the number of rows of each pair that were counted in it.
     """
 
+    first: NDArray[np.bool_]
     counted: NDArray[np.bool_]
     ranges: tuple[tuple[int, int], ...]
     n: tuple[NDArray[np.int64], ...]
@@ -219,7 +221,7 @@ def count(
         total, top.reshape(2, S, A), bottom.reshape(2, S, A), span, log.states, log.actions, gamma,
         visits, log.n_episodes,
     )  # fmt: skip
-    return gathered_evidence, Occurrences(role > 0, tuple(ranges), n)
+    return gathered_evidence, Occurrences(role == 1, role > 0, tuple(ranges), n)
 
 
 def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences, NDArray[np.int64]]:
@@ -232,8 +234,9 @@ def occurrences_of(log: Log, gamma: float, visits: Visits) -> tuple[Occurrences,
         rows = slice(log.starts[first], log.starts[last])
         pair = state[rows][counted[rows]].astype(np.int64) * A + log.action[rows][counted[rows]]
         n.append(np.bincount(pair, minlength=S * A).reshape(S, A))
-    visited = np.bincount(state[role == 1], minlength=S)
-    return Occurrences(counted, tuple(ranges), tuple(n)), visited
+    first = role == 1
+    visited = np.bincount(state[first], minlength=S)
+    return Occurrences(first, counted, tuple(ranges), tuple(n)), visited
 
 
 def _windows(

@@ -45,22 +45,29 @@ from dprl._core.checks import (
     check_whole,
 )
 from dprl._core.intervals import contrast
-from dprl._core.limits import need_for_pairs
 from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import warn_of_choosing
+from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.excursions import excursions
-from dprl.evidence.tabular import LARGEST_TABLE, availability, count
-from dprl.logs._censoring import check_claim, outside, settle
-from dprl.logs._encoding import labelled
-from dprl.logs._parts_cluster import on_cluster
-from dprl.logs.log import Log, check_log, deal
-from dprl.logs.parts import LogInParts
+from dprl.logs._censoring import outside
+from dprl.logs.log import Log, deal
+from dprl.logs.parts import LogInParts, on_cluster
+from dprl.logs.source import (
+    Both,
+    Chunk,
+    Share,
+    Source,
+    as_source,
+    check_claim,
+    needs_rows,
+    stage,
+)
 from dprl.planning.advantages import DENSE, Noise, over_usual
 from dprl.planning.markov import markov_check
 from dprl.planning.policy_iteration import BETTER
-from dprl.planning.sure_iteration import DOUBTS, Sure, Workshop, optimism
-from dprl.planning.transitions import Transitions, count_transitions
+from dprl.planning.sure_iteration import DOUBTS, PlanModel, Sure, optimism
+from dprl.planning.transitions import Cells, CellsOf
 from dprl.policies._base import provenance_of
 from dprl.policies.confident import SURE_IN, ConfidentPolicy
 
@@ -212,30 +219,23 @@ class Confident:
         """
         varied = check_grid(settings, self.SHARED)
         learners = [replace(self, **setting) for setting in varied]
-        if isinstance(log, LogInParts):
-            from dprl.learners._parts_confident import fit_parts
-
-            yield from fit_parts(learners, log, progress)
-            return
-        check_log(log)
-        log = labelled(log)
-        log.codes()
-        warn_of_choosing(log)
-        if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
-            need_for_pairs(log.n_states, log.n_actions)
-        check_claim(self.cut, log, "the bound of a confident policy")
-        settled = settle(log, self.gamma, self.cut).gathered()
-        gathered = Gathered.of(self, log, settled)
-        checked = self._checked(log, settled)
+        source = as_source(log)
+        self._check_rows(source)
+        check_table(source)
+        warn_of_choosing(source)
+        check_claim(self.cut, source, "the bound of a confident policy")
+        gathered = Gathered.of(self, source, stage(progress, "counting"))
+        origin = provenance_of(source, gathered.evidence.n_episodes, progress=progress)
+        origin |= self._checked(source)
         for learner in learners:
             with single_thread():
-                parts = learner.decide(gathered, progress)
+                decided = learner.decide(gathered, progress)
             yield ConfidentPolicy.of(
                 gathered.evidence,
-                steps=np.bincount(settled.codes(), minlength=log.n_states),
+                steps=gathered.counted.steps,
                 parameters=learner.settings(),
-                provenance=provenance_of(log, settled, **checked),
-                **parts,
+                provenance=origin,
+                **decided,
             )
 
     def settings(self) -> dict[str, Any]:
@@ -271,22 +271,23 @@ class Confident:
         Example:
             >>> import dprl
             >>> from dprl.learners.confident import Gathered
+            >>> from dprl.logs.source import as_source
             >>> learner = dprl.Confident(gamma=1.0)
-            >>> log = dprl.envs.risky_arms().sample(1_000, seed=0)
-            >>> learner.decide(Gathered.of(learner, log, log), None)["choice"][:2].tolist()
+            >>> source = as_source(dprl.envs.risky_arms().sample(1_000, seed=0))
+            >>> learner.decide(Gathered.of(learner, source), None)["choice"][:2].tolist()
             [0, -1]
         """
         eligible = gathered.eligible(self)
         if self.evidence != "model":
             return self._one_by_one(gathered, eligible)
-        shop = gathered.whole(eligible)
-        sure = shop.choose(self.risk, self.keep, progress)
+        model = gathered.whole(eligible)
+        sure = model.choose(self.risk, self.keep, progress)
         advantage, se = over_usual(sure.policy)
         choice = sure.policy.choice.astype(np.int32)
         return {
             "choice": choice,
             "allowed": _chosen(choice, eligible.shape),
-            "planned": np.where(shop.table.n > 0, sure.policy.Q, np.nan),
+            "planned": np.where(model.table.n > 0, sure.policy.Q, np.nan),
             "advantage": advantage,
             "advantage_se": se,
             "gain": self._gain(gathered, sure, progress),
@@ -318,7 +319,7 @@ class Confident:
         K = np.maximum(eligible.sum(axis=1, keepdims=True) - 1, 1)
         evidence = gathered.evidence
         if self.evidence == "excursions":
-            values = excursions(gathered.settled, self.gamma)
+            values = excursions(gathered.treated, self.gamma)
             advantage, se = values.Q - values.V[:, None], values.se
             planned = np.where(values.n > 0, values.Q, np.nan)
             with np.errstate(invalid="ignore"):  # infinitely many of no standard error
@@ -341,10 +342,27 @@ class Confident:
             "gain": None,
         }
 
-    def _checked(self, log: Log, settled: Log) -> dict[str, Any]:
+    def _check_rows(self, source: Source) -> None:
+        """Refuse what needs all rows at once where they are not here."""
+        if self.check and self.evidence != "returns":
+            needs_rows(
+                source,
+                "the check whether the state tells enough (check=True)",
+                "Leave it out, check=False (--no-check), and check a part of the log with "
+                "dprl.markov_check.",
+            )
+        if self.evidence == "excursions":
+            needs_rows(
+                source,
+                "evidence='excursions'",
+                "Use evidence='model' or 'returns', or read the log with dprl.read.",
+            )
+
+    def _checked(self, source: Source) -> dict[str, Any]:
         """What is noted of the check of the state; it warns where the state is not enough."""
         if not self.check or self.evidence == "returns":
             return {}
+        log = needs_rows(source, "the check of the state")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut)
@@ -364,26 +382,32 @@ class Confident:
 class Gathered:
     """What is gathered once for all settings."""
 
-    log: Log
-    settled: Log
-    evidence: Evidence
-    offered: Bools | None
-    gamma: float
+    source: Source
+    counted: Counted
     seed: int
 
     @classmethod
-    def of(cls, learner: Confident, log: Log, settled: Log) -> Gathered:
+    def of(cls, learner: Confident, source: Source, progress: Share | None = None) -> Gathered:
         """Gather what a learner needs of a log."""
-        return cls(
-            # Where an episode was cut, a model needs no value: it knows the step into the last
-            # state.
-            log=_as_read(log, settled) if learner.cut == "bootstrap" else settled,
-            settled=settled,
-            evidence=count(settled, learner.gamma)[0],
-            offered=availability(log),
-            gamma=learner.gamma,
-            seed=learner.seed,
-        )
+        how = Counts(learner.gamma, cut=learner.cut, reads="transitions")
+        return cls(source, count_source(source, how, progress), learner.seed)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence of the log."""
+        return self.counted.evidence
+
+    @functools.cached_property
+    def offered(self) -> Bools | None:
+        """bool (S, A): pairs that are always available; None if the log does not say."""
+        return self.counted.available(self.source)
+
+    @property
+    def treated(self) -> Log:
+        """The log in memory, with its cut episodes treated."""
+        log = self.counted.how.log(Chunk(needs_rows(self.source, "what was asked for")))
+        assert log is not None  # it was counted
+        return log
 
     @functools.cached_property
     def noise(self) -> Noise | None:
@@ -399,51 +423,43 @@ class Gathered:
             eligible &= self.offered
         return eligible & ~_contradicted(evidence) if learner.veto else eligible
 
-    @property
-    def n_groups(self) -> int:
-        """Number of groups that are left once cut episodes are treated."""
-        return len(self.settled.groups)
-
-    def whole(self, eligible: Bools) -> Workshop:
+    def whole(self, eligible: Bools) -> PlanModel:
         """The model of the whole log."""
-        return self.shop(count_transitions(self.log), self.evidence.pair.n, eligible)
+        cells = self.source.reduce(CellsOf(self.counted.how))
+        return self.model(cells, self.evidence, eligible)
 
-    def shop(self, table: Transitions, groups: Ints, eligible: Bools) -> Workshop:
-        """The model of a table of transitions."""
-        return Workshop(
-            table, groups, self.gamma, eligible & (table.n > 0), seed=self.seed, noise=self.noise
-        )
+    def model(self, cells: Cells, evidence: Evidence, eligible: Bools) -> PlanModel:
+        """The model of what follows what."""
+        facts, gamma = self.source.facts, self.counted.how.gamma
+        table = cells.table(facts.n_states, facts.n_actions)
+        return PlanModel(
+            table, evidence.pair.n, gamma, eligible & (table.n > 0), seed=self.seed,
+            noise=self.noise,
+        )  # fmt: skip
 
     def halves(
         self, learner: Confident, progress: Callable[[str, float], None] | None
-    ) -> Iterator[tuple[Workshop, Workshop]]:
+    ) -> Iterator[tuple[PlanModel, PlanModel]]:
         """The models of the two halves of each division of the groups."""
+        left = self.counted.left
+        numbers = np.flatnonzero(left)
         for i in range(learner.splits):
             if progress is not None:
                 progress("choosing and judging on different halves", i / learner.splits)
-            if self.n_groups < 2:
+            if len(numbers) < 2:
                 return
-            first = deal(self.n_groups, 0.5, learner.seed + i)
+            first = np.zeros(len(left), bool)
+            first[numbers] = deal(len(numbers), 0.5, learner.seed + i)
             try:
-                yield self._half(learner, first), self._half(learner, ~first)
+                yield self._half(learner, first), self._half(learner, left & ~first)
             except (LogError, PlanError):  # episodes of a half were all cut, or never end
                 continue
 
-    def _half(self, learner: Confident, groups: Bools) -> Workshop:
-        def part(log: Log) -> Log:
-            return log.take(np.flatnonzero(np.isin(log.group, np.flatnonzero(groups))))
-
-        evidence = count(part(self.settled), self.gamma)[0]
-        table = count_transitions(part(self.log))
-        return self.shop(table, evidence.pair.n, self.eligible(learner, evidence))
-
-
-def _as_read(log: Log, settled: Log) -> Log:
-    """The episodes of a log, as they were read, that were kept when it was settled; gathered."""
-    if settled.n_episodes == log.n_episodes:
-        return log.gathered()
-    labels = set(settled.episodes)
-    return log.take([e for e, label in enumerate(log.episodes) if label in labels]).gathered()
+    def _half(self, learner: Confident, groups: Bools) -> PlanModel:
+        how = replace(self.counted.how, groups=groups)
+        counted, cells = self.source.reduce(Both(how, CellsOf(how)))
+        eligible = self.eligible(learner, counted.evidence)
+        return self.model(cells, counted.evidence, eligible)
 
 
 def _chosen(choice: NDArray[np.int32], shape: tuple[int, int]) -> Bools:

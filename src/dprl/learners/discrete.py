@@ -28,27 +28,17 @@ from dprl._core.checks import (
     check_visits,
     check_weights,
 )
-from dprl._core.limits import need_for_pairs
-from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence._site_evidence import SiteEvidence
+from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
-from dprl.evidence.tabular import (
-    LARGEST_TABLE,
-    Occurrences,
-    availability,
-    count,
-)
-from dprl.learners._sites import fit_sites
-from dprl.logs._censoring import settle
-from dprl.logs._encoding import labelled
-from dprl.logs._parts_cluster import on_cluster
-from dprl.logs.log import Log, check_log
-from dprl.logs.parts import LogInParts
+from dprl.logs.log import Log
+from dprl.logs.parts import LogInParts, on_cluster
+from dprl.logs.source import Share, Source, as_source, check_settings, stage
 from dprl.planning._site_plan import SitePlan
 from dprl.planning.luck import luck_of
 from dprl.planning.policy_iteration import policy_iteration
-from dprl.planning.semi_mdp import elevate
+from dprl.planning.semi_mdp import build_semi_mdp
 from dprl.policies._base import provenance_of
 from dprl.policies.table import TablePolicy
 
@@ -176,37 +166,35 @@ class DPRLDiscrete:
             [['b1'], [DEFER]]
         """
         learners = [replace(self, **setting) for setting in check_grid(settings, self.SHARED)]
-        if isinstance(log, SiteEvidence | SitePlan):
-            for learner in learners:
-                yield fit_sites(log, learner.settings(), n_min=learner.n_min)
-            return
-        if isinstance(log, LogInParts):
-            from dprl.learners._parts_discrete import fit_parts
-
-            yield from fit_parts(learners, log, progress)
-            return
-        check_log(log)
-        log = labelled(log)
-        log.codes()
-        warn_of_choosing(log)
-        if log.n_states * log.n_actions <= LARGEST_TABLE:  # else refused for that
-            need_for_pairs(log.n_states, log.n_actions)
-        settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
-        evidence, occurrences = count(settled, self.gamma, visits=self.visits)
-        offered = availability(log)
+        source = as_source(log)
         for learner in learners:
-            pairs = allowed(evidence, learner.n_min, contrast=self.contrast, available=offered)
-            choice, planned = self.choose(settled, evidence, occurrences, pairs)
-            counted = enough(evidence, learner.n_min, contrast=self.contrast, available=offered)
-            luck = luck_of(settled, evidence, occurrences, counted, choice, plan=self.plan)
+            check_settings(source, learner.settings())
+        check_table(source)
+        warn_of_choosing(source)
+        how = Counts(self.gamma, self.visits, self.cut)
+        counted = count_source(source, how, stage(progress, "counting"))
+        evidence, offered = counted.evidence, counted.available(source)
+        origin = provenance_of(source, evidence.n_episodes, progress=progress)
+        for learner in learners:
+            rule: dict[str, Any] = {"contrast": self.contrast, "available": offered}
+            pairs = allowed(evidence, learner.n_min, **rule)
+            choice, planned = self.choose(source, counted, pairs, stage(progress, "planning"))
+            luck = luck_of(
+                source,
+                counted,
+                enough(evidence, learner.n_min, **rule),
+                choice,
+                plan=self.plan,
+                progress=stage(progress, "what luck would do"),
+            )
             yield TablePolicy.of(
                 evidence,
                 choice=choice,
                 allowed=pairs,
                 planned=planned,
-                steps=np.bincount(settled.codes(), minlength=log.n_states),
+                steps=counted.steps,
                 parameters=learner.settings(),
-                provenance=provenance_of(log, settled, luck=luck),
+                provenance={**origin, "luck": luck},
             )
 
     def settings(self) -> dict[str, Any]:
@@ -225,15 +213,19 @@ class DPRLDiscrete:
         return {"learner": type(self).__name__, **settings}
 
     def choose(
-        self, log: Log, evidence: Evidence, occurrences: Occurrences, pairs: NDArray[np.bool_]
+        self,
+        source: Source,
+        counted: Counted,
+        pairs: NDArray[np.bool_],
+        progress: Share | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The chosen action of each state, from evidence that learners with one gamma can share.
 
         Args:
-            log: A gathered log without cut episodes, with S states and A actions.
-            evidence: Its evidence, from `dprl.evidence.tabular.count`.
-            occurrences: The rows that were counted, from the same call.
+            source: The log, wherever its rows are, with S states and A actions.
+            counted: What was counted of it.
             pairs: bool (S, A), the pairs that may be chosen.
+            progress: Called with the share that is done. Default None.
 
         Returns:
             int32 (S,), the code of the chosen action, -1 for DEFER; and float64 (S, A), the planned
@@ -242,20 +234,22 @@ class DPRLDiscrete:
         Example:
             >>> import dprl
             >>> from dprl.envs import risky_arms
-            >>> from dprl.evidence import allowed, tabular
-            >>> log = risky_arms().sample(1_000, seed=0)
-            >>> evidence, occurrences = tabular.count(log, gamma=1.0)
+            >>> from dprl.evidence import allowed
+            >>> from dprl.evidence.counts import Counts, count_source
+            >>> from dprl.logs.source import as_source
+            >>> source = as_source(risky_arms().sample(1_000, seed=0))
+            >>> counted = count_source(source, Counts(gamma=1.0))
             >>> learner = dprl.DPRLDiscrete(n_min=92, gamma=1.0)
-            >>> pairs = allowed(evidence, n_min=92)
-            >>> choice, planned = learner.choose(log, evidence, occurrences, pairs)
+            >>> pairs = allowed(counted.evidence, n_min=92)
+            >>> choice, planned = learner.choose(source, counted, pairs)
             >>> choice[:3].tolist()
             [0, -1, -1]
         """
-        choice = best_choice(evidence.pair.mean, pairs)
-        planned = np.where(pairs, evidence.pair.mean, np.nan)
+        Q = counted.evidence.pair.mean
+        choice, planned = best_choice(Q, pairs), np.where(pairs, Q, np.nan)
         if self.plan:
-            semi = elevate(log, evidence, occurrences, pairs)
-            result = policy_iteration(semi, evidence.pair.mean[pairs])
+            semi = build_semi_mdp(source, counted, pairs, progress)
+            result = policy_iteration(semi, Q[pairs])
             choice[semi.points] = semi.action[result.rows]
             planned[pairs] = result.q
         return choice, planned

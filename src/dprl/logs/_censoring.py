@@ -1,7 +1,7 @@
 r"""Cut episodes, whose observation stopped early: dropped, weighted, or completed.
 
-A cut episode is never silently treated as terminal. `settle` returns a log in which every episode
-may be read as finished, so no code after it has to know about cuts:
+A cut episode is never silently treated as terminal. `treat_cut` returns a log in which every
+episode may be read as finished, so no code after it has to know about cuts:
 
 * ``"drop"``: cut episodes are left out. What is left is not like what is lost wherever long or bad
   episodes are the ones cut, even if at every step all are cut with the same chance: the longer an
@@ -38,20 +38,21 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dprl._core.checks import Cut, check_cut
-from dprl._core.compiled import compiled
 from dprl._core.linear import solve
 from dprl.errors import CutWarning, LogError, ParameterError
-from dprl.logs._cut_words import DROPS, UNRELATED
+from dprl.logs._cut_words import DROPS
 from dprl.logs._follow_up import keep_rows
 from dprl.logs.log import CUT, TERMINAL, Log, in_group_order
 from dprl.logs.returns import powers, returns
+from dprl.logs.visits import first_of
 
 __all__ = [
-    "Near", "check_claim", "from_cut_on", "none_is_left", "outside", "settle", "warn_as_terminal",
+    "Near", "Reads", "check_claim", "from_cut_on", "none_is_left", "outside", "settle",
+    "treat_cut", "warn_as_terminal",
 ]  # fmt: skip
 
 Reads: TypeAlias = Literal["transitions", "returns", "rewards"]
-"""What is read of a settled log; weights are possible for returns and for rewards."""
+"""What is read of a treated log; weights are possible for returns and for rewards."""
 
 Visits: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
 """Numbers of places, and the rows of a log that visit them: two arrays of equal length."""
@@ -62,28 +63,14 @@ Near: TypeAlias = Callable[[Log, NDArray[np.float64], NDArray[Any]], Visits]
 It returns the rows of the log that count as near each place."""
 
 
-def check_claim(cut: Cut | str | None, log: Log, what: str) -> None:
-    """Refuse to claim something from a log whose cut episodes are dropped without a declaration.
+def check_claim(cut: Cut | str | None, log: Any, what: str) -> None:
+    """`dprl.logs.source.check_claim`, which refuses claims from a log whose cuts are dropped."""
+    from dprl.logs import source
 
-    Args:
-        cut: The treatment of cut episodes.
-        log: The log before they are treated.
-        what: What makes the claim, as the beginning of a sentence: "a certificate".
-    """
-    episodes = log.cut_episodes
-    if cut != "drop" or not len(episodes):
-        return
-    raise LogError(
-        f"{len(episodes):,} of {log.n_episodes:,} episodes were cut and would be left out: {what} "
-        "would be about those that are left, and the longer an episode, the likelier it was cut.",
-        f"episode {log.episodes[episodes[0]]!r}",
-        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
-        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
-        "offered.",
-    )
+    source.check_claim(cut, log, what)
 
 
-def settle(
+def treat_cut(
     log: Log,
     gamma: float,
     cut: Cut | None,
@@ -132,6 +119,9 @@ def settle(
         steps = int(log.lengths[episodes].sum())
         warn_as_terminal(len(episodes), log.n_episodes, steps, log.n_steps)
     return replace(log, ended=np.where(log.ended == CUT, TERMINAL, log.ended))
+
+
+settle = treat_cut
 
 
 def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:
@@ -187,34 +177,6 @@ def _shortened(log: Log) -> tuple[Log, NDArray[np.int64]]:
     return keep_rows(log, keep), at
 
 
-@compiled
-def _list_first(
-    starts: NDArray[np.int64],
-    state: NDArray[np.int32],
-    n_states: int,
-    states: NDArray[np.int32],
-    rows: NDArray[np.int64],
-) -> int:  # pragma: no cover - compiled
-    """List the first visit of every state in every episode: states and rows."""
-    seen = np.full(n_states, -1, np.int64)
-    n = 0
-    for e in range(len(starts) - 1):
-        for t in range(starts[e], starts[e + 1]):
-            s = state[t]
-            if seen[s] != e:
-                seen[s] = e
-                states[n], rows[n] = s, t
-                n += 1
-    return n
-
-
-def _first_visits(log: Log) -> Visits:
-    """The first visit of every state in every episode: states and rows."""
-    states, rows = np.empty(log.n_steps, np.int32), np.empty(log.n_steps, np.int64)
-    n = _list_first(log.starts, log.codes(), log.n_states, states, rows)
-    return states[:n], rows[:n]
-
-
 def _grounded(
     place: NDArray[Any], tail: NDArray[np.int64], n_places: int, gamma: float
 ) -> NDArray[np.bool_]:
@@ -249,7 +211,8 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
         last = np.full(log.n_episodes, -1, np.int64)
         if near is None or log.features is None:
             n_places, last[was_cut] = log.n_states, log.codes()[at]
-            place, row = _first_visits(short)
+            row = np.flatnonzero(first_of(short, short.codes(), short.n_states, by_episode=True))
+            place = short.codes()[row]
         else:
             n_places, last[was_cut] = len(at), np.arange(len(at))
             place, row = near(short, log.features[at], log.group[was_cut])

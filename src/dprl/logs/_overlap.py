@@ -40,7 +40,10 @@ again.
 from __future__ import annotations
 
 import hashlib
+import heapq
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +51,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
+from dprl.logs.source import Both, Chunk, Share, Source
 
 __all__ = [
     "KEPT", "KEYED", "TOO_MUCH", "WITHHELD", "alike_of", "cannot_tell", "contents", "keyed_marks",
@@ -70,11 +74,79 @@ PLAIN, KEYED = 1, 2
 """Versions of a sample: marks of older files' plain hashes, or marks of labels and contents."""
 
 
-def sketch(log: Log) -> dict[str, Any]:
-    """The sample of a log's groups: its marks, and how often two groups of the log begin alike."""
-    content = contents(log, np.arange(len(log.groups)))
-    marks = sorted(keyed_marks(log, content, log.digest()))[:KEPT]
-    return {"version": KEYED, "alike": _alike(content), "kept": marks}
+@dataclass(frozen=True)
+class MarksOf:
+    """The smallest marks of the groups of a log, ascending; a statistic of it.
+
+    Attributes:
+        digest: That of the whole log.
+    """
+
+    digest: str
+
+    def of(self, chunk: Chunk) -> list[str]:
+        """Those of one chunk."""
+        return heapq.nsmallest(KEPT, keyed_marks(chunk.log, _contents_of(chunk), self.digest))
+
+    def merge(self, one: list[str], other: list[str]) -> list[str]:
+        """Those of two chunks together."""
+        return heapq.nsmallest(KEPT, [*one, *other])
+
+
+Beginnings = tuple[Hashes, NDArray[np.int64]]
+"""How groups begin, ascending, and how many groups begin so."""
+
+
+@dataclass(frozen=True)
+class BeginningsOf:
+    """How the groups of a log begin, and how many so; a statistic of it.
+
+    Attributes:
+        low: The lowest beginning that is looked at.
+        high: The highest.
+    """
+
+    low: int = 0
+    high: int = (1 << 64) - 1
+
+    def of(self, chunk: Chunk) -> Beginnings:
+        """Those of one chunk."""
+        content = _contents_of(chunk)
+        if self != BeginningsOf():
+            inside = (content >= np.uint64(self.low)) & (content <= np.uint64(self.high))
+            content = content[inside]
+        values, counts = np.unique(content, return_counts=True)
+        return values, counts.astype(np.int64)
+
+    def merge(self, one: Beginnings, other: Beginnings) -> Beginnings:
+        """Those of two chunks together."""
+        values, place = np.unique(np.concatenate([one[0], other[0]]), return_inverse=True)
+        counts = np.zeros(len(values), np.int64)
+        np.add.at(counts, place, np.concatenate([one[1], other[1]]))
+        return values, counts
+
+
+def _contents_of(chunk: Chunk) -> Hashes:
+    return chunk.once(lambda: contents(chunk.log, np.arange(len(chunk.log.groups))), "contents")
+
+
+def sketch(log: Source | Log, progress: Share | None = None) -> dict[str, Any]:
+    """The sample of a log's groups: its marks, and how often two groups of the log begin alike.
+
+    Beginnings of groups are 64 bits that look random: they are compared range by range, so that no
+    more of them are held at once than there is room for.
+    """
+    source = Chunk(log) if isinstance(log, Log) else log
+    n, room = source.facts.n_groups, source.room
+    passes = 1 if room is None else max(1, -(-2 * n // room))
+    edges = [(1 << 64) * i // passes for i in range(passes + 1)]
+    ranges = [BeginningsOf(low, above - 1) for low, above in itertools.pairwise(edges)]
+    marks, first = source.reduce(Both(MarksOf(source.digest()), ranges[0]), progress)
+    pairs = 0
+    for some in itertools.chain([first], map(source.reduce, ranges[1:])):
+        counts = some[1]
+        pairs += int((counts * (counts - 1)).sum())
+    return {"version": KEYED, "alike": alike_of(n, pairs), "kept": marks}
 
 
 def seal(sample: Any, key: str) -> Any:

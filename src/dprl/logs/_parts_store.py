@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dprl.errors import LogError
 from dprl.logs.log import CUT, EVENT, Label, Log
+from dprl.logs.source import Chunk
 
 __all__ = ["Layout", "StoredPart", "Writer", "digest_of"]
 
@@ -134,6 +135,10 @@ class StoredPart:
             columns=own.columns,
             **columns,
         )
+
+    def read(self) -> Chunk:
+        """The part as a chunk of the whole log."""
+        return Chunk(self.log(), self.groups[0], self.rows[0])
 
     def _read(self) -> tuple[dict[str, Any], int]:
         """The columns of the part, and the checksum of the bytes that were read."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from dprl.logs._log_parts import canonical, canonical_ends, canonical_features, 
 
 if TYPE_CHECKING:
     from dprl.logs._also import Also
+    from dprl.logs.source import LogFacts, Statistic
 
 __all__ = [
     "CUT", "EVENT", "TERMINAL", "UNKNOWN", "Cut", "Facts", "Label", "Log", "check_log", "deal",
@@ -34,6 +35,7 @@ __all__ = [
 ]  # fmt: skip
 
 Label: TypeAlias = str | int | bool
+T = TypeVar("T")
 
 UNKNOWN, TERMINAL, CUT, EVENT = 0, 1, 2, 3
 """How an episode ended.
@@ -504,6 +506,36 @@ class Log:
         """
         side = deal(len(self.groups), fraction, seed)[self.group]
         return self.take(np.flatnonzero(side)), self.take(np.flatnonzero(~side))
+
+    @property
+    def facts(self) -> LogFacts:
+        """What the log says about itself as a whole, as logs that are not in memory do too."""
+        from dprl.logs.source import LogFacts
+
+        return LogFacts.of(self)
+
+    def reduce(self, statistic: Statistic[T], progress: Callable[[float], None] | None = None) -> T:
+        """A statistic of the log, which is one chunk (see `dprl.logs.source`).
+
+        Args:
+            statistic: What is asked for.
+            progress: Called with the share of the work that is done, 0 to 1. Default None.
+
+        Returns:
+            Its value.
+
+        Raises:
+            LogError: If no episode is left for it.
+
+        Example:
+            >>> from dprl.envs import risky_arms
+            >>> from dprl.evidence.counts import Counts
+            >>> int(risky_arms().sample(100, seed=0).reduce(Counts(gamma=1.0)).steps.sum())
+            200
+        """
+        from dprl.logs.source import Chunk
+
+        return Chunk(self).reduce(statistic, progress)
 
     def digest(self) -> str:
         """SHA-256 of the content: equal for equal logs, whatever file or table they came from.

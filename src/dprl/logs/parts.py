@@ -1,48 +1,49 @@
-"""A log in parts: a log that need not fit into memory, and one way to compute with it.
+"""A log in parts: a log that need not fit into memory (see `dprl.logs.source`).
 
 A part is an ordinary `Log` of some of the groups, all of them whole. Parts follow the order of the
 groups; their states and actions are coded by the labels of the *whole* log, their episodes and
-groups are their own. What is learned from a log in parts is learned with `reduce` alone: a job is
-applied to every part, and the results are merged. A merge must be exact and must not depend on the
-order (whole numbers, exact sums, extremes, tables by part), so that nothing depends on how many
-parts there are, or on where they are read: in this process, one after another, or on a cluster,
-where another `executor` does the same.
+groups are their own. A statistic of the log is computed chunk by chunk by an `executor`: in this
+process, one part after another, or on a cluster, where another executor does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dprl._core.cluster_start import connect
 from dprl._core.plural import many
-from dprl.logs.log import CUT, Facts, Label, Log, check_log
+from dprl.logs._censoring import none_is_left
+from dprl.logs.log import Log, check_log
+from dprl.logs.source import Chunk, LogFacts, Share, Statistic, as_source, needs_rows
 
-__all__ = ["Executor", "LogInParts", "Source", "in_turn", "parts_of"]
+__all__ = [
+    "Applied", "Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of",
+]  # fmt: skip
 
-R = TypeVar("R")
+T = TypeVar("T")
 Job: TypeAlias = Callable[..., Any]
 Merge: TypeAlias = Callable[[Any, Any], Any]
-Share: TypeAlias = Callable[[float], None]
 
 
-class Source(Protocol):
+class Part(Protocol):
     """Where a part comes from: a small object that can be pickled."""
 
-    def log(self) -> Log:
+    def read(self) -> Chunk:
         """The part, read anew at every call."""
         ...
 
 
-Executor: TypeAlias = Callable[[Sequence[Source], Job, Merge, tuple[Any, ...], Share | None], Any]
-"""What applies a job to the log of every source and merges the results; see `in_turn`."""
+Executor: TypeAlias = Callable[[Sequence[Part], Job, Merge, tuple[Any, ...], Share | None], Any]
+"""What applies a job to what every part reads, and merges the results; see `in_turn`."""
 
 
 def in_turn(
-    sources: Sequence[Source],
+    sources: Sequence[Part],
     job: Job,
     merge: Merge,
     shared: tuple[Any, ...],
@@ -52,7 +53,7 @@ def in_turn(
 
     Args:
         sources: The parts.
-        job: Called with the log of a part and the shared values; an importable function.
+        job: Called with the chunk of a part and the shared values; an importable function.
         merge: Called with two results; its own result is one too.
         shared: Values that every call gets.
         progress: Called with the share of the parts that is done, 0 to 1; None for silence.
@@ -64,7 +65,7 @@ def in_turn(
     for i, source in enumerate(sources):
         if progress is not None:
             progress(i / len(sources))
-        result = job(source.log(), *shared)
+        result = job(source.read(), *shared)
         if result is not None:
             total = result if total is None else merge(total, result)
     if progress is not None:
@@ -76,8 +77,30 @@ def _nothing() -> None:
     """There are no files to remove."""
 
 
-@dataclass(frozen=True, eq=False)
-class LogInParts:
+def _statistic_of(chunk: Chunk, statistic: Statistic[T]) -> T | None:
+    """The value of a statistic for one chunk: the job of every executor."""
+    return statistic.of(chunk)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A statistic made of two functions: a job for the log of a chunk, and a merge of results."""
+
+    job: Job
+    join: Merge
+    shared: tuple[Any, ...] = ()
+
+    def of(self, chunk: Chunk) -> Any:
+        """The result of the job."""
+        return self.job(chunk.log, *self.shared)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Two results together."""
+        return self.join(one, other)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogInParts(LogFacts):
     """A log in parts; immutable. Made by `dprl.scan`.
 
     It has what a `Log` says about itself as a whole, and no rows: rows are in the parts. Close it,
@@ -113,28 +136,11 @@ class LogInParts:
         (Log in parts: 100 episodes · 200 steps · 11 states · 10 actions, 4)
     """
 
-    sources: tuple[Source, ...]
-    actions: tuple[Label, ...]
-    states: tuple[Label, ...]
-    n_episodes: int
-    n_groups: int
-    n_steps: int
-    longest: int
-    ended: NDArray[np.int64]
+    sources: tuple[Part, ...]
     content: str
-    cut_steps: int = 0
-    first_cut: Label | None = None
-    grouped: bool = False
-    menus: NDArray[np.bool_] | None = None
-    events: tuple[str, ...] = ()
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    has_propensity: bool = False
     rows: int = 1_000_000
     executor: Executor = field(default_factory=lambda: in_turn)
     close: Callable[[], None] = field(default_factory=lambda: _nothing)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", Facts(self.columns))
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -146,24 +152,19 @@ class LogInParts:
         self.close()
 
     @property
-    def n_states(self) -> int:
-        """Number of state labels."""
-        return len(self.states)
+    def facts(self) -> LogFacts:
+        """What the log says about itself as a whole."""
+        return self
 
     @property
-    def n_actions(self) -> int:
-        """Number of action labels."""
-        return len(self.actions)
+    def room(self) -> int:
+        """About how many rows or returns may be held at once."""
+        return self.rows
 
     @property
-    def n_cut(self) -> int:
-        """Number of episodes that were cut (observation stopped early)."""
-        return int(self.ended[CUT])
-
-    @property
-    def follow_up(self) -> str | None:
-        """The time for which every episode is followed, such as "10 steps"; None without one."""
-        return self.columns.get("follow_up")
+    def sealed(self) -> str:
+        """Nothing: its parts can be read again."""
+        return ""
 
     def _repr_html_(self) -> str:
         from dprl._core.notebook import in_notebook
@@ -211,32 +212,36 @@ class LogInParts:
             >>> parts_of(dprl.envs.risky_arms().sample(100, seed=0), rows=50).part(3)
             Log: 25 episodes · 50 steps · 11 states · 10 actions
         """
-        return self.sources[i].log()
+        return self.sources[i].read().log
 
-    def reduce(self, job: Job, merge: Merge, *shared: Any, progress: Share | None = None) -> Any:
-        """Apply a job to every part, and merge the results.
+    def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
+        """A statistic of the log: computed of every part, and merged.
 
         Args:
-            job: Called with the log of a part and the shared values. An importable function (not a
-                lambda, not one defined inside another), so that it can run in another process; its
-                result must be small and must be possible to pickle. None says that the part has
-                nothing to add.
-            merge: Called with two results, in any order; returns their sum, exactly.
-            *shared: Values that every call of the job gets.
+            statistic: What is asked for; see `dprl.logs.source.Statistic`. Its class must be
+                importable, so that it can run in another process.
             progress: Called with the share of the parts that is done, 0 to 1. Default None.
 
         Returns:
-            The merged result; None if no part had one.
+            The merged value.
+
+        Raises:
+            LogError: If no part has anything to add: no episode of it is left.
 
         Example:
-            >>> import operator
             >>> import dprl
+            >>> from dprl.evidence.counts import Counts
             >>> from dprl.logs.parts import parts_of
             >>> parts = parts_of(dprl.envs.risky_arms().sample(100, seed=0), rows=50)
-            >>> parts.reduce(operator.attrgetter("n_steps"), operator.add)
+            >>> int(parts.reduce(Counts(gamma=1.0)).steps.sum())
             200
         """
-        return self.executor(self.sources, job, merge, shared, progress)
+        result: T | None = self.executor(
+            self.sources, _statistic_of, statistic.merge, (statistic,), progress
+        )
+        if result is None:
+            raise none_is_left(self.n_episodes)
+        return result
 
 
 @dataclass(frozen=True)
@@ -244,9 +249,11 @@ class _Held:
     """A part that is in memory."""
 
     held: Log
+    first_group: int
+    first_row: int
 
-    def log(self) -> Log:
-        return self.held
+    def read(self) -> Chunk:
+        return Chunk(self.held, self.first_group, self.first_row)
 
 
 def parts_of(log: Log, rows: int) -> LogInParts:
@@ -274,26 +281,52 @@ def parts_of(log: Log, rows: int) -> LogInParts:
     before = np.concatenate(([0.0], np.cumsum(by_group)[:-1]))
     number = (before // max(rows, 1)).astype(np.int64)  # the part of each group
     number = np.unique(number, return_inverse=True)[1][log.group]
-    sources = tuple(
-        _Held(log.take(np.flatnonzero(number == i))) for i in range(int(number.max()) + 1)
-    )
-    cut = log.cut_episodes
+    pieces = [log.take(np.flatnonzero(number == i)) for i in range(int(number.max()) + 1)]
+    groups = np.cumsum([0, *(len(piece.groups) for piece in pieces)]).tolist()
+    steps = np.cumsum([0, *(piece.n_steps for piece in pieces)]).tolist()
     return LogInParts(
-        sources=sources,
-        actions=log.actions,
-        states=log.states,
-        n_episodes=log.n_episodes,
-        n_groups=len(log.groups),
-        n_steps=log.n_steps,
-        longest=int(log.lengths.max()),
-        ended=np.bincount(log.ended, minlength=3 + len(log.events)),
+        **vars(LogFacts.of(log)),
+        sources=tuple(map(_Held, pieces, groups, steps)),
         content=log.digest(),
-        cut_steps=int(log.lengths[cut].sum()),
-        first_cut=log.episodes[cut[0]] if len(cut) else None,
-        grouped=log.groups != log.episodes,
-        menus=log.menus,
-        events=log.events,
-        columns=log.columns,
-        has_propensity=log.propensity is not None,
         rows=max(rows, 1),
     )
+
+
+PER_WORKER = 4
+"""Parts per worker of a log that was in memory: a slow worker then delays little."""
+ROOM = 4_000_000
+"""Returns that this process may hold at once, about 40 MB, however small the parts are."""
+LEAST = 10_000
+"""Rows of the smallest part that is worth sending."""
+
+
+@contextlib.contextmanager
+def on_cluster(log: Log | LogInParts, cluster: Any) -> Iterator[LogInParts]:
+    """A log whose parts are computed with on a cluster, for as long as the block lasts.
+
+    Parts of a log that is in files are read by the workers, which must see the same files. A log in
+    memory is divided and sent to the workers once; they keep their parts for as long as the work
+    lasts.
+
+    Args:
+        log: A log in memory or in parts.
+        cluster: A `distributed.Client`, an address, "local" or "local:2", or a number of workers;
+            see `dprl._core.cluster_start.connect`.
+
+    Yields:
+        The same log in parts.
+
+    Raises:
+        LogError: If the log is empty, or in memory with features as states.
+        ClusterError: If the cluster does not answer.
+    """
+    source = as_source(log)
+    with connect(cluster) as there:
+        if isinstance(source, LogInParts):
+            yield replace(source, executor=there.reduce, rows=max(source.rows, ROOM))
+            return
+        held = needs_rows(source, "what is sent to a cluster")
+        parts = parts_of(held, max(LEAST, -(-held.n_steps // (PER_WORKER * there.workers()))))
+        yield replace(
+            parts, sources=there.keep(parts.sources), executor=there.reduce, rows=held.n_steps
+        )

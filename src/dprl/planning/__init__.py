@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from dprl.planning.model import Model as Model
     from dprl.planning.model import estimate as estimate
     from dprl.planning.semi_mdp import SemiMDP as SemiMDP
-    from dprl.planning.semi_mdp import elevate as elevate
+    from dprl.planning.semi_mdp import build_semi_mdp as build_semi_mdp
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "semi_mdp": (
             "SemiMDP",
-            "elevate",
+            "build_semi_mdp",
         ),
         "finite_mdp": ("FiniteMDP",),
         "_markov_result": ("MarkovCheck",),

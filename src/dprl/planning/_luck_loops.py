@@ -29,13 +29,12 @@ CROWD = 0.4689
 @compiled
 def list_returns(
     starts: Ints,
-    group: Codes,
     state: Codes,
     action: Codes,
     reward: Floats,
+    first: Bools,
     counted: Bools,
     gamma: float,
-    last: Codes,
     place: Ints,
     G: Floats,
     label: Codes,
@@ -43,23 +42,16 @@ def list_returns(
 ) -> None:  # pragma: no cover - compiled
     """Write the return and the action of every counted row to where its state keeps them.
 
-    last (S,): the group that came to each state last; -1 at the start.
+    first, counted (N,): whether a row is a first visit of its state, and whether it counts.
     place (2·S,): for each state the next free place of a first visit, and of a later row that
         counts; -1 for states that are not wanted.
     G, label, row (rows,): the returns, the codes of the actions and the rows of the log, by state.
     """
-    longest = 0
     for e in range(len(starts) - 1):
-        longest = max(longest, starts[e + 1] - starts[e])
-    new = np.empty(longest, np.bool_)
-    for e in range(len(starts) - 1):
-        for t in range(starts[e], starts[e + 1]):
-            new[t - starts[e]] = last[state[t]] != group[e]
-            last[state[t]] = group[e]
         tail = 0.0
         for t in range(starts[e + 1] - 1, starts[e] - 1, -1):
             tail = reward[t] + gamma * tail
-            which = 2 * np.int64(state[t]) + (0 if new[t - starts[e]] else 1)
+            which = 2 * np.int64(state[t]) + (0 if first[t] else 1)
             if counted[t] and place[which] >= 0:
                 G[place[which]] = tail
                 label[place[which]] = action[t]

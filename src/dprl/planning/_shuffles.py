@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dprl._core.compiled import compiled, in_parts
 
-__all__ = ["by_chance", "in_cells", "list_first_visits"]
+__all__ = ["by_chance", "in_cells"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -32,27 +32,6 @@ STEP, LEFT, RIGHT = (
 )  # fmt: skip
 S30, S27, S31, S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 UNIT = 1.0 / (1 << 53)
-
-
-@compiled
-def list_first_visits(
-    starts: Ints, group: Codes, pair: Ints, has_outcome: NDArray[np.bool_], n_pairs: int, rows: Ints
-) -> int:  # pragma: no cover - compiled
-    """List the row of the first visit of every pair by every group, if its outcome is known.
-
-    The episodes of a group lie next to each other. A group whose first visit of a pair has no known
-    outcome is left out of that pair: whether a later one counts must not depend on what came.
-    """
-    seen = np.full(n_pairs, -1, np.int64)
-    n = 0
-    for e in range(len(starts) - 1):
-        for t in range(starts[e], starts[e + 1]):
-            if seen[pair[t]] != group[e]:
-                seen[pair[t]] = group[e]
-                if has_outcome[t]:
-                    rows[n] = t
-                    n += 1
-    return n
 
 
 @compiled

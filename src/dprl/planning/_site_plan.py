@@ -21,48 +21,46 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dprl._core.checks import check_flag, check_n_min, check_whole
-from dprl._core.exact import COUNT, NOTHING
+from dprl._core.exact import COUNT, NOTHING, SUMS
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence._evidence import FIRST, LATER, Evidence
 from dprl.evidence._site_cells import USUAL_K, counted_rows, in_schema, site_evidence
 from dprl.evidence._site_evidence import ARCHIVE, SiteEvidence, from_parts, unpacked
 from dprl.evidence._site_rules import EMPTY, refuse_parts
+from dprl.evidence.counts import Counts
 from dprl.evidence.decision_points import allowed
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs.log import Log
 from dprl.logs.returns import powers
+from dprl.logs.source import LogFacts, Share, Statistic
 from dprl.planning._site_plan_rules import check_plan
 from dprl.planning._site_segments import add_ends, bits_of, hidden_ends, no_rewards, summed
-from dprl.planning.semi_mdp import SemiMDP, segments_of
+from dprl.planning.semi_mdp import (
+    Segments,
+    SegmentsOf,
+    SemiMDP,
+    build_semi_mdp,
+    segments_of,
+)
 
 __all__ = ["SitePlan", "allowed_pairs", "load_counts", "site_plan"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+T = TypeVar("T")
 
 
 def allowed_pairs(sites: SiteEvidence, n_min: float, contrast: bool) -> Bools:
-    """bool (S, A): the pairs that a policy may choose (Eq. 1), by what all sites counted.
-
-    Groups of which it is not said which action they took do not count as having done otherwise:
-    they may have taken the very action.
-    """
-    offered = None
-    if sites.available is not None:
-        offered = np.column_stack([sites.available, np.zeros(len(sites.steps), bool)])
-    pairs = allowed(sites.evidence, n_min, contrast=contrast, available=offered)[:, :-1]
-    if contrast:
-        unstated = sites.evidence.words[FIRST, :, -1:, COUNT]
-        pairs = pairs & (sites.evidence.n_others[:, :-1] - unstated >= n_min)
-    return np.asarray(pairs)
+    """bool (S, A): the pairs that a policy may choose (Eq. 1), by what all sites counted."""
+    pairs = allowed(sites.evidence, n_min, contrast=contrast, available=sites.available)
+    return np.ascontiguousarray(pairs[:, :-1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,6 +169,122 @@ class SitePlan:
             >>> dprl.site_plan(log, counted, n_min=20, k=1).semi_mdp().labels
             ('fever', 'worse')
         """
+        how = Counts(self.evidence.schema.gamma, cut=self.evidence.schema.cut)
+        pairs = np.column_stack([self.pairs, np.zeros(len(self.pairs), bool)])
+        return build_semi_mdp(self, self.reduce(how), pairs)
+
+    # -- as a source (`dprl.logs.source`) -----------------------------------------------------
+
+    @property
+    def facts(self) -> LogFacts:
+        """What the sites' logs say about themselves together."""
+        return self.evidence.facts
+
+    @property
+    def room(self) -> int | None:
+        """As of the first round."""
+        return self.evidence.room
+
+    @property
+    def sealed(self) -> str:
+        """Why rows cannot be looked at again."""
+        return self.evidence.sealed
+
+    def digest(self) -> str:
+        """SHA-256 of what all sites counted the first time.
+
+        Returns:
+            64 hexadecimal digits.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> counted = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0), k=1)
+            >>> dprl.site_plan(log, counted, n_min=20, k=1).digest() == counted.digest()
+            True
+        """
+        return self.evidence.digest()
+
+    def origin(self) -> dict[str, Any]:
+        """Where a policy comes from that is made of it.
+
+        Returns:
+            The provenance of the policy.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> counted = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0), k=1)
+            >>> len(dprl.site_plan(log, counted, n_min=20, k=1).origin()["notes"])
+            2
+        """
+        return {**self.evidence.origin(), "notes": list(self.notes())}
+
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Refuse settings of a learner that the sites did not count with.
+
+        Args:
+            settings: The settings of `dprl.DPRLDiscrete`.
+
+        Raises:
+            ParameterError: The settings are not what the sites agreed on.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> counted = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0), k=1)
+            >>> plan = dprl.site_plan(log, counted, n_min=20, k=1)
+            >>> plan.check_settings(dprl.DPRLDiscrete(n_min=20, gamma=1.0).settings())
+        """
+        self.evidence.check_settings({**settings, "plan": False})
+        n_min = None if math.isinf(self.n_min) else self.n_min
+        ours = {"plan": True, "n_min": n_min, "contrast": self.contrast}
+        for name, agreed in ours.items():
+            asked = settings.get(name, agreed)
+            if asked != agreed:
+                raise ParameterError(
+                    f"the sites counted for a plan with {name} = {_number(agreed)}; got "
+                    f"{_number(asked)}.",
+                    f"{self!r}",
+                    f"Say {name}={_number(agreed)}, or let the sites count a second time for "
+                    "another plan.",
+                )
+
+    def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
+        """What the sites counted, if that is what is asked for.
+
+        Args:
+            statistic: What is asked for: what `SiteEvidence.reduce` gives, or
+                `dprl.planning.semi_mdp.SegmentsOf` the pairs that the sites counted for.
+            progress: Not used: it is counted already.
+
+        Returns:
+            What was counted.
+
+        Raises:
+            ParameterError: If the sites did not count it.
+
+        Example:
+            >>> import dprl
+            >>> from dprl.evidence.counts import Counts
+            >>> log = dprl.envs.care_pathway().sample(500, seed=0)
+            >>> counted = dprl.site_evidence(log, dprl.SiteSchema.of(log, gamma=1.0), k=1)
+            >>> plan = dprl.site_plan(log, counted, n_min=20, k=1)
+            >>> plan.reduce(Counts(gamma=1.0)).evidence is counted.evidence
+            True
+        """
+        if not isinstance(statistic, SegmentsOf) or statistic.moved is not None:
+            return self.evidence.reduce(statistic, progress)
+        if (statistic.allowed[:, :-1] != self.pairs).any():
+            raise ParameterError(
+                "the sites counted between other decision points than those that are asked for.",
+                repr(self),
+                "Let the sites count a second time for these.",
+            )
+        return cast("T", self._segments())
+
+    def _segments(self) -> Segments:
+        """What all sites counted between decision points; it must be complete."""
         if not self.complete:
             missing = [s for s in self.evidence.sites if s["part"] not in self.parts]
             raise EvidenceError(
@@ -179,25 +293,15 @@ class SitePlan:
                 f"site {missing[0]['site']!r}",
                 "A plan needs the second count of every site that took part in the first.",
             )
-        allowed, A = self.pairs, len(self.evidence.schema.actions)
-        points, pairs = np.flatnonzero(allowed.any(axis=1)), np.flatnonzero(allowed)
-        n = self.evidence.evidence.n_pair[:, :-1][allowed]
-        row = np.full(allowed.size, -1)
-        row[pairs] = np.arange(len(pairs))
-        column = np.full(len(allowed), -1)
-        column[points] = np.arange(len(points))
-        share = np.ldexp(self.ends[:, 3].astype(np.float64), -self.bits)
-        at = row[self.ends[:, 0]], column[self.ends[:, 1]]
-        D = sparse.csr_array((share / n[at[0]], at), shape=(len(pairs), len(points)))
-        D.sort_indices()
-        return SemiMDP(
-            points=points,
-            labels=tuple(self.evidence.schema.states[p] for p in points),
-            first=np.concatenate(([0], np.cumsum(allowed[points].sum(axis=1)))),
-            action=pairs % A,
-            R=self.rewards.took.mean[allowed],
-            D=D,
-            n=n,
+        points, pairs = np.flatnonzero(self.pairs.any(axis=1)), np.flatnonzero(self.pairs)
+        row = np.searchsorted(pairs, self.ends[:, 0])
+        column = np.searchsorted(points, self.ends[:, 1])
+        words = self.rewards.words[FIRST][self.pairs][:, : 1 + SUMS]
+        return Segments(
+            np.ascontiguousarray(words),
+            self.rewards.top[FIRST][self.pairs],
+            row * len(points) + column,
+            self.ends[:, 3],
         )
 
     def together(self, others: Sequence[SitePlan]) -> SitePlan:
@@ -343,6 +447,11 @@ class SitePlan:
         ])  # fmt: skip
 
 
+def _number(value: Any) -> Any:
+    """A setting in words: None stands for an infinite number."""
+    return math.inf if value is None else value
+
+
 def load_counts(source: str | os.PathLike[str] | IO[bytes]) -> SiteEvidence | SitePlan:
     """What an evidence file holds, of the first or of the second round.
 
@@ -403,7 +512,8 @@ def site_plan(
             "Count the same log again, with the same k and site (--k, --site) as the first time.",
         )
     pairs = allowed_pairs(evidence, n_min, contrast)
-    settled = settle(in_schema(log, schema), schema.gamma, schema.cut, reads="returns").gathered()
+    treated = treat_cut(in_schema(log, schema), schema.gamma, schema.cut, reads="returns")
+    settled = treated.gathered()
     n = own.evidence.words[..., COUNT][:, :, :-1]
     shown = n > 0
     counted = counted_rows(settled, shown[FIRST], shown[LATER])

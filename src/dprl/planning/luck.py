@@ -35,8 +35,9 @@ states may depend on each other otherwise; what happens on pure noise was measur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,10 @@ from dprl._core.exact import COUNT
 from dprl._core.practice import unusual as unusual_pairs
 from dprl.errors import PlanError
 from dprl.evidence._evidence import FIRST
+from dprl.evidence.counts import Counted, Counts
 from dprl.evidence.decision_points import TOLERANCE, best_choice
 from dprl.evidence.tabular import Occurrences
+from dprl.logs.source import Chunk, Share, Source
 from dprl.planning._luck_loops import (
     chance_at_most,
     changes_by_luck,
@@ -55,13 +58,13 @@ from dprl.planning._luck_loops import (
     list_returns,
 )
 from dprl.planning.policy_iteration import policy_iteration
-from dprl.planning.semi_mdp import SemiMDP, elevate
+from dprl.planning.semi_mdp import SemiMDP, build_semi_mdp
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
     from dprl.logs.log import Log
 
-__all__ = ["count_luck", "luck_of", "returns_of", "survivors"]
+__all__ = ["ReturnsOf", "luck_of", "returns_of", "survivors"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -81,25 +84,25 @@ LARGEST = 100_000_000
 
 
 def luck_of(
-    log: Log,
-    evidence: Evidence,
-    occurrences: Occurrences,
+    source: Source,
+    counted: Counted,
     eligible: Bools,
     choice: Codes,
     *,
     plan: bool,
     seed: int = 0,
+    progress: Share | None = None,
 ) -> dict[str, Any]:
     """How many changes luck would make, and how many of a policy's own changes survive.
 
     Args:
-        log: A gathered log without cut episodes, with S states and A actions.
-        evidence: Its evidence, from `dprl.evidence.tabular.count`.
-        occurrences: The rows that were counted, from the same call.
+        source: The log, wherever its rows are, with S states and A actions.
+        counted: What was counted of it.
         eligible: bool (S, A), pairs that have enough episodes to be allowed, whatever they brought.
         choice: int32 (S,), the chosen action of each state, -1 for DEFER.
         plan: Whether the choice was made by a plan.
         seed: Seed of the shuffles. Default 0.
+        progress: Called with the share of a pass over the log that is done. Default None.
 
     Returns:
         "changes" of the policy; "expected" by luck, the mean over "draws" shuffles; how many of the
@@ -109,51 +112,18 @@ def luck_of(
     Example:
         >>> import numpy as np
         >>> from dprl.envs import risky_arms
-        >>> from dprl.evidence import tabular
-        >>> log = risky_arms().sample(1_000, seed=0)
-        >>> evidence, occurrences = tabular.count(log, gamma=1.0)
-        >>> choice = np.where(np.arange(len(log.states)) == 0, 0, -1).astype(np.int32)
-        >>> facts = luck_of(log, evidence, occurrences, evidence.n_pair >= 92, choice, plan=False)
+        >>> from dprl.evidence.counts import Counts, count_source
+        >>> from dprl.logs.source import as_source
+        >>> source = as_source(risky_arms().sample(1_000, seed=0))
+        >>> counted = count_source(source, Counts(gamma=1.0))
+        >>> choice = np.where(np.arange(source.facts.n_states) == 0, 0, -1).astype(np.int32)
+        >>> facts = luck_of(source, counted, counted.evidence.n_pair >= 92, choice, plan=False)
         >>> facts["changes"], facts["survive"]
         (1, 1)
     """
-    return count_luck(
-        _InMemory(log, evidence, occurrences), evidence, eligible, choice, plan=plan, seed=seed
-    )
-
-
-class Supply(Protocol):
-    """Where the returns of a log come from: memory, or its parts.
-
-    Attributes:
-        room: The most returns that may be held at once, of more than one state; None for any.
-    """
-
-    @property
-    def room(self) -> int | None: ...
-
-    def returns(self, states: Ints, begin: Ints) -> tuple[Floats, Codes]:
-        """The returns and actions of the counted rows of some states, as `_Returns` keeps them."""
-        ...
-
-    def semi_mdp(self, states: Ints, begin: Ints, dealt: NDArray[Any], pairs: Bools) -> SemiMDP:
-        """The semi-MDP over the pairs (S, A) if the counted rows of these states took `dealt`.
-
-        dealt: codes of actions, in the order of the returns of all these states.
-        """
-        ...
-
-
-def count_luck(
-    supply: Supply,
-    evidence: Evidence,
-    eligible: Bools,
-    choice: Codes,
-    *,
-    plan: bool,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """`luck_of` a log whose returns are supplied some states at a time."""
+    evidence = counted.evidence
+    if source.sealed:
+        return {"skipped": source.sealed}
     if evidence.visits != "first":
         return {"skipped": "visits of one episode depend on each other"}
     unusual = unusual_pairs(evidence.words[FIRST, ..., COUNT])
@@ -180,7 +150,8 @@ def count_luck(
     dealt = [np.empty(n_returns, np.min_scalar_type(-A)) for _ in range(plans)]
     Q, V, slack = np.empty((plans, k, A)), np.empty(k), np.empty(k)
     chance, changes = np.ones(len(choice)), np.zeros(draws, np.int64)
-    for a, b in _ranges(begin, supply.room):
+    supply = _Supply(source, counted, progress)
+    for a, b in _ranges(begin, source.room):
         some = _Returns.of(supply, evidence, wanted[a:b], eligible, unusual, a)
         V[a:b], slack[a:b] = some.V, some.slack
         chance[wanted[a:b]] = some.chances(asked[wanted[a:b]], other, divisions)
@@ -256,7 +227,7 @@ def _divisions(evidence: Evidence, states: Ints, asked: Codes) -> int:
 
 
 def _more_by_plan(
-    supply: Supply,
+    supply: _Supply,
     states: Ints,
     begin: Ints,
     dealt: NDArray[Any],
@@ -287,30 +258,126 @@ def _more_by_plan(
     return int(changes[speaks, planned].sum()) - by_value
 
 
-@dataclass(eq=False)
-class _InMemory:
-    """The returns of a gathered log that is in memory."""
+Listed: TypeAlias = dict[int, tuple[Ints, Floats, NDArray[Any]]]
+"""First group of a chunk → how many returns each state has (2·k,), the returns, their actions."""
 
-    log: Log
-    evidence: Evidence
-    occurrences: Occurrences
-    room: int | None = None
-    row: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+@dataclass(frozen=True, eq=False)
+class ReturnsOf:
+    """The returns and actions of the counted rows of some states; a statistic of a log.
+
+    Attributes:
+        how: How evidence was counted.
+        states: int64 (k,), the codes of the states.
+        dtype: That of the codes of actions: small where they travel.
+    """
+
+    how: Counts
+    states: Ints
+    dtype: Any
+
+    def of(self, chunk: Chunk) -> Listed | None:
+        """Those of one chunk."""
+        log = self.how.log(chunk)
+        if log is None:
+            return None
+        occurrences, first = self.how.occurrences(chunk, log)
+        counts = _counts(occurrences, first, self.states)
+        begin = np.concatenate(([0], np.cumsum(counts)))
+        x, label, row = returns_of(log, self.how.gamma, occurrences, self.states, begin)
+        chunk.once(lambda: row, "rows", self.states.tobytes())
+        return {chunk.first_group: (counts, x, label.astype(self.dtype, copy=False))}
+
+    def merge(self, one: Listed, other: Listed) -> Listed:
+        """Those of two chunks together."""
+        return one | other
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """Shuffled actions of the counted rows of some states.
+
+    Attributes:
+        states: int64 (k,), the codes of the states.
+        begin: int64 (2·k + 1,), where the first visits of each state begin, and its later rows.
+        label: The codes of the actions of all these rows.
+        before: First group of a chunk → int64 (2·k,), how many of these rows are in chunks before.
+    """
+
+    states: Ints
+    begin: Ints
+    label: NDArray[Any]
+    before: Mapping[int, Ints]
+
+    def of(
+        self, chunk: Chunk, log: Log, how: Counts, occurrences: Occurrences, first: Ints
+    ) -> tuple[Log, Occurrences]:
+        """The log of a chunk with the shuffled actions, and the rows that count then."""
+        counts = _counts(occurrences, first, self.states)
+        own = np.concatenate(([0], np.cumsum(counts)))
+        row = chunk.once(
+            lambda: returns_of(log, how.gamma, occurrences, self.states, own)[2],
+            "rows",
+            self.states.tobytes(),
+        )
+        action = log.action.copy()
+        shift = self.begin[:-1] + self.before[chunk.first_group] - own[:-1]
+        action[row] = self.label[np.repeat(shift, counts) + np.arange(len(row))]
+        moved = replace(log, action=action, available=None, menus=None, propensity=None)
+        n = np.asarray(sum(occurrences.n))
+        if len(self.before) > 1:  # else each state keeps its actions, and so does every pair
+            rows = occurrences.counted
+            pair = log.codes()[rows].astype(np.int64) * log.n_actions + action[rows]
+            n = np.bincount(pair, minlength=n.size).reshape(n.shape)
+        return moved, replace(occurrences, ranges=((0, log.n_episodes),), n=(n,))
+
+
+def _counts(occurrences: Occurrences, first: Ints, states: Ints) -> Ints:
+    """int64 (2·k,): first visits, and later rows that count, of each of k states of a chunk."""
+    both = np.asarray(sum(occurrences.n)).sum(axis=1)
+    return np.stack([first[states], (both - first)[states]], axis=1).ravel()
+
+
+@dataclass(eq=False)
+class _Supply:
+    """The returns of a log, some states at a time, in the order of the log."""
+
+    source: Source
+    counted: Counted
+    progress: Share | None = None
+    counts: dict[int, list[Ints]] = field(default_factory=dict)
 
     def returns(self, states: Ints, begin: Ints) -> tuple[Floats, Codes]:
-        x, label, self.row = returns_of(
-            self.log, self.evidence.gamma, self.occurrences, states, begin
-        )
+        """The returns and actions of the counted rows of some states, as `_Returns` keeps them."""
+        few = np.min_scalar_type(-self.source.facts.n_actions)
+        dtype = np.int32 if self.source.room is None else few
+        listed = self.source.reduce(ReturnsOf(self.counted.how, states, dtype), self.progress)
+        if len(listed) == 1:
+            ((key, (counts, x, label)),) = listed.items()
+            self.counts.setdefault(key, []).append(counts)
+            return x, label.astype(np.int32, copy=False)
+        x, label = np.empty(begin[-1]), np.empty(begin[-1], np.int32)
+        free = begin[:-1].copy()
+        for key in sorted(listed):
+            counts, some, own = listed.pop(key)
+            self.counts.setdefault(key, []).append(counts)
+            start = np.concatenate(([0], np.cumsum(counts)))[:-1]
+            to = np.repeat(free - start, counts) + np.arange(len(some))
+            x[to], label[to] = some, own
+            free += counts
         return x, label
 
     def semi_mdp(self, states: Ints, begin: Ints, dealt: NDArray[Any], pairs: Bools) -> SemiMDP:
-        action = self.log.action.copy()
-        action[self.row] = dealt
-        moved = replace(self.log, action=action, available=None, menus=None, propensity=None)
-        # Each part of a state keeps its actions, so every pair is counted as often as before.
-        whole, n = ((0, self.log.n_episodes),), (self.evidence.n_pair,)
-        occurrences = Occurrences(self.occurrences.counted, whole, n)
-        return elevate(moved, self.evidence, occurrences, pairs)
+        """The semi-MDP over the pairs (S, A) if the counted rows of these states took `dealt`.
+
+        dealt: codes of actions, in the order of the returns of all these states.
+        """
+        total, before = np.zeros(len(begin) - 1, np.int64), {}
+        for key in sorted(self.counts):
+            before[key] = total.copy()
+            total += np.concatenate(self.counts[key])
+        moved = Dealt(states, begin, dealt, before)
+        return build_semi_mdp(self.source, self.counted, pairs, self.progress, moved)
 
 
 def returns_of(
@@ -325,8 +392,8 @@ def returns_of(
     n_rows = int(begin[-1])
     x, label, row = np.empty(n_rows), np.empty(n_rows, np.int32), np.empty(n_rows, np.int64)
     list_returns(
-        log.starts, log.group, log.codes(), log.action, log.reward, occurrences.counted,
-        gamma, np.full(log.n_states, -1, np.int32), place.ravel(), x, label, row,
+        log.starts, log.codes(), log.action, log.reward, occurrences.first, occurrences.counted,
+        gamma, place.ravel(), x, label, row,
     )  # fmt: skip
     return x, label, row
 
@@ -360,7 +427,7 @@ class _Returns:
     @classmethod
     def of(
         cls,
-        supply: Supply,
+        supply: _Supply,
         evidence: Evidence,
         states: Ints,
         eligible: Bools,

@@ -54,9 +54,10 @@ from numpy.typing import NDArray
 from dprl._core.checks import Cut, check_cut, check_gamma, check_level, check_seed, check_whole
 from dprl.errors import ParameterError
 from dprl.logs.log import CUT, Log, check_log
+from dprl.logs.visits import first_of
 from dprl.planning._markov_result import Comparison, MarkovCheck
 from dprl.planning._past import Candidate, candidates, within_cells
-from dprl.planning._shuffles import by_chance, in_cells, list_first_visits
+from dprl.planning._shuffles import by_chance, in_cells
 from dprl.planning.model import estimate
 
 __all__ = ["MarkovCheck", "markov_check"]
@@ -160,14 +161,15 @@ def _how_many(asked: int, tests: int, visits: int, level: float) -> int:
 
 
 def _visits(log: Log) -> tuple[Ints, Ints, int]:
-    """Rows of first visits by cell, their cells (s · A + a, sorted), and how many were cut off."""
+    """Rows of first visits by cell, their cells (s · A + a, sorted), and how many were cut off.
+
+    A group whose first visit of a pair has no known outcome is left out of that pair: whether a
+    later one counts must not depend on what came.
+    """
     pair = log.codes().astype(np.int64) * log.n_actions + log.action
     has_outcome = np.ones(log.n_steps, bool)
     has_outcome[log.starts[1:][log.ended == CUT] - 1] = False
-    rows = np.empty(log.n_steps, np.int64)
-    n_pairs = log.n_states * log.n_actions
-    n = list_first_visits(log.starts, log.group, pair, has_outcome, n_pairs, rows)
-    rows = rows[:n]
+    rows = np.flatnonzero(first_of(log, pair, log.n_states * log.n_actions) & has_outcome)
     rows = rows[np.argsort(pair[rows], kind="stable")]
     return rows, pair[rows], int((~has_outcome).sum())
 

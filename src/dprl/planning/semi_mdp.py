@@ -14,7 +14,7 @@ each row is added up once, exactly (see `dprl._core.exact`). No hash table is ne
 
 **Segments are a monoid**, as evidence is: rewards are exact sums and discounts whole numbers, so
 the segments of the parts of a log can be merged in any order, and give the same semi-MDP to the
-last bit (`dprl.planning._parts_plan`).
+last bit: `SegmentsOf` is the statistic of them (`dprl.logs.source`).
 
 Departures from the paper's pseudocode, which overwrites the set of decision points, counts the
 reward at t' twice and drops the reward after the last decision point: see the docs' table.
@@ -23,6 +23,7 @@ reward at t' twice and drops the reward after the last decision point: see the d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +32,19 @@ from scipy import sparse
 from dprl._core.compiled import compiled, in_parts, parts
 from dprl._core.exact import COUNT, NOTHING, SUMS, add_float, add_window, top_of
 from dprl._core.exact_moments import means_of_sums
-from dprl.evidence._evidence import Evidence
+from dprl.evidence.counts import Counted, Counts
 from dprl.evidence.tabular import Occurrences
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import powers
+from dprl.logs.source import Chunk, Share, Source
 
-__all__ = ["Segments", "SemiMDP", "count_segments", "discounts", "elevate", "segments_of"]
+__all__ = [
+    "Moved", "Segments", "SegmentsOf", "SemiMDP", "build_semi_mdp", "count_segments", "discounts",
+    "segments_of",
+]  # fmt: skip
+
+
+Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +65,14 @@ class SemiMDP:
 
     Example:
         >>> from dprl.envs import risky_arms
-        >>> from dprl.evidence import allowed, tabular
-        >>> from dprl.planning import elevate
+        >>> from dprl.evidence import allowed
+        >>> from dprl.evidence.counts import Counts, count_source
+        >>> from dprl.logs.source import as_source
+        >>> from dprl.planning import build_semi_mdp
         >>> log = risky_arms().sample(1_000, seed=0)
-        >>> evidence, occurrences = tabular.count(log, gamma=1.0)
-        >>> semi = elevate(log, evidence, occurrences, allowed(evidence, n_min=92))
+        >>> source = as_source(log)
+        >>> counted = count_source(source, Counts(gamma=1.0))
+        >>> semi = build_semi_mdp(source, counted, allowed(counted.evidence, n_min=92))
         >>> semi.labels, [log.actions[a] for a in semi.action]
         (('s0',), ['b1'])
     """
@@ -326,34 +337,82 @@ def count_segments(
     return Segments(words, top, ends[order], total[order])
 
 
-def elevate(
-    log: Log, evidence: Evidence, occurrences: Occurrences, allowed: NDArray[np.bool_]
+class Moved(Protocol):
+    """Other actions for the rows of a log: what luck might have made of it."""
+
+    def of(
+        self, chunk: Chunk, log: Log, how: Counts, occurrences: Occurrences, first: Ints
+    ) -> tuple[Log, Occurrences]:
+        """The log of a chunk with its actions moved, and the rows that count then."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentsOf:
+    """The segments of a log between its decision points; a statistic of it.
+
+    Attributes:
+        how: How evidence was counted; the same rows are the sources of segments.
+        allowed: bool (S, A), the pairs that may be chosen.
+        fixed: Discounts as whole numbers, from `discounts`.
+        moved: Other actions for its rows; None for those of the log. Default None.
+    """
+
+    how: Counts
+    allowed: NDArray[np.bool_]
+    fixed: Ints
+    moved: Moved | None = None
+
+    def of(self, chunk: Chunk) -> Segments | None:
+        """The segments of one chunk."""
+        log = self.how.log(chunk)
+        if log is None:
+            return None
+        occurrences, first = self.how.occurrences(chunk, log)
+        if self.moved is not None:
+            log, occurrences = self.moved.of(chunk, log, self.how, occurrences, first)
+        return count_segments(log, self.how.gamma, occurrences, self.allowed, self.fixed)
+
+    def merge(self, one: Segments, other: Segments) -> Segments:
+        """The segments of two chunks together."""
+        return one.merge(other)
+
+
+def build_semi_mdp(
+    source: Source,
+    counted: Counted,
+    allowed: NDArray[np.bool_],
+    progress: Share | None = None,
+    moved: Moved | None = None,
 ) -> SemiMDP:
     """Alg. 2: the semi-MDP of a log over its decision points.
 
     Args:
-        log: A gathered log (see `Log.gathered`) with S states and A actions.
-        evidence: Its evidence, from `dprl.evidence.tabular.count`.
-        occurrences: The rows that were counted, from the same call.
+        source: The log, wherever its rows are, with S states and A actions.
+        counted: What was counted of it.
         allowed: bool (S, A), the pairs that may be chosen.
+        progress: Called with the share that is done. Default None.
+        moved: Other actions for its rows. Default None: those of the log.
 
     Returns:
         The semi-MDP; without decision points if no pair is allowed.
 
     Example:
         >>> from dprl.envs import risky_arms
-        >>> from dprl.evidence import allowed, tabular
-        >>> from dprl.planning import elevate
-        >>> log = risky_arms().sample(1_000, seed=0)
-        >>> evidence, occurrences = tabular.count(log, gamma=1.0)
-        >>> semi = elevate(log, evidence, occurrences, allowed(evidence, n_min=92))
+        >>> from dprl.evidence import allowed
+        >>> from dprl.evidence.counts import Counts, count_source
+        >>> from dprl.logs.source import as_source
+        >>> from dprl.planning import build_semi_mdp
+        >>> source = as_source(risky_arms().sample(1_000, seed=0))
+        >>> counted = count_source(source, Counts(gamma=1.0))
+        >>> semi = build_semi_mdp(source, counted, allowed(counted.evidence, n_min=92))
         >>> semi.n.tolist(), semi.R.round(2).tolist()
         ([94], [0.69])
     """
-    n = np.asarray(sum(counted[allowed] for counted in occurrences.n))
-    fixed, bits = discounts(evidence.gamma, int(log.lengths.max(initial=0)), n)
-    segments = count_segments(log, evidence.gamma, occurrences, allowed, fixed)
-    return segments.semi_mdp(log.states, allowed, bits)
+    how = counted.how
+    fixed, bits = discounts(how.gamma, counted.longest, counted.evidence.n_pair[allowed])
+    segments = source.reduce(SegmentsOf(how, allowed, fixed, moved), progress)
+    return segments.semi_mdp(source.facts.states, allowed, bits)
 
 
 def segments_of(

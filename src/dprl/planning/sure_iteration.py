@@ -50,7 +50,7 @@ from dprl.planning.gain import Gain, gain
 from dprl.planning.policy_iteration import BETTER, iterate
 from dprl.planning.transitions import Transitions
 
-__all__ = ["DOUBTS", "Sure", "Workshop", "optimism"]
+__all__ = ["DOUBTS", "PlanModel", "Sure", "optimism"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -83,7 +83,7 @@ class Sure:
     asked: int
 
 
-class Workshop:
+class PlanModel:
     """The model of one log, in which policies are evaluated.
 
     Args:
@@ -215,7 +215,7 @@ class Workshop:
 
 
 def optimism(
-    halves: Iterator[tuple[Workshop, Workshop]], risk: float, keep: float = 1.0
+    halves: Iterator[tuple[PlanModel, PlanModel]], risk: float, keep: float = 1.0
 ) -> tuple[float | None, int]:
     """How many standard errors an estimate of the chosen policy is too high, and from how many.
 

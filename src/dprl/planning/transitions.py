@@ -36,10 +36,12 @@ from dprl._core.exact import (
 from dprl._core.exact_moments import moments
 from dprl.errors import LogError
 from dprl.evidence._evidence import check_summands
+from dprl.evidence.counts import Counts
 from dprl.evidence.tabular import LARGEST_TABLE
 from dprl.logs.log import CUT, Log
+from dprl.logs.source import Chunk
 
-__all__ = ["Cells", "Transitions", "cells_of", "count_transitions"]
+__all__ = ["Cells", "CellsOf", "Transitions", "cells_of", "count_transitions"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -201,7 +203,7 @@ def count_transitions(log: Log) -> Transitions:
     The last row of an episode that was cut says only where it was last seen: the step into it is
     counted, it itself is not, because nobody knows what followed. A step into a state of which
     nothing else is known is not counted either. Episodes that are to be dropped,
-    or read as ended, are treated so beforehand (`dprl.logs._censoring.settle`).
+    or read as ended, are treated so beforehand (`dprl.logs._censoring.treat_cut`).
 
     Args:
         log: The log; its states are labels.
@@ -287,6 +289,38 @@ class Cells:
             n=n.reshape(S, A),
             start=self.start,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class CellsOf:
+    """The transitions of a log; a statistic of it.
+
+    Attributes:
+        how: How its evidence is counted: the same groups, and cut episodes treated alike. Only
+            where an episode was cut and completed by a value ("bootstrap") a model needs none: it
+            knows the step into the last state, and reads the episode as it was.
+    """
+
+    how: Counts
+
+    def of(self, chunk: Chunk) -> Cells | None:
+        """Those of one chunk."""
+        log = self.how.log(chunk)
+        if log is None:
+            return None
+        return cells_of(_as_read(chunk.log, log) if self.how.cut == "bootstrap" else log)
+
+    def merge(self, one: Cells, other: Cells) -> Cells:
+        """Those of two chunks together."""
+        return one.merge(other)
+
+
+def _as_read(log: Log, treated: Log) -> Log:
+    """The episodes of a log, as they were read, that are in the treated one; gathered."""
+    if treated.n_episodes == log.n_episodes:
+        return log.gathered()
+    labels = set(treated.episodes)
+    return log.take([e for e, label in enumerate(log.episodes) if label in labels]).gathered()
 
 
 @compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ from dprl.logs._gaps import GONE
 from dprl.logs._overlap import sealed_origin, sketch
 from dprl.logs._text import check_labels
 from dprl.logs.log import Facts, Label, Log
+from dprl.logs.source import stage
 from dprl.policies import _file as archive
 from dprl.policies._conditions import conditions_of
 from dprl.policies._contradictions import wrong_rule
@@ -28,15 +29,42 @@ from dprl.policies.certificate import Certificate
 
 if TYPE_CHECKING:
     from dprl.logs._censoring import Near
-    from dprl.logs.parts import LogInParts
+    from dprl.logs.source import Source
 
-__all__ = ["Parts", "Stored", "origin_of_training", "provenance_of", "provenance_of_parts"]
+__all__ = ["Parts", "Stored", "origin_of_training", "provenance_of"]
 
 
-def provenance_of(log: Log, used: Log | None = None, **more: Any) -> dict[str, Any]:
-    """Where a policy comes from: the log it was fitted to, what was left of it, and by whom."""
-    n_used = (used or log).n_episodes
-    return _origin(log, len(log.groups), len(log.cut_episodes), n_used, sketch(log)) | more
+def provenance_of(
+    log: Source | Log,
+    used: Log | int | None = None,
+    *,
+    progress: Callable[[str, float], None] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Where a policy comes from: the log it was fitted to, what was left of it, and by whom.
+
+    Args:
+        log: The log, wherever its rows are.
+        used: What was left of it, or the number of episodes that were. Default None: all of it.
+        progress: Called with the name of the stage and the share of it that is done. Default None.
+        **more: Further facts.
+    """
+    origin = getattr(log, "origin", None)
+    if origin is not None:  # no log, but what sites counted of theirs
+        return {**origin(), **more}
+    facts = log.facts
+    n_used = facts.n_episodes if used is None else getattr(used, "n_episodes", used)
+    return {
+        "made_by": f"dprl {__version__}",
+        "log": log.digest(),
+        "episodes": facts.n_episodes,
+        "groups": facts.n_groups,
+        "steps": facts.n_steps,
+        "cut_episodes": facts.n_cut,
+        "episodes_used": n_used,
+        "columns": {name: own for name, own in facts.columns.items() if name != "gaps"},
+        "sample": sketch(log, stage(progress, "a sample of the groups")),
+    } | more
 
 
 def origin_of_training(logs: Log | Sequence[Log]) -> dict[str, Any]:
@@ -56,29 +84,6 @@ def origin_of_training(logs: Log | Sequence[Log]) -> dict[str, Any]:
     if not origins:
         return {"log": None}
     return origins[0] | ({"others": origins[1:]} if len(origins) > 1 else {})
-
-
-def provenance_of_parts(
-    parts: LogInParts, episodes_used: int, sample: Mapping[str, Any], **more: Any
-) -> dict[str, Any]:
-    """`provenance_of` a log in parts; `sample` as `sketch_of_parts` makes it."""
-    return _origin(parts, parts.n_groups, parts.n_cut, episodes_used, sample) | more
-
-
-def _origin(
-    log: Log | LogInParts, groups: int, cut: int, episodes_used: int, sample: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "made_by": f"dprl {__version__}",
-        "log": log.digest(),
-        "episodes": log.n_episodes,
-        "groups": groups,
-        "steps": log.n_steps,
-        "cut_episodes": cut,
-        "episodes_used": episodes_used,
-        "columns": {name: own for name, own in log.columns.items() if name != "gaps"},
-        "sample": dict(sample),
-    }
 
 
 LISTS = ("states", "actions", "feature_names", "episodes")

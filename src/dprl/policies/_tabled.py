@@ -111,17 +111,18 @@ class Tabled(Stored, ABC):
         **more: Any,
     ) -> Self:
         """The policy that makes these choices on this evidence; `more` are a kind's own parts."""
+        rows = {**rows_of(evidence), "allowed": allowed, "planned": planned}
+        if evidence.rest:  # groups whose action is not stated count as doing otherwise
+            rows |= {n: np.ascontiguousarray(a[:, :-1]) for n, a in rows.items() if n in PAIRS}
         return cls(
             states=evidence.states,
-            actions=evidence.actions,
+            actions=evidence.actions[: -1 if evidence.rest else None],
             parameters=parameters,
             provenance=provenance,
             choice=choice,
-            allowed=allowed,
             steps=steps,
-            planned=planned,
             **more,
-            **rows_of(evidence),
+            **rows,
         )
 
     # -- what it would change ----------------------------------------------------------------

@@ -19,15 +19,16 @@ from dprl._core import plot
 from dprl._core.table import Table
 from dprl.certificate._gate import gate
 from dprl.evaluation import stats
+from dprl.evidence.counts import Counted, Counts, count_source
 from dprl.evidence.decision_points import allowed
-from dprl.evidence.tabular import count
 from dprl.learners.baselines import BC, CQL, PQI, RL, SPIBB
 from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log
+from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl.planning.model import estimate
+from dprl.planning.model import Model, estimate
 from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 
 __all__ = [
@@ -143,18 +144,24 @@ def compete(
         >>> notes["points"], mdp.value(pi) > mdp.value()
         (1, True)
     """
-    shared = functools.cache(lambda gamma: (count(log, gamma), estimate(log, gamma, CUT)))
+    source = as_source(log)
+
+    @functools.cache
+    def shared(gamma: float) -> tuple[Counted, Model]:
+        return count_source(source, Counts(gamma)), estimate(log, gamma, CUT)
+
     answers = []
     for contestant in contestants:
         options = {k: v for k, v in contestant.items() if k != "learner"}
         options.setdefault("gamma", mdp.gamma)
-        (counted, occurrences), model = shared(options["gamma"])
+        summed, model = shared(options["gamma"])
+        counted = summed.evidence
         notes: dict[str, Any] = {"points": 0, "changes": 0}
         match contestant["learner"]:
             case "DPRL":
                 learner = DPRLDiscrete(cut=CUT, **options)
                 pairs = allowed(counted, learner.n_min, contrast=learner.contrast)
-                choice, _ = learner.choose(log, counted, occurrences, pairs)
+                choice, _ = learner.choose(source, summed, pairs)
                 speaks = np.flatnonzero(choice >= 0)
                 pi = mdp.behavior.copy()
                 pi[speaks] = np.eye(log.n_actions)[choice[speaks]]

@@ -70,7 +70,7 @@ class PointsPart:
         parts = (own.points, own.actions, own.method, own.sketch, own.blocks, own.boxes, own.device)
         return _WindowedEngine(*parts, window=self.window)
 
-    def log(self) -> Engine:
+    def read(self) -> Engine:
         """What a job is applied to."""
         return self.engine
 

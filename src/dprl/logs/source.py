@@ -1,0 +1,421 @@
+"""One way to compute with a log, wherever its rows are.
+
+A log can be in memory, in parts on disk, on the workers of a cluster, or at sites that share no
+rows. Learners, planners and gates do not care: they ask a `Source` for a `Statistic`.
+
+    source.reduce(statistic)     the statistic of every chunk, merged
+
+A **chunk** is an ordinary `Log` of whole groups, coded by the labels of the *whole* log. A log in
+memory is one chunk. A **statistic** is a small frozen object that can be pickled: `of(chunk)` is
+its value for one chunk, `merge(one, other)` that of two together. A merge is exact and does not
+depend on the order (whole numbers, exact sums, extremes, tables by chunk), so nothing that is
+learned depends on how many chunks there are, or on where they are.
+
+What truly needs all rows at once says so with `needs_rows`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dprl._core.checks import Cut, check_cut
+from dprl.errors import LogError, ParameterError
+from dprl.logs._cut_words import DROPS, UNRELATED
+from dprl.logs._encoding import labelled
+from dprl.logs.log import CUT, Facts, Label, Log, check_log
+
+if TYPE_CHECKING:
+    from dprl.logs._censoring import Reads
+    from dprl.logs.parts import LogInParts
+
+__all__ = [
+    "Both", "Chunk", "LogFacts", "Share", "Source", "Statistic", "as_source", "check_claim",
+    "check_settings", "check_treatment", "needs_rows", "stage",
+]  # fmt: skip
+
+T = TypeVar("T")
+U = TypeVar("U")
+Share: TypeAlias = Callable[[float], None]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogFacts:
+    """What a log says about itself as a whole, without its rows.
+
+    Attributes:
+        actions: The action labels of the whole log.
+        states: The state labels of the whole log.
+        n_episodes: Number of episodes.
+        n_groups: Number of groups; as many as episodes where every episode is its own group.
+        n_steps: Number of rows.
+        longest: Rows of the longest episode.
+        ended: int64 (3 + number of events,), how many episodes ended in each way, by code.
+        cut_steps: Number of rows of cut episodes.
+        first_cut: The label of the first cut episode; None where none was cut.
+        grouped: Whether the log has groups that are not just its episodes.
+        menus: bool (M, A), the distinct sets of available actions; None where the log does not say.
+        events: Names of the competing events with which an episode can end.
+        columns: Which source column played which part.
+        has_propensity: Whether the log says with which chance actions were taken.
+    """
+
+    actions: tuple[Label, ...]
+    states: tuple[Label, ...]
+    n_episodes: int
+    n_groups: int
+    n_steps: int
+    longest: int
+    ended: NDArray[np.int64]
+    cut_steps: int = 0
+    first_cut: Label | None = None
+    grouped: bool = False
+    menus: Bools | None = None
+    events: tuple[str, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    has_propensity: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", Facts(self.columns))
+
+    @classmethod
+    def of(cls, log: Log) -> LogFacts:
+        """The facts of a log in memory."""
+        cut = log.cut_episodes
+        return LogFacts(
+            actions=log.actions,
+            states=log.states,
+            n_episodes=log.n_episodes,
+            n_groups=len(log.groups),
+            n_steps=log.n_steps,
+            longest=int(log.lengths.max(initial=0)),
+            ended=np.bincount(log.ended, minlength=3 + len(log.events)),
+            cut_steps=int(log.lengths[cut].sum()),
+            first_cut=log.episodes[cut[0]] if len(cut) else None,
+            grouped=log.groups != log.episodes,
+            menus=log.menus,
+            events=log.events,
+            columns=log.columns,
+            has_propensity=log.propensity is not None,
+        )
+
+    @property
+    def n_states(self) -> int:
+        """Number of state labels."""
+        return len(self.states)
+
+    @property
+    def n_actions(self) -> int:
+        """Number of action labels."""
+        return len(self.actions)
+
+    @property
+    def n_cut(self) -> int:
+        """Number of episodes that were cut (observation stopped early)."""
+        return int(self.ended[CUT])
+
+    @property
+    def follow_up(self) -> str | None:
+        """The time for which every episode is followed, such as "10 steps"; None without one."""
+        return self.columns.get("follow_up")
+
+
+class Statistic(Protocol[T]):
+    """What is computed of a log, chunk by chunk: frozen, possible to pickle, a small result."""
+
+    def of(self, chunk: Chunk) -> T | None:
+        """The value for one chunk; None says that the chunk has nothing to add."""
+        ...
+
+    def merge(self, one: T, other: T) -> T:
+        """The value for two chunks together: exact, whatever the order."""
+        ...
+
+
+class Source(Protocol):
+    """A log, wherever its rows are."""
+
+    @property
+    def facts(self) -> LogFacts:
+        """What the log says about itself as a whole."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """About how many rows or returns may be held at once; None where all rows are here."""
+        ...
+
+    @property
+    def sealed(self) -> str:
+        """Why its rows cannot be looked at again, in words; "" where they can."""
+        ...
+
+    def digest(self) -> str:
+        """The digest of the whole log, as `Log.digest` has it."""
+        ...
+
+    def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
+        """The statistic of the whole log.
+
+        Args:
+            statistic: What is asked for.
+            progress: Called with the share of the work that is done, 0 to 1. Default None.
+
+        Raises:
+            LogError: If no chunk has anything to add: no episode of it is left.
+            ParameterError: If the statistic cannot be told of this source.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Whole groups of a log, with the codes of the whole log; a log in memory is one chunk.
+
+    A chunk remembers what was made of it (`once`), so that what several statistics need is made
+    once. It is a `Source` itself.
+
+    Attributes:
+        log: The rows.
+        first_group: How many groups of the whole log are in chunks before this one.
+        first_row: How many rows are.
+    """
+
+    log: Log
+    first_group: int = 0
+    first_row: int = 0
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return repr(self.log)
+
+    @functools.cached_property
+    def facts(self) -> LogFacts:
+        """What the chunk says about itself as a whole."""
+        return LogFacts.of(self.log)
+
+    @property
+    def room(self) -> int | None:
+        """None: all rows are here."""
+        return None
+
+    @property
+    def sealed(self) -> str:
+        """Nothing: all rows are here."""
+        return ""
+
+    def digest(self) -> str:
+        """The digest of the log."""
+        return self.log.digest()
+
+    def reduce(self, statistic: Statistic[T], progress: Share | None = None) -> T:
+        """The statistic of this chunk; there is no progress to tell of in between."""
+        result = statistic.of(self)
+        if result is None:
+            from dprl.logs._censoring import none_is_left
+
+            raise none_is_left(self.log.n_episodes)
+        return result
+
+    def once(self, make: Callable[[], U], *key: Any) -> U:
+        """What `make` returns, made once for each key; keys are compared, and must be hashable."""
+        if key not in self._made:
+            self._made[key] = make()
+        result: U = self._made[key]
+        return result
+
+    def treated(self, cut: Cut | None, gamma: float = 1.0, reads: Reads = "returns") -> Log | None:
+        """The log with its cut episodes treated, gathered; None if no episode of it is left.
+
+        Args:
+            cut: A treatment that `check_treatment` let pass. Groups are whole, so what comes after
+                a cut episode is in the chunk too.
+            gamma: Discount in (0, 1]; "bootstrap" and "ipcw" need it. Default 1.
+            reads: What is read of the result, as in `dprl.logs._censoring.treat_cut`.
+        """
+        if not len(self.log.cut_episodes):
+            return self.once(self.log.gathered, "gathered")
+        return self.once(lambda: self._treated(cut, gamma, reads), "treated", cut, gamma, reads)
+
+    def _treated(self, cut: Cut | None, gamma: float, reads: Reads) -> Log | None:
+        from dprl.logs._censoring import from_cut_on, treat_cut  # policies act without a compiler
+
+        # All of a chunk may be cut while others have episodes left: `reduce` refuses if none has.
+        lost = from_cut_on(self.log) if cut in DROPS and reads != "rewards" else ()
+        if len(lost) == self.log.n_episodes:
+            return None
+        return treat_cut(self.log, gamma, cut or "terminal", reads=reads).gathered()
+
+    def left(self, treated: Log) -> NDArray[np.int64]:
+        """int64 (g,): numbers in the whole log of the groups of a treated log."""
+        own = self.log.groups
+        if len(treated.groups) == len(own):
+            return self.first_group + np.arange(len(own))
+        number = {label: i for i, label in enumerate(own)}
+        at = np.fromiter((number[g] for g in treated.groups), np.int64, len(treated.groups))
+        return self.first_group + at
+
+    def some(
+        self, groups: Bools, cut: Cut | None, gamma: float = 1.0, reads: Reads = "returns"
+    ) -> Log | None:
+        """The treated log of some groups; None if no episode of them is left.
+
+        Args:
+            groups: bool (number of groups of the whole log,), the groups that are asked for.
+            cut: As in `treated`.
+            gamma: As in `treated`.
+            reads: As in `treated`.
+        """
+        asked, key = (groups, cut, gamma, reads), "some"
+        last, some = self._made.get(key, ((None,), None))
+        if last[0] is not groups or last[1:] != asked[1:]:  # only the last ones are kept
+            some, treated = None, self.treated(cut, gamma, reads)
+            inside = () if treated is None else groups[self.left(treated)][treated.group]
+            if treated is not None and np.any(inside):
+                some = treated.take(np.flatnonzero(inside))
+            self._made[key] = asked, some
+        result: Log | None = some
+        return result
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two statistics in one pass over the log."""
+
+    one: Statistic[Any]
+    other: Statistic[Any]
+
+    def of(self, chunk: Chunk) -> tuple[Any, Any] | None:
+        """Both values for one chunk; None where neither has anything to add."""
+        both = self.one.of(chunk), self.other.of(chunk)
+        return None if both[0] is both[1] is None else both
+
+    def merge(self, one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Both values for two chunks together."""
+        return (
+            merged(self.one, one[0], other[0]),
+            merged(self.other, one[1], other[1]),
+        )
+
+
+def merged(statistic: Statistic[T], one: T | None, other: T | None) -> T | None:
+    """Two values of a statistic together, where None has nothing to add."""
+    if one is None or other is None:
+        return other if one is None else one
+    return statistic.merge(one, other)
+
+
+def as_source(log: Any) -> Source:
+    """A log of labelled states, as a source.
+
+    A log in memory becomes one chunk, which remembers what was made of it for as long as it is
+    held; where its states are categories they are joined. Everything else that can reduce is a
+    source already.
+
+    Raises:
+        LogError: If the log is empty or has features as states.
+        ParameterError: If it is no log.
+    """
+    if isinstance(log, Log) or not hasattr(type(log), "reduce"):
+        check_log(log)
+        log = labelled(log)
+        log.codes()
+        return Chunk(log)
+    if not log.facts.n_episodes:
+        raise LogError("the log holds no episodes.", do="Read a log with at least one.")
+    source: Source = log
+    return source
+
+
+def check_settings(source: Source, settings: Mapping[str, Any]) -> None:
+    """Refuse a learner's settings where a source was counted with others."""
+    agreed = getattr(source, "check_settings", None)
+    if agreed is not None:
+        agreed(settings)
+
+
+def stage(progress: Callable[[str, float], None] | None, name: str) -> Share | None:
+    """The progress of one pass over a log, under a name."""
+    if progress is None:
+        return None
+    return lambda share: progress(name, share)
+
+
+def needs_rows(source: Source | Log, what: str, do: str = "") -> Log:
+    """The log in memory, for what needs all rows at once; refuses where they are elsewhere.
+
+    Args:
+        source: The source.
+        what: What needs them, as the beginning of a sentence: "evidence='excursions'".
+        do: What can be done instead. Default "": to read the log with dprl.read.
+
+    Raises:
+        ParameterError: If the rows are in parts, on a cluster or at sites.
+    """
+    if isinstance(source, Chunk):
+        return source.log
+    if isinstance(source, Log):
+        return source
+    raise ParameterError(
+        f"{what} needs the whole log in memory.",
+        repr(source),
+        do or "Read the log with dprl.read (without --out-of-core).",
+    )
+
+
+def check_treatment(source: Source, cut: Cut | None) -> None:
+    """Refuse a treatment of cut episodes that needs the whole log at once; warn where none is set.
+
+    Args:
+        source: The source.
+        cut: The treatment, or None for "terminal" with a warning.
+
+    Raises:
+        ParameterError: If episodes were cut, the treatment is "ipcw" or "bootstrap", and the rows
+            are not all here.
+    """
+    check_cut(cut)
+    facts = source.facts
+    if not facts.n_cut:
+        return
+    if cut in ("ipcw", "bootstrap") and not isinstance(source, Chunk):
+        raise ParameterError(
+            f"{facts.n_cut:,} of {facts.n_episodes:,} episodes were cut, and cut={cut!r} needs the "
+            "whole log in memory.",
+            f"episode {facts.first_cut!r}",
+            "Read the log with dprl.read (without --out-of-core), follow all for a fixed time "
+            "(follow_up=, --follow-up), or choose cut='terminal' or 'drop-unrelated'.",
+        )
+    if cut is None:
+        from dprl.logs._censoring import warn_as_terminal
+
+        warn_as_terminal(facts.n_cut, facts.n_episodes, facts.cut_steps, facts.n_steps)
+
+
+def check_claim(cut: Cut | str | None, log: Log | LogInParts | Source, what: str) -> None:
+    """Refuse to claim something from a log whose cut episodes are dropped without a declaration.
+
+    Args:
+        cut: The treatment of cut episodes.
+        log: The log before they are treated, wherever its rows are.
+        what: What makes the claim, as the beginning of a sentence: "a certificate".
+    """
+    if cut != "drop":
+        return
+    facts = LogFacts.of(log) if isinstance(log, Log) else log.facts
+    if not facts.n_cut:
+        return
+    raise LogError(
+        f"{facts.n_cut:,} of {facts.n_episodes:,} episodes were cut and would be left out: {what} "
+        "would be about those that are left, and the longer an episode, the likelier it was cut.",
+        f"episode {facts.first_cut!r}",
+        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
+        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
+        "offered.",
+    )

@@ -42,7 +42,7 @@ from dprl.logs._censoring import settle
 from dprl.logs.log import Log
 from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 from dprl_studies.paper.contest import VALUES, blocks, mdp_seed
 
 __all__ = ["EXPERIMENT"]
@@ -247,31 +247,20 @@ def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
 
 def summary(rows: Rows) -> Table:
     """One row per problem, kind of row and method."""
-    keys = list(zip(rows["problem"], rows["what"], rows["who"], strict=True))
-    order = list(dict.fromkeys(keys))
-    place = {key: i for i, key in enumerate(order)}
-    group = np.array([place[key] for key in keys])
-    columns: dict[str, list[Any]] = {
-        k: [] for k in ("problem", "what", "method", "datasets", "held", "harmful", "overstated",
-                        "issued", "claimed", "truth")
-    }  # fmt: skip
-    for i, (problem, what, who) in enumerate(order):
-        part = {k: v[group == i] for k, v in rows.items()}
-        for name, value in {
-            "problem": str(problem), "what": str(what), "method": str(who),
-            "datasets": len(part["dataset"]),
-            "held": float(part["held"].sum() / part["cases"].sum())
-            if np.isfinite(part["cases"]).all() else np.nan,
-            "harmful": float(part["harmful"].mean()),
-            "overstated": float(part["overstated"].mean()), "issued": float(part["issued"].mean()),
-            "claimed": float(part["claimed"].mean()), "truth": float(part["truth"].mean()),
-        }.items():  # fmt: skip
-            columns[name].append(value)
-    return Table(
-        columns,
+    lines = []
+    for (problem, what, who), part in by(rows, "problem", "what", "who"):
+        known = np.isfinite(part["cases"]).all()
+        lines.append({
+            "problem": problem, "what": what, "method": who, "datasets": len(part["dataset"]),
+            "held": float(part["held"].sum() / part["cases"].sum()) if known else np.nan,
+            **{name: float(part[name].mean())
+               for name in ("harmful", "overstated", "issued", "claimed", "truth")},
+        })  # fmt: skip
+    return table_of(
+        lines,
         f"Certificates against the truth (δ = {DELTA}, single bounds at level {LEVEL}, "
         f"n_min {N_MIN})",
-        note="held: share of bounds, claims or intervals that the truth bears out; harmful: share "
+        "held: share of bounds, claims or intervals that the truth bears out; harmful: share "
         "of datasets with at least one suggestion that is worse than usual practice; overstated: "
         "share of datasets whose claimed gain exceeds the true one; claimed and truth: mean lower "
         "bound and true value (pairs: E x - E y in parts of the range; policies: "
@@ -281,9 +270,12 @@ def summary(rows: Rows) -> Table:
 
 def brief(table: Table) -> Table:
     """Only the rows about policies."""
-    keep = [i for i, what in enumerate(table["what"]) if what == "policy"]
-    columns = {k: [v[i] for i in keep] for k, v in table.columns.items() if k != "what"}
-    return Table(columns, table.caption, table.note)
+    lines = [
+        {name: value for name, value in row.items() if name != "what"}
+        for row in table
+        if row["what"] == "policy"
+    ]
+    return table_of(lines, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:

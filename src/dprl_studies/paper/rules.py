@@ -40,7 +40,7 @@ from dprl.policies._decisions import Kind
 from dprl.policies._protocol import is_drawn
 from dprl.policies._rule import Rule
 from dprl_studies import icu
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 from dprl_studies.icu.simulation import frugal_treatment
 from dprl_studies.icu.yardsticks import best_constant
 from dprl_studies.paper.hypotension import learner as rival
@@ -441,41 +441,29 @@ def _without(log: Log, hidden: tuple[str, ...]) -> Log:
 
 def summary(rows: Rows) -> Table:
     """One row per study, size and method: how often rules were false, and what they brought."""
-    keys = list(zip(rows["study"], rows["n"], rows["method"], strict=True))
-    columns: dict[str, list[Any]] = {
-        name: [] for name in (
-            "study", "n", "method", "logs", "issued", "false", "value", "usual", "best", "gained",
-            "worst", "below usual", "spoken", "covered", "stated above",
-        )
-    }  # fmt: skip
-    for key in dict.fromkeys(keys):
-        mine = np.array([k == key for k in keys])
+    lines = []
+    for (study, n, method), part in by(rows, "study", "n", "method"):
         value, usual, best, low = (
-            np.asarray(rows[name][mine], np.float64)
-            for name in ("value", "usual", "best", "stated_low")
+            np.asarray(part[name], np.float64) for name in ("value", "usual", "best", "stated_low")
         )
         share = (value - usual) / (best - usual)
         measured = np.isfinite(value) & np.isfinite(low)
-        values = {
-            "logs": int(mine.sum()),
-            "issued": float(np.mean(np.asarray(rows["issued"][mine]) > 0)),
-            "false": float(np.mean(rows["false"][mine])),
+        lines.append({
+            "study": study, "n": n, "method": method, "logs": len(value),
+            "issued": float(np.mean(np.asarray(part["issued"]) > 0)),
+            "false": float(np.mean(part["false"])),
             "value": float(value.mean()), "usual": float(usual.mean()), "best": float(best.mean()),
             "gained": float(share.mean()), "worst": float(share.min()),
             "below usual": int((value < usual).sum()),
-            "spoken": float(np.mean(rows["spoken"][mine])),
-            "covered": _mean(rows["covered"][mine]),
+            "spoken": float(np.mean(part["spoken"])),
+            "covered": _mean(part["covered"]),
             "stated above": float(np.mean((low > value - usual)[measured]))
             if measured.any() else math.nan,
-        }  # fmt: skip
-        for name, part in zip(("study", "n", "method"), key, strict=True):
-            columns[name].append(part.item() if hasattr(part, "item") else part)
-        for name, number in values.items():
-            columns[name].append(number)
-    return Table(
-        columns,
+        })  # fmt: skip
+    return table_of(
+        lines,
         f"Rules over features, δ = {DELTA:g}",
-        note="issued: share of logs with at least one rule; false: share of logs with a rule that "
+        "issued: share of logs with at least one rule; false: share of logs with a rule that "
         "is no improvement; gained: mean share of the way from usual practice to the best policy; "
         "worst: the smallest; below usual: logs whose policy is worth less than usual practice; "
         "spoken: share of decisions with a suggestion; covered: share of tested rules whose "

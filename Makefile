@@ -7,8 +7,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := .venv/.installed
 
 # Python keeps what it compiled, whatever the shell says: reading every test anew costs seconds a process.
-test check: export PYTHONDONTWRITEBYTECODE :=
+export PYTHONDONTWRITEBYTECODE :=
 DOCTESTS := --doctest-modules src/dprl
+STUDIES := --doctest-modules src/dprl_studies --ignore=src/dprl_studies/atari
 
 .PHONY: demo test check lint coverage format slow fuzz deep atari lowest bench docs release clean
 
@@ -26,8 +27,11 @@ lint: $(STAMP)-dev
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
 
+# The tests as they are, and those of the compiled loops once more as plain Python, so that their lines count.
+INTERPRETED := tests/evidence/test_against_reference.py tests/evidence/test_laws.py tests/_core
 coverage: $(STAMP)-dev
-	@$(BIN)/python -m pytest -n auto --cov --cov-report=term
+	@$(BIN)/python -m pytest -n auto --cov --cov-report=
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --cov --cov-append --cov-report=term $(INTERPRETED)
 
 format: $(STAMP)-dev
 	@$(BIN)/ruff check -q --fix .
@@ -36,18 +40,22 @@ format: $(STAMP)-dev
 slow lowest deep atari: export OPENBLAS_NUM_THREADS := 1
 
 slow: $(STAMP)-bench
-	@$(BIN)/python -m pytest -m slow -n auto
-	@$(BIN)/python -m pytest -n auto --doctest-modules src/dprl_studies --ignore=src/dprl_studies/atari
+	@$(BIN)/python -m pytest -m slow -n $(WORKERS) --dist worksteal $(STUDIES) tests
 
 # What tests/hostile does in small, for an hour; the figures go to the page that the docs quote.
 FUZZ_MINUTES ?= 60
 fuzz: $(STAMP)-dev
 	@PYTHONPATH=tests/hostile $(BIN)/python tests/hostile/fuzz.py --minutes $(FUZZ_MINUTES) --out docs/benchmarks/fuzz.md
 
-# The lowest versions pyproject.toml allows of what the core needs, in a .venv of their own.
+# The lowest versions pyproject.toml allows of what the core needs, in a .venv of their own: the tests in
+# which these packages do the work (tables, files, models, compiled loops), and those of the paper.
+LOWEST := tests/logs tests/test_paper.py tests/evidence/test_nuisances.py tests/evidence/test_neighbors.py \
+  tests/evidence/test_against_reference.py tests/planning/test_planning.py tests/planning/test_policy_tree.py \
+  tests/policies/test_common_checks.py tests/policies/test_rule_export.py tests/certificate/test_gate.py \
+  tests/certificate/test_gate_rules.py tests/learners/test_baselines.py
+lowest: export NUMBA_CACHE_DIR := $(CURDIR)/.venv-lowest/kernels# another numba: the other cache stays warm
 lowest: .venv-lowest/.installed
-	@.venv-lowest/bin/python -m pytest -n auto tests/logs tests/evidence tests/planning tests/policies \
-	  tests/certificate tests/learners/test_baselines.py tests/test_paper.py
+	@.venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal $(LOWEST)
 
 .venv-lowest/.installed: pyproject.toml .ci/lowest.py
 	@$(PYTHON) -m venv .venv-lowest

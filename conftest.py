@@ -14,3 +14,10 @@ def _example_folder(
     if isinstance(request.node, pytest.DoctestItem):
         folder: Path = tmp_path_factory.mktemp("example")
         request.getfixturevalue("monkeypatch").chdir(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The examples of the studies take as long as slow tests do."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and "dprl_studies" in item.path.parts:
+            item.add_marker(pytest.mark.slow)

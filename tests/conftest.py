@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import io
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from sources import WAYS
 
 import dprl
 
@@ -27,6 +29,15 @@ settings.register_profile(
 )  # fmt: skip
 settings.register_profile("long", parent=settings.get_profile("dprl"), max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dprl"))
+
+QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.memory.monitor-interval": "5s",
+}
+"""A cluster that waits for its next test looks at itself less often: it cost a tenth of a core."""
 
 COLUMNS = {
     "episode": "patient", "time": "day", "state": "stage", "action": "drug", "reward": "score",
@@ -71,13 +82,22 @@ def random_episodes(seed: int, dyadic: bool = False) -> list[list[Row]]:
     return episodes
 
 
+@pytest.fixture(params=WAYS)
+def held(request, tmp_path):
+    """A function that holds a log in one of all the ways there are; a test runs once for each."""
+    with contextlib.ExitStack() as stack:
+        yield lambda log: stack.enter_context(WAYS[request.param](log, tmp_path))
+
+
 @pytest.fixture(scope="session")
 def two():
     """A Dask cluster of two worker processes on this machine, for all tests of this process."""
     pytest.importorskip("distributed")
+    import dask
+
     from dprl._core.cluster_start import connect
 
-    with connect(2) as cluster:
+    with dask.config.set(QUIET), connect(2) as cluster:
         yield cluster
 
 

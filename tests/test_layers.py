@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import importlib
 import subprocess
 import sys
@@ -50,14 +51,16 @@ APART_FOLDERS = {
 """Folders whose modules need no other reason to be apart."""
 
 
+@functools.cache
 def imports(path):
     """The modules of dprl and of its studies that a file imports, also for type checkers alone."""
+    modules = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dprl"):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            modules += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("dprl"))
+            modules += [a.name for a in node.names if a.name.startswith("dprl")]
+    return modules
 
 
 def dotted(path):

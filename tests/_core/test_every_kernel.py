@@ -106,7 +106,7 @@ def in_parts():
 def looking_around():
     for visits in ("first", "all"):
         learner = dprl.DPRLContinuous(n_min=2, radius=1.5, gamma=0.9, visits=visits)
-        policy = learner.fit(measured())
+        policy = learner.fit(measured(episodes=7))
         policy.act(np.zeros((3, 2)))
         dprl.compress(policy, 0.5)
 
@@ -140,7 +140,7 @@ def judging():
 
 
 def certifying():
-    rows = [[("s", "ab"[i % 2], float(i % 2))] for i in range(40)]
+    rows = [[("s", "ab"[i % 2], float(i % 2))] for i in range(20)]
     learner = dprl.DPRLDiscrete(n_min=5, gamma=1.0)
     log = to_log(rows)
     dprl.gate(learner, log, delta=0.2, value_range=(0, 1))

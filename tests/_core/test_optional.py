@@ -24,7 +24,7 @@ OPTIONAL = {
 GUARDED = {
     "dprl/planning/_gym.py": {"gymnasium"},
     "dprl_studies/paper/gridworld.py": {"matplotlib"},
-    "dprl_studies/paper/lines.py": {"matplotlib"},
+    "dprl_studies/paper/contest.py": {"matplotlib"},
     "dprl/apps/_connections.py": {"uvicorn"},
     "dprl/apps/review/app.py": {"starlette"},
     "dprl/apps/serve/app.py": {"starlette"},
@@ -155,7 +155,10 @@ def test_the_error_travels_between_processes():
 
 def outright(path):
     """Optional packages a file imports by a statement, other than for type checking."""
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    if not any(f"{word} {name}" in text for word in ("import", "from") for name in OPTIONAL):
+        return
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             node.body = []

@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import dprl
 from dprl._core.confounding import GAMMAS
 from dprl.certificate._confounding import UnmeasuredCause
-from dprl_studies.paper.rules_stroke import stroke_trial, thinned
+from dprl_studies.paper.rules import stroke_trial, thinned
 from helpers.hidden_cause import HiddenCause
 
 UNIT = {"value_range": (0.0, 1.0)}

@@ -14,8 +14,7 @@ from dprl.apps.cli.main import _run
 from dprl.errors import ParameterError
 from dprl.logs._parquet import read_rows
 from dprl_studies.paper import atari
-from dprl_studies.paper.atari_grid import DPRL, LEARNERS, contestants, label
-from dprl_studies.paper.atari_results import brief, figure, summary
+from dprl_studies.paper.atari import DPRL, LEARNERS, brief, contestants, figure, label, summary
 
 needs = pytest.mark.skipif(
     find_spec("ale_py") is None or find_spec("torch") is None,

@@ -8,9 +8,16 @@ import pytest
 
 from dprl.policies._rule import Condition, Rule
 from dprl_studies.paper import experiment
-from dprl_studies.paper.rules import run, settings
-from dprl_studies.paper.rules_stroke import in_trial, stroke_rows, stroke_trial, thinned
-from dprl_studies.paper.rules_worlds import SHAPES, null_log
+from dprl_studies.paper.rules import (
+    SHAPES,
+    in_trial,
+    null_log,
+    run,
+    settings,
+    stroke_rows,
+    stroke_trial,
+    thinned,
+)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -32,14 +32,14 @@ from numpy.typing import NDArray
 
 from dprl.certificate._assumptions import LogRecord, of_states
 from dprl.certificate._evalue import differences
-from dprl.certificate._histograms import binned, first_visits
+from dprl.certificate._histograms import binned
 from dprl.certificate._large_sample import compare
 from dprl.certificate._pair_tests import (
     REACH,
-    MostMet,
     best_low,
     by_returns,
     issue,
+    most_met,
     propose,
     some_of,
 )
@@ -61,6 +61,7 @@ from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
 from dprl.logs.source import Chunk
+from dprl.logs.visits import first_visits
 from dprl.policies._base import provenance_of
 from dprl.policies._certificate_kinds import SPLIT
 from dprl.policies.cells import CellPolicy, centres_of
@@ -208,7 +209,7 @@ def _gated(
         groups=len(treated.groups),
         gain=certified_gain(other, choice, best_low([tests], choice), gamma, nats),
         assumptions=of_states(record, cut, settings, cells=True),
-        most_met=lambda: whole.reduce(MostMet(choice, None)),
+        most=lambda: most_met(whole, choice),
         notes=notes,
         cells=facts,
     )

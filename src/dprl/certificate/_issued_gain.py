@@ -28,14 +28,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import Cut
 from dprl._core.compiled import compiled
 from dprl.certificate._eprocess import lower_mean
 from dprl.certificate._visits import counted_rows
 from dprl.logs.log import Log
-from dprl.logs.source import Chunk
 
-__all__ = ["Legs", "LegsOf", "Meetings", "legs_of", "meetings"]
+__all__ = ["Legs", "Meetings", "legs_of", "meetings"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -120,24 +118,6 @@ def legs_of(log: Log, choice: NDArray[np.int32], gamma: float) -> Legs:
     n = _legs(log.starts, log.codes(), log.action, choice, number, counted, first, len(speaks), out)
     rows, count = np.unique(out[:n], axis=0, return_counts=True)
     return Legs(len(speaks), np.column_stack((rows, count)), gamma)
-
-
-@dataclass(frozen=True, eq=False)
-class LegsOf:
-    """The statistic of legs; the attributes are the arguments of `legs_of`."""
-
-    choice: NDArray[np.int32]
-    gamma: float
-    cut: Cut | None
-
-    def of(self, chunk: Chunk) -> Legs | None:
-        """The legs of one chunk."""
-        log = chunk.treated(self.cut, self.gamma)
-        return None if log is None else legs_of(log, self.choice, self.gamma)
-
-    def merge(self, one: Legs, other: Legs) -> Legs:
-        """The legs of two chunks together."""
-        return one.merge(other)
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,7 @@ from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import Label, Log
 from dprl.logs.source import Chunk, Source, needs_rows
+from dprl.logs.treated import OfTreated
 from dprl.policies._certificate_kinds import several_words
 from dprl.policies._decisions import Decisions, Kind
 from dprl.policies._explain import usual_words
@@ -45,7 +46,6 @@ __all__ = [
     "DELTA_SHARES",
     "REACH",
     "Learner",
-    "MostMet",
     "PairTests",
     "at_gamma",
     "best_low",
@@ -54,6 +54,7 @@ __all__ = [
     "fair_pairs",
     "half_n_min",
     "issue",
+    "most_met",
     "propose",
     "row_of",
     "some_of",
@@ -311,24 +312,14 @@ def best_low(tests: Sequence[PairTests], choice: NDArray[np.int32]) -> Floats:
 # -- issue -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class MostMet:
+def _most_met(log: Log, choice: NDArray[np.int32]) -> int:
+    speaks = (choice[log.codes()] >= 0).astype(np.int64)
+    return int(np.add.reduceat(speaks, log.starts[:-1]).max())
+
+
+def most_met(source: Source, choice: NDArray[np.int32], cut: Cut | None = None) -> int:
     """The most suggestions that one episode meets, of a policy with these choices (S,)."""
-
-    choice: NDArray[np.int32]
-    cut: Cut | None
-
-    def of(self, chunk: Chunk) -> int | None:
-        """Those of one chunk."""
-        log = chunk.treated(self.cut)
-        if log is None:
-            return None
-        speaks = (self.choice[log.codes()] >= 0).astype(np.int64)
-        return int(np.add.reduceat(speaks, log.starts[:-1]).max())
-
-    def merge(self, one: int, other: int) -> int:
-        """The larger of two."""
-        return max(one, other)
+    return source.reduce(OfTreated(_most_met, (choice,), max, cut))
 
 
 def strength(tests: PairTests, s: int, a: int) -> dict[str, float]:
@@ -413,7 +404,7 @@ def issue(
     groups: int,
     gain: float | None,
     assumptions: Sequence[str],
-    most_met: Callable[[], int | None],
+    most: Callable[[], int | None],
     notes: Sequence[str] = (),
     cells: Mapping[str, Any] | None = None,
 ) -> P:
@@ -429,7 +420,7 @@ def issue(
         groups: Groups that are left once cut episodes are treated.
         gain: The certified gain; None where it is not bounded.
         assumptions: What it rests on, one sentence each.
-        most_met: Gives the most suggestions that one episode meets; None where nobody knows.
+        most: Gives the most suggestions that one episode meets; None where nobody knows.
         notes: Sentences for the reader.
         cells: Facts about cells of features; None for labelled states.
     """
@@ -452,7 +443,7 @@ def issue(
         gain=gain if rows else None,
         bounds={k: v if math.isfinite(v) else None for k, v in values.items()},
         assumptions=tuple(assumptions),
-        notes=(*notes, *_several(rows, most_met)),
+        notes=(*notes, *_several(rows, most)),
         cells=cells or {},
         visits="all" if cells is None and settings.by_all_visits else "first",
         markov=cells is not None or settings.markov,
@@ -481,11 +472,11 @@ def _theorems(
     return {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
 
 
-def _several(rows: Sequence[Mapping[str, Any]], most_met: Callable[[], int | None]) -> list[str]:
+def _several(rows: Sequence[Mapping[str, Any]], count: Callable[[], int | None]) -> list[str]:
     """What Γ* says of all suggestions together, where an episode meets several of them."""
     if not rows or not all("gamma_star" in row for row in rows):
         return []
-    most = most_met()
+    most = count()
     if most is None:
         return ["How many suggestions one episode meets is not known without rows: Γ* is of each."]
     return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []

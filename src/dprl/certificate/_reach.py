@@ -31,7 +31,6 @@ by d and T_j the first j of them, both of these are lower bounds, and the larger
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +40,7 @@ from dprl._core.compiled import compiled
 from dprl.certificate._evalue import kl_lower
 from dprl.logs.log import Log
 from dprl.logs.source import Chunk, Source
+from dprl.logs.treated import columns_in_order
 
 __all__ = ["certified_gain", "nats_of_sets", "partings"]
 
@@ -101,29 +101,14 @@ def nats_of_sets(items: int, chosen: int, kinds: int, level: float) -> float:
     return math.log(n + 1) + choose + k * math.log(2 * kinds) - math.log(level)
 
 
-@dataclass(frozen=True, eq=False)
-class _PartingsOf:
-    """First group of a chunk → where the first episode of each group parts, and γ^σ there."""
-
-    choice: NDArray[np.int32]
-    gamma: float
-    cut: Cut | None
-
-    def of(self, chunk: Chunk) -> dict[int, tuple[NDArray[np.int64], Floats]] | None:
-        log = chunk.treated(self.cut, self.gamma)
-        if log is None:
-            return None
-        where, weight = partings(log, self.choice, self.gamma)
-        # How often a group returns may depend on what happened, so only its first episode counts.
-        first = np.unique(log.group, return_index=True)[1]
-        return {chunk.first_group: (where[first], weight[first])}
-
-    def merge(
-        self,
-        one: dict[int, tuple[NDArray[np.int64], Floats]],
-        other: dict[int, tuple[NDArray[np.int64], Floats]],
-    ) -> dict[int, tuple[NDArray[np.int64], Floats]]:
-        return one | other
+def _of_first_episodes(
+    chunk: Chunk, log: Log, choice: NDArray[np.int32], gamma: float
+) -> tuple[NDArray[np.int64], Floats]:
+    """Where the first episode of each group of a chunk parts, and γ^σ there."""
+    where, weight = partings(log, choice, gamma)
+    # How often a group returns may depend on what happened, so only its first episode counts.
+    first = np.unique(log.group, return_index=True)[1]
+    return where[first], weight[first]
 
 
 def certified_gain(
@@ -150,9 +135,9 @@ def certified_gain(
     speaks = np.flatnonzero(choice >= 0)
     if not len(speaks):
         return 0.0
-    by_chunk = source.reduce(_PartingsOf(choice, gamma, cut))
-    parts = [by_chunk[first] for first in sorted(by_chunk)]
-    where, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    where, weight = columns_in_order(
+        source, _of_first_episodes, choice, gamma, cut=cut, gamma=gamma
+    )
     N = len(where)
     U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N
     d = np.maximum(lower[speaks], 0.0)

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from dprl._core.plural import form, many
 from dprl.certificate._assumptions import LogRecord, as_if_by_lot, by_lot, resting_on
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._histograms import first_visits
 from dprl.certificate._pair_tests import (
     PairTests,
     by_returns,
@@ -47,6 +46,7 @@ from dprl.learners._rule_scores import first_actions, shares
 from dprl.logs._censoring import treat_cut
 from dprl.logs._overlap import cannot_tell, sealed_origin, seen
 from dprl.logs.log import Log, deal
+from dprl.logs.visits import first_visits
 from dprl.policies._base import provenance_of
 from dprl.policies._certificate_kinds import SPLIT
 from dprl.policies._familiar import check_familiar

@@ -37,11 +37,10 @@ from numpy.typing import NDArray
 from dprl._core.checks import Cut
 from dprl.certificate._assumptions import LogRecord, of_states
 from dprl.certificate._confounding import UnmeasuredCause
-from dprl.certificate._issued_gain import LegsOf, meetings
+from dprl.certificate._issued_gain import Legs, legs_of, meetings
 from dprl.certificate._pair_tests import (
     DELTA_SHARES,
     REACH,
-    MostMet,
     PairTests,
     at_gamma,
     best_low,
@@ -50,12 +49,13 @@ from dprl.certificate._pair_tests import (
     fair_pairs,
     half_n_min,
     issue,
+    most_met,
     propose,
 )
 from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.certificate._settings import GateSettings
 from dprl.certificate._sites import record_of_sites, tests_of_sites
-from dprl.certificate._visits import Visits, VisitsOf, visits_in
+from dprl.certificate._visits import Visits, visits_in
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.counts import Counted, Counts, count_source
@@ -64,6 +64,7 @@ from dprl.evidence.excursions import excursions_of
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs.log import CUT, Label
 from dprl.logs.source import Chunk, LogFacts, Share, Source, Statistic
+from dprl.logs.treated import OfTreated
 from dprl.policies._base import provenance_of
 from dprl.policies._familiar import check_familiar
 from dprl.policies._protocol import Policy
@@ -324,11 +325,8 @@ def gate_states(
             raise LogError(
                 "no episode is left on one side of the split.", do="Read more, or drop fewer."
             )
-    visits = None
-    if not large:
-        visits = VisitsOf(gamma, settings.known_range, settings.markov, cut)
     if declared is None:
-        tests = _swapped(learner, halves, visits, record, settings)
+        tests = _swapped(learner, halves, record, settings)
     else:
         pairs &= declared.inside[:, None]
         wanted = pairs
@@ -336,8 +334,8 @@ def gate_states(
             wanted = pairs & (whole.took.n >= learner.n_min)
         if sites is not None:
             tests = [tests_of_sites(sites, wanted, settings, tested)]
-        elif visits is not None:
-            seen = [visits_in(source, visits)]
+        else:
+            seen = [visits_in(source, gamma, cut, settings.known_range, settings.markov)]
             tests = [_test(learner, source, counted, seen, wanted, record, settings, tested)]
     pairs &= np.logical_or.reduce([one.pairs for one in tests])
     gain = None
@@ -375,7 +373,7 @@ def gate_states(
         assumptions=of_states(
             record, cut, settings, declared=None if declared is None else declared.n
         ),
-        most_met=lambda: None if sites is not None else source.reduce(MostMet(choice, cut)),
+        most=lambda: None if sites is not None else most_met(source, choice, cut),
         notes=(*notes, *(() if declared is None else declared.notes)),
     )
 
@@ -425,20 +423,24 @@ def _test(
 def _swapped(
     learner: DPRLDiscrete,
     halves: Sequence[_Half],
-    visits: VisitsOf | None,
     record: LogRecord,
     settings: GateSettings,
 ) -> list[PairTests]:
-    """What each half certifies of what the other proposed; `visits` are what proofs count."""
-    seen = [] if visits is None else [visits_in(half.source, visits) for half in halves]
-    tests = []
+    """What each half certifies of what the other proposed."""
+    gamma, cut, large = learner.gamma, learner.cut, settings.grade == "large-sample"
+    seen, tests = [], []
+    if not large:
+        seen = [
+            visits_in(half.source, gamma, cut, settings.known_range, settings.markov)
+            for half in halves
+        ]
     for one, other in ((0, 1), (1, 0)):
         half, wanted = halves[other], halves[one].proposes
-        if visits is None:
+        if large:
             tests.append(
                 by_returns(
-                    half.source, half.counted.evidence, wanted, learner.gamma, settings,
-                    int(wanted.sum()), 0.5, chances=record.chances, cut=learner.cut,
+                    half.source, half.counted.evidence, wanted, gamma, settings,
+                    int(wanted.sum()), 0.5, chances=record.chances, cut=cut,
                 )
             )  # fmt: skip
             continue
@@ -493,7 +495,7 @@ def _worth(
         certified = low[states, T[states]]
         if not (certified >= 0).any():
             continue
-        legs = LegsOf(T, learner.gamma, learner.cut)
+        legs = OfTreated(legs_of, (T, learner.gamma), Legs.merge, learner.cut, learner.gamma)
         met = meetings(half.source.reduce(legs), halves[other].source.reduce(legs), level)
         met = replace(met, followed=met.followed / settings.confounding)
         inside, gain = met.best_part(certified)

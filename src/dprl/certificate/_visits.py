@@ -26,6 +26,7 @@ are put together with `merge`: the counts add up to those of the whole, bit for 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,8 +40,9 @@ from dprl.evidence._site_bins import SLACK, UNITS, unit_bins
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import outside_error, outside_range, powers, returns
 from dprl.logs.source import Chunk, Source
+from dprl.logs.treated import OfTreated, in_order
 
-__all__ = ["SLACK", "UNITS", "Visits", "VisitsOf", "counted", "counted_rows",
+__all__ = ["SLACK", "UNITS", "Visits", "counted", "counted_rows",
            "refuse_outside_range", "visits_in", "visits_of"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
@@ -181,68 +183,40 @@ def visits_of(log: Log, gamma: float, value_range: tuple[float, float], *, marko
 # -- wherever the rows are -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class VisitsOf:
-    """The statistic of counted visits; the attributes are the arguments of `visits_of`."""
-
-    gamma: float
-    value_range: tuple[float, float]
-    markov: bool
-    cut: Cut | None
-
-    def of(self, chunk: Chunk) -> Visits | None:
-        """The counted visits of one chunk."""
-        log = chunk.treated(self.cut, self.gamma)
-        if log is None:
-            return None
-        return visits_of(log, self.gamma, self.value_range, markov=self.markov)
-
-    def merge(self, one: Visits, other: Visits) -> Visits:
-        """The visits of two chunks together."""
-        return one.merge(other)
-
-
-@dataclass(frozen=True)
-class _Outside:
-    """First group of a chunk → how many returns lie outside a range, of how many, and where."""
-
-    gamma: float
-    value_range: tuple[float, float]
-    cut: Cut | None
-
-    def of(self, chunk: Chunk) -> dict[int, tuple[int, int, str]] | None:
-        log = chunk.treated(self.cut, self.gamma)
-        if log is None:
-            return None
-        n, where = outside_range(log, returns(log, self.gamma), self.value_range)
-        return {chunk.first_group: (n, log.n_steps, where)}
-
-    def merge(
-        self, one: dict[int, tuple[int, int, str]], other: dict[int, tuple[int, int, str]]
-    ) -> dict[int, tuple[int, int, str]]:
-        return one | other
+def _outside(
+    chunk: Chunk, log: Log, gamma: float, value_range: tuple[float, float]
+) -> tuple[int, int, str]:
+    """How many returns of a chunk lie outside a range, of how many, and where the first is."""
+    n, where = outside_range(log, returns(log, gamma), value_range)
+    return n, log.n_steps, where
 
 
 def refuse_outside_range(
     source: Source | Log, gamma: float, cut: Cut | None, value_range: tuple[float, float]
 ) -> None:
     """Refuse a log, wherever its rows are, with a return outside the range."""
-    by_chunk = source.reduce(_Outside(gamma, value_range, cut))
-    n = sum(outside for outside, _, _ in by_chunk.values())
-    rows = sum(steps for _, steps, _ in by_chunk.values())
+    parts = in_order(source, _outside, gamma, value_range, cut=cut, gamma=gamma)
+    n, rows = sum(outside for outside, _, _ in parts), sum(steps for _, steps, _ in parts)
     if n:
-        where = next(by_chunk[first][2] for first in sorted(by_chunk) if by_chunk[first][0])
+        where = next(place for outside, _, place in parts if outside)
         raise outside_error(n, rows, value_range, where)
 
 
-def visits_in(source: Source | Log, statistic: VisitsOf) -> Visits:
-    """The counted visits of a log, wherever its rows are.
+def visits_in(
+    source: Source | Log,
+    gamma: float,
+    cut: Cut | None,
+    value_range: tuple[float, float],
+    markov: bool,
+) -> Visits:
+    """The counted visits of a log, wherever its rows are; arguments are those of `visits_of`.
 
     Raises:
         LogError: A return lies outside the range; how many do in the whole log is said.
     """
+    count = functools.partial(visits_of, markov=markov)
     try:
-        return source.reduce(statistic)
+        return source.reduce(OfTreated(count, (gamma, value_range), Visits.merge, cut, gamma))
     except LogError:
-        refuse_outside_range(source, statistic.gamma, statistic.cut, statistic.value_range)
+        refuse_outside_range(source, gamma, cut, value_range)
         raise

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl.certificate._assumptions import LogRecord, as_in_the_state, resting_on
-from dprl.certificate._histograms import refuse_outside
 from dprl.certificate._settings import GateSettings, check_cut, in_memory
 from dprl.certificate._whole_bounds import WHOLE_LEAST, Met, bound_large_sample, bound_proved
 from dprl.errors import LogError, ParameterError, PolicyError
@@ -23,6 +22,7 @@ from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import treat_cut
 from dprl.logs._overlap import cannot_tell, seen, sketch
 from dprl.logs.log import Log
+from dprl.logs.returns import refuse_outside
 from dprl.policies._certificate_kinds import WHOLE_POLICY
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words

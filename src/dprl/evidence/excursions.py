@@ -30,6 +30,7 @@ from dprl._core.checks import Cut
 from dprl._core.compiled import compiled
 from dprl.logs.log import Log
 from dprl.logs.source import Chunk, Source
+from dprl.logs.treated import columns_in_order
 
 __all__ = ["Excursions", "excursions", "excursions_of"]
 
@@ -135,30 +136,15 @@ def _values(pair: Ints, R: Floats, D: Floats, S: int, A: int) -> Excursions:
     return Excursions(n, V, np.where(n > 0, Q, 0.0), np.where(n > 0, se, np.nan))
 
 
-@dataclass(frozen=True, eq=False)
-class _VisitsOf:
-    """First group of a chunk → pairs, R and D of the visits of some states, bool (S,)."""
-
-    states: NDArray[np.bool_]
-    gamma: float
-    cut: Cut | None
-
-    def of(self, chunk: Chunk) -> dict[int, tuple[Ints, Floats, Floats]] | None:
-        log = chunk.treated(self.cut, self.gamma)
-        if log is None:
-            return None
-        keep = np.flatnonzero(self.states[log.codes()])
-        number = np.cumsum(self.states) - 1
-        R, D = chunk.once(lambda: _rows(log, self.gamma), "excursions", self.gamma, self.cut)
-        pair = number[log.codes()[keep]] * log.n_actions + log.action[keep]
-        return {chunk.first_group: (pair, R[keep], D[keep])}
-
-    def merge(
-        self,
-        one: dict[int, tuple[Ints, Floats, Floats]],
-        other: dict[int, tuple[Ints, Floats, Floats]],
-    ) -> dict[int, tuple[Ints, Floats, Floats]]:
-        return one | other
+def _of_some(
+    chunk: Chunk, log: Log, states: NDArray[np.bool_], gamma: float
+) -> tuple[Ints, Floats, Floats]:
+    """Pairs, R and D of the visits of some states, bool (S,), in one chunk."""
+    keep = np.flatnonzero(states[log.codes()])
+    number = np.cumsum(states) - 1
+    R, D = _rows(log, gamma)
+    pair = number[log.codes()[keep]] * log.n_actions + log.action[keep]
+    return pair, R[keep], D[keep]
 
 
 def excursions_of(
@@ -186,9 +172,7 @@ def excursions_of(
     for some in (asked[turn == i] for i in np.unique(turn)):
         mask = np.zeros(S, bool)
         mask[some] = True
-        by_chunk = source.reduce(_VisitsOf(mask, gamma, cut))
-        parts = [by_chunk[first] for first in sorted(by_chunk)]
-        pair, R, D = (np.concatenate(column) for column in zip(*parts, strict=True))
+        pair, R, D = columns_in_order(source, _of_some, mask, gamma, cut=cut, gamma=gamma)
         own = _values(pair, R, D, len(some), A)
         for name in ("n", "V", "Q", "se"):
             getattr(result, name)[some] = getattr(own, name)

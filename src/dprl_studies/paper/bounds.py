@@ -17,7 +17,7 @@ from dprl._core.table import Table
 from dprl.certificate._published_bounds import published
 from dprl.envs.forest import forest
 from dprl.learners.discrete import DPRLDiscrete
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 
 __all__ = ["EXPERIMENT"]
 
@@ -67,26 +67,19 @@ def run(setting: Setting) -> list[Row]:
 
 def summary(rows: Rows) -> Table:
     """One row per n_min, number of states and bound: the median of the bound over the logs."""
-    columns: dict[str, list[Any]] = {
-        k: [] for k in ("n_min", "states", "bound", "median", "trivial", "vacuous", "true_gain")
-    }
-    for n_min in N_MIN:
-        for states in sorted(set(rows["states"].tolist())):
-            for bound in dict.fromkeys(rows["bound"].tolist()):
-                cell = (
-                    (rows["n_min"] == n_min) & (rows["states"] == states) & (rows["bound"] == bound)
-                )
-                columns["n_min"].append(n_min)
-                columns["states"].append(states)
-                columns["bound"].append(bound)
-                columns["median"].append(float(np.median(rows["value"][cell])))
-                columns["trivial"].append(float(rows["trivial"][cell][0]))
-                columns["vacuous"].append(float(rows["vacuous"][cell].mean()))
-                columns["true_gain"].append(float(rows["true_gain"][cell].mean()))
-    return Table(
-        columns,
+    lines = [
+        {
+            "n_min": n_min, "states": states, "bound": bound,
+            "median": float(np.median(part["value"])), "trivial": float(part["trivial"][0]),
+            "vacuous": float(part["vacuous"].mean()), "true_gain": float(part["true_gain"].mean()),
+        }
+        for (n_min, states, bound), part in by(rows, "n_min", "states", "bound")
+    ]  # fmt: skip
+    lines.sort(key=lambda line: (line["n_min"], line["states"]))
+    return table_of(
+        lines,
         f"Published lower bounds on the gain over usual practice, forest, {EPISODES:,} episodes",
-        note="median over trials; vacuous: share of trials in which the bound says no more than "
+        "median over trials; vacuous: share of trials in which the bound says no more than "
         "the trivial one; true_gain: what the policy really gains, on average.",
     )
 

@@ -29,7 +29,7 @@ from dprl.envs import (
 from dprl.learners.confident import Confident
 from dprl.planning.gain import Gain
 from dprl.planning.markov import markov_check
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 from dprl_studies.paper.contest import blocks, mdp_seed
 
 __all__ = ["EXPERIMENT"]
@@ -114,36 +114,26 @@ def _hidden(setting: Setting, dataset: int, seed: int) -> list[Row]:
 
 def summary(rows: Rows) -> Table:
     """One row per world, size, risk and kind: how often each bound is above the truth."""
-    keys = list(zip(rows["world"], rows["n"], rows["risk"], rows["kind"], strict=True))
-    columns: dict[str, list[Any]] = {
-        name: [] for name in (
-            "world", "n", "risk", "kind", "logs", "issued", "gain", "plain_above", "bound_above",
-            "vouched", "harmful", "warned",
-        )
-    }  # fmt: skip
-    for key in dict.fromkeys(keys):
-        mine = np.array([k == key for k in keys])
-        issued = mine & np.asarray(rows["issued"], bool)
-        gain = rows["gain"][issued]
-        stated = issued & np.isfinite(rows["bound"])
-        share = rows["bound"][stated] / rows["gain"][stated]
-        values = {
-            "logs": int(mine.sum()), "issued": float(np.mean(rows["issued"][mine])),
+    lines = []
+    for (world, n, risk, kind), part in by(rows, "world", "n", "risk", "kind"):
+        issued = np.asarray(part["issued"], bool)
+        gain = part["gain"][issued]
+        stated = issued & np.isfinite(part["bound"])
+        share = part["bound"][stated] / part["gain"][stated]
+        lines.append({
+            "world": world, "n": n, "risk": risk, "kind": kind,
+            "logs": len(issued), "issued": float(np.mean(part["issued"])),
             "gain": float(np.median(gain)) if len(gain) else np.nan,
-            "plain_above": _share(rows["plain"][mine] > rows["gain"][mine], rows["plain"][mine]),
-            "bound_above": _share(rows["bound"][mine] > rows["gain"][mine], rows["bound"][mine]),
+            "plain_above": _share(part["plain"] > part["gain"], part["plain"]),
+            "bound_above": _share(part["bound"] > part["gain"], part["bound"]),
             "vouched": float(np.median(share)) if len(share) else np.nan,
-            "harmful": float(np.mean(rows["gain"][mine] < -1e-9)),
-            "warned": float(np.mean(rows["warned"][mine])),
-        }  # fmt: skip
-        for name, value in zip(("world", "n", "risk", "kind"), key, strict=True):
-            columns[name].append(value.item() if hasattr(value, "item") else value)
-        for name, value in values.items():
-            columns[name].append(value)
-    return Table(
-        columns,
+            "harmful": float(np.mean(part["gain"] < -1e-9)),
+            "warned": float(np.mean(part["warned"])),
+        })  # fmt: skip
+    return table_of(
+        lines,
         "The confident learner: what it states, and the truth",
-        note="issued: share of logs in which it suggests anything; gain: median true gain there; "
+        "issued: share of logs in which it suggests anything; gain: median true gain there; "
         "plain_above, bound_above: share of all logs in which the lower end that ignores the "
         "choice, and the bound that is printed, lie above the true gain; vouched: median of bound "
         "/ true gain; harmful: share of logs whose policy is worse than usual practice; warned: "

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dprl._core import plot
 from dprl._core.intervals import LEVEL, contrast, welch
 from dprl._core.table import Table
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 
 __all__ = ["EXPERIMENT"]
 
@@ -105,25 +105,19 @@ def run(setting: Setting) -> list[Row]:
 
 def summary(rows: Rows) -> Table:
     """One row per task: coverage of both intervals, and the ratio of their widths."""
-    ours = np.flatnonzero(rows["interval"] == "ours")
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("returns", "others", "n", "coverage", "exists", "welch", "wider")
-    }
-    for i in ours:
-        same = [(rows[k] == rows[k][i]) for k in ("returns", "others", "n")]
-        j = int(np.flatnonzero(same[0] & same[1] & same[2] & (rows["interval"] == "Welch"))[0])
-        width = rows["width"][j]
-        numbers = (
-            str(rows["returns"][i]), str(rows["others"][i]), int(rows["n"][i]),
-            float(rows["coverage"][i]), float(rows["exists"][i]), float(rows["coverage"][j]),
-            float(rows["width"][i] / width) if width > 0 else np.nan,
-        )  # fmt: skip
-        for name, value in zip(columns, numbers, strict=True):
-            columns[name].append(value)
-    return Table(
-        columns,
+    lines = []
+    for (returns, others, n), part in by(rows, "returns", "others", "n"):
+        ours, welch_s = (int(np.flatnonzero(part["interval"] == k)[0]) for k in ("ours", "Welch"))
+        width = part["width"][welch_s]
+        lines.append({
+            "returns": returns, "others": others, "n": n, "coverage": float(part["coverage"][ours]),
+            "exists": float(part["exists"][ours]), "welch": float(part["coverage"][welch_s]),
+            "wider": float(part["width"][ours] / width) if width > 0 else np.nan,
+        })  # fmt: skip
+    return table_of(
+        lines,
         f"Share of draws in which the {100 * LEVEL:g} % interval of a difference holds the truth",
-        note="coverage: share of draws in which no interval that leaves the truth out is shown; "
+        "coverage: share of draws in which no interval that leaves the truth out is shown; "
         "exists: share that have an interval (there is none where all returns are equal); welch: "
         "coverage of Welch's t interval; wider: ratio of the median widths.",
     )
@@ -131,16 +125,16 @@ def summary(rows: Rows) -> Table:
 
 def brief(table: Table) -> Table:
     """Coverage only: one row per distribution of returns, one column per size and interval."""
-    columns: dict[str, list[Any]] = {"returns": [], "others": [], **{f"n = {n}": [] for n in SIZES}}
-    columns |= {f"Welch {n}": [] for n in SIZES}
     cells = {(r["returns"], r["others"], r["n"]): r for r in table}
-    for returns, others in dict.fromkeys((a, b) for a, b, _ in cells):
-        columns["returns"].append(returns)
-        columns["others"].append(others)
-        for n in SIZES:
-            columns[f"n = {n}"].append(cells[returns, others, n]["coverage"])
-            columns[f"Welch {n}"].append(cells[returns, others, n]["welch"])
-    return Table(columns, table.caption, table.note)
+    lines = [
+        {
+            "returns": returns, "others": others,
+            **{f"n = {n}": cells[returns, others, n]["coverage"] for n in SIZES},
+            **{f"Welch {n}": cells[returns, others, n]["welch"] for n in SIZES},
+        }
+        for returns, others in dict.fromkeys((a, b) for a, b, _ in cells)
+    ]  # fmt: skip
+    return table_of(lines, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:

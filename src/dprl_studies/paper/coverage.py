@@ -28,18 +28,22 @@ from dprl.certificate._approximate_gain import approximate_gain, estimate
 from dprl.certificate._evalue import differences, hoeffding_difference, kl_difference
 from dprl.certificate._gate import gate
 from dprl.certificate._histograms import histograms
+from dprl.certificate._pair_tests import REACH, best_low, by_returns, propose, some_of
+from dprl.certificate._reach import certified_gain, nats_of_sets
 from dprl.certificate._settings import GateSettings
 from dprl.envs.chain import dense_chain
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import small_grid
+from dprl.evidence.counts import Counts, count_source
+from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import evidence
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.logs._censoring import settle
 from dprl.logs.log import Log
+from dprl.logs.source import as_source
 from dprl.planning.finite_mdp import FiniteMDP
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 from dprl_studies.paper.contest import VALUES, blocks, mdp_seed
-from dprl_studies.paper.coverage_first_visits import by_first_visits
 
 __all__ = ["EXPERIMENT"]
 
@@ -166,6 +170,46 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
     return rows
 
 
+def by_first_visits(
+    learner: DPRLDiscrete, log: Log, asked: GateSettings, sides: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.int32], float]:
+    """What first visits alone certify, int32 (S,), -1 where nothing; and its certified gain.
+
+    The gate as it was before all visits counted, for comparison only: e-values of returns at first
+    visits on a grid of 1/400 (`dprl.certificate._evalue`), and a gain from how often episodes part
+    from the policy, paid for every set that could have been chosen (`dprl.certificate._reach`). The
+    gate over cells of features still works like this.
+
+    Args:
+        learner: The learner whose rule proposes and chooses.
+        log: A settled log with labelled states, one episode per group.
+        asked: delta, value_range, margin and horizon.
+        sides: bool (groups,), true for one half; None to certify with all of the log.
+    """
+    log = log.gathered()
+    source = as_source(log)
+    counted = count_source(source, Counts(learner.gamma))
+    whole = counted.evidence
+    pairs = allowed(whole, learner.n_min, contrast=learner.contrast)
+    if sides is None:
+        tested = log.n_states * log.n_actions
+        tests = [by_returns(log, whole, pairs, learner.gamma, asked, tested, 1.0)]
+    else:
+        halves = [some_of(log, sides == side, None, learner.gamma) for side in (True, False)]
+        seen = [evidence(half, learner.gamma) for half in halves]
+        tests = []
+        for one, other in ((0, 1), (1, 0)):
+            wanted = propose(seen[one], learner, None)
+            n = max(1, int(wanted.sum()))
+            half = halves[other]
+            tests.append(by_returns(half, seen[other], wanted, learner.gamma, asked, n, 0.5))
+    pairs &= np.logical_or.reduce([one.pairs for one in tests])
+    choice, _ = learner.choose(source, counted, pairs)
+    k = int((choice >= 0).sum())
+    nats = nats_of_sets(log.n_states, k, log.n_actions, REACH * asked.delta)
+    return choice, certified_gain(log, choice, best_low(tests, choice), learner.gamma, nats)
+
+
 def _with_chances(mdp: FiniteMDP, log: Log) -> Log:
     """The log with the probability with which each action was taken."""
     state = {label: i for i, label in enumerate(mdp.states)}
@@ -203,31 +247,20 @@ def _approximate(mdp: FiniteMDP, log: Log) -> list[Row]:
 
 def summary(rows: Rows) -> Table:
     """One row per problem, kind of row and method."""
-    keys = list(zip(rows["problem"], rows["what"], rows["who"], strict=True))
-    order = list(dict.fromkeys(keys))
-    place = {key: i for i, key in enumerate(order)}
-    group = np.array([place[key] for key in keys])
-    columns: dict[str, list[Any]] = {
-        k: [] for k in ("problem", "what", "method", "datasets", "held", "harmful", "overstated",
-                        "issued", "claimed", "truth")
-    }  # fmt: skip
-    for i, (problem, what, who) in enumerate(order):
-        part = {k: v[group == i] for k, v in rows.items()}
-        for name, value in {
-            "problem": str(problem), "what": str(what), "method": str(who),
-            "datasets": len(part["dataset"]),
-            "held": float(part["held"].sum() / part["cases"].sum())
-            if np.isfinite(part["cases"]).all() else np.nan,
-            "harmful": float(part["harmful"].mean()),
-            "overstated": float(part["overstated"].mean()), "issued": float(part["issued"].mean()),
-            "claimed": float(part["claimed"].mean()), "truth": float(part["truth"].mean()),
-        }.items():  # fmt: skip
-            columns[name].append(value)
-    return Table(
-        columns,
+    lines = []
+    for (problem, what, who), part in by(rows, "problem", "what", "who"):
+        known = np.isfinite(part["cases"]).all()
+        lines.append({
+            "problem": problem, "what": what, "method": who, "datasets": len(part["dataset"]),
+            "held": float(part["held"].sum() / part["cases"].sum()) if known else np.nan,
+            **{name: float(part[name].mean())
+               for name in ("harmful", "overstated", "issued", "claimed", "truth")},
+        })  # fmt: skip
+    return table_of(
+        lines,
         f"Certificates against the truth (δ = {DELTA}, single bounds at level {LEVEL}, "
         f"n_min {N_MIN})",
-        note="held: share of bounds, claims or intervals that the truth bears out; harmful: share "
+        "held: share of bounds, claims or intervals that the truth bears out; harmful: share "
         "of datasets with at least one suggestion that is worse than usual practice; overstated: "
         "share of datasets whose claimed gain exceeds the true one; claimed and truth: mean lower "
         "bound and true value (pairs: E x - E y in parts of the range; policies: "
@@ -237,9 +270,12 @@ def summary(rows: Rows) -> Table:
 
 def brief(table: Table) -> Table:
     """Only the rows about policies."""
-    keep = [i for i, what in enumerate(table["what"]) if what == "policy"]
-    columns = {k: [v[i] for i in keep] for k, v in table.columns.items() if k != "what"}
-    return Table(columns, table.caption, table.note)
+    lines = [
+        {name: value for name, value in row.items() if name != "what"}
+        for row in table
+        if row["what"] == "policy"
+    ]
+    return table_of(lines, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:

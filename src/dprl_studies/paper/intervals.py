@@ -23,7 +23,7 @@ from dprl.evaluation._evaluate import evaluate
 from dprl.evaluation._result import ENOUGH
 from dprl.evaluation.estimators import ESTIMATORS
 from dprl.learners.discrete import DPRLDiscrete
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 
 __all__ = ["EXPERIMENT"]
 
@@ -77,40 +77,31 @@ def run(setting: Setting) -> list[Row]:
 
 def summary(rows: Rows) -> Table:
     """One row per problem, log size, behaviour and estimator: coverage, bias and width."""
-    names = (
-        "world", "episodes", "behavior", "estimator", "coverage", "coverage_value", "bias",
-        "width", "exists", "logs", "ess_change",
-    )  # fmt: skip
-    columns: dict[str, list[Any]] = {name: [] for name in names}
     gain = rows["truth"] - rows["usual"]
     with np.errstate(invalid="ignore"):
         held = (rows["difference_low"] <= gain) & (gain <= rows["difference_high"])
         held_value = (rows["value_low"] <= rows["truth"]) & (rows["truth"] <= rows["value_high"])
-    for world, sizes in SIZES.items():
-        for n in sizes:
-            for how in ("estimated", "given"):
-                for name in ESTIMATORS:
-                    cell = (
-                        (rows["world"] == world) & (rows["episodes"] == n)
-                        & (rows["behavior"] == how) & (rows["estimator"] == name)
-                    )  # fmt: skip
-                    exists = cell & np.isfinite(rows["difference_low"])
-                    numbers = (
-                        world, n, how, name, float(held[exists].mean()) if exists.any() else np.nan,
-                        float(held_value[exists].mean()) if exists.any() else np.nan,
-                        float(np.nanmean((rows["difference"] - gain)[exists]))
-                        if exists.any() else np.nan,
-                        float((rows["difference_high"] - rows["difference_low"])[exists].mean())
-                        if exists.any() else np.nan,
-                        float(exists.sum() / max(cell.sum(), 1)), int(cell.sum()),
-                        float(np.median(rows["ess_change"][cell])),
-                    )  # fmt: skip
-                    for key, value in zip(names, numbers, strict=True):
-                        columns[key].append(value)
-    return Table(
-        columns,
+    told = {
+        **rows, "held": held, "held_value": held_value, "error": rows["difference"] - gain,
+        "width": rows["difference_high"] - rows["difference_low"],
+    }  # fmt: skip
+    lines = []
+    for (world, n, how, name), part in by(told, "world", "episodes", "behavior", "estimator"):
+        exists = np.isfinite(part["difference_low"])
+        some = exists.any()
+        lines.append({
+            "world": world, "episodes": n, "behavior": how, "estimator": name,
+            "coverage": float(part["held"][exists].mean()) if some else np.nan,
+            "coverage_value": float(part["held_value"][exists].mean()) if some else np.nan,
+            "bias": float(np.nanmean(part["error"][exists])) if some else np.nan,
+            "width": float(part["width"][exists].mean()) if some else np.nan,
+            "exists": float(exists.mean()), "logs": len(exists),
+            "ess_change": float(np.median(part["ess_change"])),
+        })  # fmt: skip
+    return table_of(
+        lines,
         f"Share of logs whose {100 * LEVEL:g} % interval holds the truth",
-        note="coverage: of the difference to usual practice; coverage_value: of the policy's value;"
+        "coverage: of the difference to usual practice; coverage_value: of the policy's value;"
         " bias: mean error of the difference; exists: share of logs for which there is an interval "
         "(coverage is over these); ess_change: median effective sample size where it matters.",
     )
@@ -118,11 +109,9 @@ def summary(rows: Rows) -> Table:
 
 def brief(table: Table) -> Table:
     """The rows whose behaviour policy is estimated from the log, as it is for most users."""
-    keep = [i for i, how in enumerate(table["behavior"]) if how == "estimated"]
     names = ("world", "episodes", "estimator", "coverage", "bias", "width", "ess_change")
-    return Table(
-        {name: [table[name][i] for i in keep] for name in names}, table.caption, table.note
-    )
+    lines = [{k: row[k] for k in names} for row in table if row["behavior"] == "estimated"]
+    return table_of(lines, table.caption, table.note)
 
 
 def figure(rows: Rows) -> Any:

@@ -2,7 +2,7 @@
 
 Parts of the experiment, each with its own logs:
 
-* *nothing works*: worlds in which actions do nothing (`dprl_studies.paper.rules_worlds`), so every
+* *nothing works*: worlds in which actions do nothing (`SHAPES`), so every
   rule that is issued is false;
 * *intensive care*: simulated patients whose treatment costs something; a quarter of the stays
   to learn from, and the true value of every policy by playing it, beside the other learners;
@@ -17,31 +17,51 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dprl._core import plot
+from dprl._core.database import connect
+from dprl._core.intervals import newcombe
 from dprl._core.table import Table
 from dprl.certificate._gate import gate
 from dprl.envs.point_mass import PointMass
 from dprl.errors import PackageError
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.rules import Rules
+from dprl.logs._io import from_arrays
+from dprl.logs.log import Log
 from dprl.policies._decisions import Kind
 from dprl.policies._protocol import is_drawn
+from dprl.policies._rule import Rule
 from dprl_studies import icu
-from dprl_studies.harness import Experiment, Row, Rows, Setting
+from dprl_studies.harness import Experiment, Row, Rows, Setting, by, table_of
 from dprl_studies.icu.simulation import frugal_treatment
 from dprl_studies.icu.yardsticks import best_constant
 from dprl_studies.paper.hypotension import learner as rival
-from dprl_studies.paper.rules_stroke import stroke_rows
-from dprl_studies.paper.rules_worlds import SHAPES, null_log
 
-__all__ = ["on_data"]
+__all__ = ["SHAPES", "null_log", "on_data", "stroke_rows", "stroke_trial", "thinned"]
 
+SHAPES = ("linear", "steps", "waves", "drift", "surrogate")
+"""The worlds in which actions do nothing, by how actions depend on the features.
+
+Six features move by themselves; which of four actions is taken depends on them; rewards depend on
+features and not on actions. So every rule that is certified is false.
+
+    linear      probabilities by a linear score of the features
+    steps       probabilities jump where two features cross thresholds: no smooth model fits
+    waves       probabilities go up and down with a feature: no straight line fits
+    drift       one action grows likelier during the episode, and so do the rewards
+    surrogate   an action moves a feature that goes with the outcome, and does not move the outcome
+
+The last is a trap for credit with λ < 1: the model of values sees the feature improve and expects a
+better outcome that never comes.
+"""
 GAMMA = 0.99
 DELTA = 0.05
 STAYS = {2_000: 10, 5_000: 10, 20_000: 3}
@@ -226,43 +246,224 @@ def _tables(setting: Setting) -> list[Row]:
              "spoken": _spoken(policy, data.test)}]  # fmt: skip
 
 
+# -- worlds in which actions do nothing -----------------------------------------------------------
+
+ACTIONS, MOVING = 4, 6
+WEIGHTS = 0.8 * np.array([
+    [1, -1, 0, 0, 0.5, 0], [0, 1, 1, 0, 0, -0.5], [-1, 0, 0, 0.5, 0, 0.5], [0, 0, -1, 1, 0, 0],
+])  # fmt: skip
+"""Linear scores of the four actions."""
+
+
+def _scores(shape: str, x: NDArray[np.float64], step: int) -> NDArray[np.float64]:
+    """What makes each action likely, (n, 4): the exponents of its odds."""
+    if shape == "steps":
+        jump = np.where(x[:, [0]] > 0.3, 1.5, 0.0) * np.array([1, 0, 0, -1])
+        both = np.where((x[:, [1]] > 0) & (x[:, [2]] < 0.5), 1.2, 0.0) * np.array([0, 1, -1, 0])
+        return np.asarray(jump + both)
+    if shape == "waves":
+        return np.asarray(np.sin(2 * x[:, :4]) * 1.2 + 0.6 * (x[:, [4]] ** 2 - 1) * [1, 0, -1, 0])
+    drift = 0.25 * step if shape == "drift" else 0.0
+    return np.asarray(x @ WEIGHTS.T + drift * np.array([1, 0, 0, 0]))
+
+
+def null_log(shape: str, seed: int | Sequence[int], groups: int = 300, steps: int = 6) -> Log:
+    """A log in which no action changes any outcome.
+
+    Args:
+        shape: One of `SHAPES`.
+        seed: Seed of everything random, a whole number or several.
+        groups: Number of groups, each with one episode. Default 300.
+        steps: Steps per episode. Default 6.
+
+    Returns:
+        The log, with six features and four actions.
+
+    Example:
+        >>> null_log("linear", seed=0, groups=3)
+        Log: 3 episodes · 18 steps · 6 features · 4 actions
+    """
+    rng = np.random.default_rng([SHAPES.index(shape), *np.atleast_1d(seed).tolist()])
+    x = rng.normal(size=(groups, MOVING))
+    states, actions, rewards = [], [], []
+    for step in range(steps):
+        odds = np.exp(_scores(shape, x, step))
+        likely = np.cumsum(odds / odds.sum(axis=1, keepdims=True), axis=1)
+        action = (rng.random((groups, 1)) > likely).sum(axis=1).clip(0, ACTIONS - 1)
+        pay = np.tanh(x[:, 0] * x[:, 1]) + 0.5 * x[:, 2] + rng.normal(0, 0.3, groups)
+        if shape == "drift":
+            pay = pay + 0.3 * step
+        states.append(x)
+        actions.append(action)
+        rewards.append(pay)
+        x = 0.9 * x + 0.44 * rng.normal(size=x.shape)
+        if shape == "surrogate":  # feature 5 follows the outcome, and what is done
+            x[:, 5] = 0.7 * x[:, 2] + 0.7 * (action == 0) + 0.4 * rng.normal(size=groups)
+    return from_arrays(
+        episode=np.repeat(np.arange(groups), steps),
+        state=np.stack(states, axis=1).reshape(-1, MOVING),
+        action=np.stack(actions, axis=1).ravel(),
+        reward=np.stack(rewards, axis=1).ravel(),
+    )
+
+
+# -- the stroke trial -----------------------------------------------------------------------------
+# The International Stroke Trial (IST Collaborative Group, 1997; doi 10.7488/ds/104) gave aspirin by
+# lot. A patient is kept with a chance that depends on treatment and age: the old seldom if treated,
+# the young seldom if not. In what is left aspirin seems to help a lot, because the young recover
+# more often. The whole trial says what is true in any region.
+
+FEATURES = ("age", "pressure", "delay", "drowsy", "male")
+
+
+def stroke_trial(file: Path) -> Log:
+    """The trial as a log: one decision a patient, reward 1 if not dead or dependent at 6 months.
+
+    Args:
+        file: The Parquet file, with the columns AGE, RSBP, RDELAY, RCONSC, SEX, RXASP and OCCODE.
+            Patients whose outcome is unknown (OCCODE other than 1 to 4) are left out.
+
+    Returns:
+        The log, with five features and the actions "aspirin" and "none".
+
+    Example:
+        >>> stroke_trial(Path("ist.parquet"))  # doctest: +SKIP
+        Log: 19,285 episodes · 19,285 steps · 5 features · 2 actions
+    """
+    with connect(files=[file.resolve()]) as con:
+        rows = con.execute(
+            "SELECT AGE::DOUBLE AS age, RSBP::DOUBLE AS pressure, RDELAY::DOUBLE AS delay, "
+            "(RCONSC <> 'F')::INT::DOUBLE AS drowsy, (SEX = 'M')::INT::DOUBLE AS male, "
+            "RXASP = 'Y' AS aspirin, OCCODE IN (3, 4) AS well FROM read_parquet(?) "
+            "WHERE OCCODE BETWEEN 1 AND 4 AND AGE IS NOT NULL AND RSBP IS NOT NULL "
+            "AND RDELAY IS NOT NULL AND RCONSC IS NOT NULL AND SEX IS NOT NULL",
+            [str(file.resolve())],
+        ).fetchnumpy()
+    return from_arrays(
+        episode=np.arange(len(rows["age"])),
+        state=np.column_stack([np.asarray(rows[name]) for name in FEATURES]),
+        action=np.where(np.asarray(rows["aspirin"]), "aspirin", "none"),
+        reward=np.asarray(rows["well"], np.float64),
+        feature_names=FEATURES,
+    )
+
+
+def thinned(trial: Log, seed: int) -> NDArray[np.int64]:
+    """The patients that are kept: the treated mostly young, the others mostly old.
+
+    Args:
+        trial: The log of `stroke_trial`.
+        seed: Seed of who is kept.
+
+    Returns:
+        Positions of their episodes.
+
+    Example:
+        >>> from dprl.logs._io import from_arrays
+        >>> trial = from_arrays(
+        ...     episode=range(4), state=np.array([[40.0], [90.0]] * 2), reward=[0, 0, 0, 0],
+        ...     action=["aspirin", "aspirin", "none", "none"], feature_names=["age"],
+        ... )
+        >>> thinned(trial, seed=0).tolist()
+        [0, 2, 3]
+    """
+    age = np.asarray(trial.features)[:, trial.feature_names.index("age")]
+    old = 1 / (1 + np.exp(-(age - 72) / 6))
+    keep = np.where(trial.action == trial.actions.index("aspirin"), 1 - old, old)
+    return np.flatnonzero(np.random.default_rng(seed).random(len(age)) < 0.1 + 0.8 * keep)
+
+
+def in_trial(rule: Rule, trial: Log) -> tuple[float, float, float]:
+    """What a rule's action brought in its region in the whole trial: difference and 95 % interval.
+
+    Args:
+        rule: The rule.
+        trial: The log of `stroke_trial`.
+    """
+    X, at = np.asarray(trial.features), np.ones(trial.n_steps, bool)
+    for condition in rule.conditions:
+        at &= condition.holds(X[:, trial.feature_names.index(condition.feature)])
+    took = at & (trial.action == trial.actions.index(rule.suggested))
+    others = at & ~took
+    p, q = float(trial.reward[took].mean()), float(trial.reward[others].mean())
+    low, high = newcombe(took.sum(), p, others.sum(), q)
+    return p - q, float(low), float(high)
+
+
+def stroke_rows(file: Path, seed: int) -> list[Row]:
+    """Rules from one thinned trial, with age among the features and without.
+
+    A rule is called false if it was issued and its interval and the interval of the whole trial do
+    not meet. "covered" is the share of all tested rules whose interval holds the trial's contrast.
+
+    Args:
+        file: The file of the trial.
+        seed: Seed of who is kept.
+
+    Returns:
+        Two rows of the experiment `rules`.
+
+    Example:
+        >>> len(stroke_rows(Path("ist.parquet"), seed=0))  # doctest: +SKIP
+        2
+    """
+    trial = stroke_trial(file)
+    log = trial.take(thinned(trial, seed))
+    rows: list[Row] = []
+    for name, hidden in (("with age", ()), ("age hidden", ("age",))):
+        policy = Rules(gamma=1.0).fit(_without(log, hidden))
+        facts = policy.provenance["rules"]
+        issued = {(rule.words, rule.suggested) for rule in policy.rules}
+        false, covered = 0, []
+        for rule in map(Rule.from_dict, facts["tested"]):
+            truth, low, high = in_trial(rule, trial)
+            covered.append(rule.facts["low"] <= truth <= rule.facts["high"])
+            apart = rule.facts["low"] > high or rule.facts["high"] < low
+            false += apart and (rule.words, rule.suggested) in issued
+        rows.append({
+            "study": f"stroke, {name}", "n": len(trial.groups), "dataset": seed, "method": "Rules",
+            "issued": len(policy.rules), "proposed": len(facts["tested"]), "false": int(false > 0),
+            "covered": float(np.mean(covered)) if covered else math.nan,
+            "words": " | ".join(f"{r.words}: {r.suggested}" for r in policy.rules),
+        })  # fmt: skip
+    return rows
+
+
+def _without(log: Log, hidden: tuple[str, ...]) -> Log:
+    """The log without some of its features."""
+    kept = [f for f, name in enumerate(log.feature_names) if name not in hidden]
+    names: tuple[Any, ...] = tuple(log.feature_names[f] for f in kept)
+    return replace(log, features=np.asarray(log.features)[:, kept], feature_names=names)
+
+
+# -- table and figure -----------------------------------------------------------------------------
+
+
 def summary(rows: Rows) -> Table:
     """One row per study, size and method: how often rules were false, and what they brought."""
-    keys = list(zip(rows["study"], rows["n"], rows["method"], strict=True))
-    columns: dict[str, list[Any]] = {
-        name: [] for name in (
-            "study", "n", "method", "logs", "issued", "false", "value", "usual", "best", "gained",
-            "worst", "below usual", "spoken", "covered", "stated above",
-        )
-    }  # fmt: skip
-    for key in dict.fromkeys(keys):
-        mine = np.array([k == key for k in keys])
+    lines = []
+    for (study, n, method), part in by(rows, "study", "n", "method"):
         value, usual, best, low = (
-            np.asarray(rows[name][mine], np.float64)
-            for name in ("value", "usual", "best", "stated_low")
+            np.asarray(part[name], np.float64) for name in ("value", "usual", "best", "stated_low")
         )
         share = (value - usual) / (best - usual)
         measured = np.isfinite(value) & np.isfinite(low)
-        values = {
-            "logs": int(mine.sum()),
-            "issued": float(np.mean(np.asarray(rows["issued"][mine]) > 0)),
-            "false": float(np.mean(rows["false"][mine])),
+        lines.append({
+            "study": study, "n": n, "method": method, "logs": len(value),
+            "issued": float(np.mean(np.asarray(part["issued"]) > 0)),
+            "false": float(np.mean(part["false"])),
             "value": float(value.mean()), "usual": float(usual.mean()), "best": float(best.mean()),
             "gained": float(share.mean()), "worst": float(share.min()),
             "below usual": int((value < usual).sum()),
-            "spoken": float(np.mean(rows["spoken"][mine])),
-            "covered": _mean(rows["covered"][mine]),
+            "spoken": float(np.mean(part["spoken"])),
+            "covered": _mean(part["covered"]),
             "stated above": float(np.mean((low > value - usual)[measured]))
             if measured.any() else math.nan,
-        }  # fmt: skip
-        for name, part in zip(("study", "n", "method"), key, strict=True):
-            columns[name].append(part.item() if hasattr(part, "item") else part)
-        for name, number in values.items():
-            columns[name].append(number)
-    return Table(
-        columns,
+        })  # fmt: skip
+    return table_of(
+        lines,
         f"Rules over features, δ = {DELTA:g}",
-        note="issued: share of logs with at least one rule; false: share of logs with a rule that "
+        "issued: share of logs with at least one rule; false: share of logs with a rule that "
         "is no improvement; gained: mean share of the way from usual practice to the best policy; "
         "worst: the smallest; below usual: logs whose policy is worth less than usual practice; "
         "spoken: share of decisions with a suggestion; covered: share of tested rules whose "

@@ -97,6 +97,12 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     """A log from files that have the columns the policy was fitted on, or these where `named`."""
     from dprl.logs._io import read  # acting on a policy needs no reader of logs
 
+    log = read(files, **reading_like(policy, files, **named), progress=progress)
+    return encoded_like(log, policy.provenance.get("columns", {}))
+
+
+def reading_like(policy: Any, files: list[str], **named: Any) -> dict[str, Any]:
+    """How to read files as the log of a policy was read: the arguments of `dprl.read`."""
     columns = own_columns(policy)
     features = list(policy.space.feature_names)
     if features:
@@ -140,8 +146,7 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
             do="Name them (--episode, --state, --action, --reward), or fit it on a log read from a "
             "file or a dataframe.",
         )
-    log = read(files, **columns, progress=progress)
-    return encoded_like(log, policy.provenance.get("columns", {}))
+    return columns
 
 
 def _listed(name: Any) -> list[str]:

@@ -22,7 +22,7 @@ from dprl.logs.log import Log, check_log
 from dprl.logs.source import Chunk, LogFacts, Share, Statistic, as_source, needs_rows
 
 __all__ = [
-    "Applied", "Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of",
+    "Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -80,23 +80,6 @@ def _nothing() -> None:
 def _statistic_of(chunk: Chunk, statistic: Statistic[T]) -> T | None:
     """The value of a statistic for one chunk: the job of every executor."""
     return statistic.of(chunk)
-
-
-@dataclass(frozen=True)
-class Applied:
-    """A statistic made of two functions: a job for the log of a chunk, and a merge of results."""
-
-    job: Job
-    join: Merge
-    shared: tuple[Any, ...] = ()
-
-    def of(self, chunk: Chunk) -> Any:
-        """The result of the job."""
-        return self.job(chunk.log, *self.shared)
-
-    def merge(self, one: Any, other: Any) -> Any:
-        """Two results together."""
-        return self.join(one, other)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,9 +21,7 @@ from dprl.logs._censoring import none_is_left
 from dprl.logs.log import Log, check_log
 from dprl.logs.source import Chunk, LogFacts, Share, Statistic, as_source, needs_rows
 
-__all__ = [
-    "Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of",
-]  # fmt: skip
+__all__ = ["Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of"]
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[..., Any]

@@ -37,7 +37,6 @@ from dprl.evidence.counts import Counts
 from dprl.evidence.decision_points import allowed
 from dprl.logs._censoring import treat_cut
 from dprl.logs.log import Log
-from dprl.logs.returns import powers
 from dprl.logs.source import LogFacts, Share, Statistic
 from dprl.planning._site_plan_rules import check_plan
 from dprl.planning._site_segments import add_ends, bits_of, hidden_ends, no_rewards, summed
@@ -46,6 +45,7 @@ from dprl.planning.semi_mdp import (
     SegmentsOf,
     SemiMDP,
     build_semi_mdp,
+    discounts,
     segments_of,
 )
 
@@ -523,8 +523,8 @@ def site_plan(
     end = segments[:, 0].astype(np.int64)
     hidden = hidden_ends(row, end, len(begin) - 1, k)
     rewards, end = np.where(hidden, whole, rewards), np.where(hidden, -1, end)
-    power = powers(schema.gamma, int(settled.lengths.max(initial=0)))
-    fixed = np.rint(np.ldexp(power, bits_of(evidence, pairs))).astype(np.int64)
+    n_pair = evidence.evidence.n_pair[:, :-1][pairs]
+    fixed, _ = discounts(schema.gamma, int(settled.lengths.max(initial=0)), n_pair)
     code, points = np.flatnonzero(pairs), np.flatnonzero(pairs.any(axis=1))
     some = end >= 0
     columns = [code[row], points[end] if len(points) else end, np.ones(len(end), np.int64),

@@ -13,6 +13,7 @@ from dprl.evidence._evidence import FIRST, Evidence
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence._site_rules import EMPTY
 from dprl.evidence._site_schema import SiteSchema
+from dprl.planning.semi_mdp import discounts
 
 __all__ = ["add_ends", "bits_of", "hidden_ends", "no_rewards", "summed"]
 
@@ -23,8 +24,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 def bits_of(evidence: SiteEvidence, pairs: Bools) -> int:
     """How fine γ^k can be counted, so that no sum of all sites is too large."""
-    most = int(evidence.evidence.n_pair[:, :-1][pairs].max(initial=1))
-    return min(52, 62 - most.bit_length())
+    return discounts(1.0, 0, evidence.evidence.n_pair[:, :-1][pairs])[1]
 
 
 def hidden_ends(row: Ints, end: Ints, n_rows: int, k: int) -> Bools:

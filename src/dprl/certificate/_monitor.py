@@ -81,7 +81,7 @@ class Monitor:
                 "a monitor continues a proved certificate; this one is large-sample.",
                 do="Gate the policy with grade='proved'.",
             )
-        if getattr(certificate, "mode", "") == "policy":
+        if certificate.kind.whole:
             raise PolicyError(
                 "a monitor watches single suggestions; this certificate is about the policy as a "
                 "whole and claims nothing about any one of them.",

@@ -15,7 +15,7 @@ actions is the rest again. A state with fewer than k groups is left out. `_site_
 The rest counts in V̂(s), which is that of the union. A pair in the rest is not counted at this
 site: n(s,a) becomes smaller, and Q̂(s,a) is that of the other sites. The rest does not count as
 having done otherwise where n_min of these are asked for (`contrast`), since some may have taken the
-very action. A certificate stays valid (`dprl.certificate._gate_sites` says why).
+very action. A certificate stays valid (`dprl.certificate._sites` says why).
 """
 
 from __future__ import annotations

@@ -30,20 +30,22 @@ def after_vacuous(policy: Any, n_units: int, *, delta: float, grade: str, mode: 
         grade: "proved" or "large-sample".
         mode: How the log was divided.
     """
-    lines = ["Next steps:"]
+    from dprl.policies._certificate_kinds import KINDS
+
+    kind, lines = KINDS[mode], ["Next steps:"]
     table = policy.changes()
     rows = [row for row in table if _ends(row) is not None]
     if not len(table):
         lines.append("  - The policy changes nothing, so there is nothing to certify.")
         return lines
     hopeful = [row for row in rows if row["advantage"] > 0]
-    if mode != "policy" and rows and not hopeful:
+    if not kind.whole and rows and not hopeful:
         lines.append(
             "  - At first visits no change did better than usual practice in training: more "
             "episodes of this kind are not likely to certify one."
         )
-    elif mode != "policy" and hopeful:
-        halves = 2 if mode == "swap-split" else 1
+    elif not kind.whole and hopeful:
+        halves = 2 if kind.shared_level else 1
         need, best = min(
             ((_factor(row, len(table), delta), i) for i, row in enumerate(hopeful)),
             key=lambda pair: pair[0],

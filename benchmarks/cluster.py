@@ -27,8 +27,7 @@ import dprl
 from dprl._core.cluster_start import connect
 from dprl.evidence.neighbors import Engine, Points
 from dprl.evidence.neighbors._spread_engine import SpreadEngine
-from dprl.logs._parts_cluster import ROOM
-from dprl.logs.parts import in_turn, parts_of
+from dprl.logs.parts import ROOM, in_turn, parts_of
 from out_of_core import ACTIONS, LENGTH, STATES, write_log
 
 COLUMNS = {"episode": "episode", "time": "step", "state": "state", "action": "action",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import io
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from sources import WAYS
 
 import dprl
 
@@ -69,6 +71,13 @@ def random_episodes(seed: int, dyadic: bool = False) -> list[list[Row]]:
             episode.append((s, a, r))
         episodes.append(episode)
     return episodes
+
+
+@pytest.fixture(params=WAYS)
+def held(request, tmp_path):
+    """A function that holds a log in one of all the ways there are; a test runs once for each."""
+    with contextlib.ExitStack() as stack:
+        yield lambda log: stack.enter_context(WAYS[request.param](log, tmp_path))
 
 
 @pytest.fixture(scope="session")

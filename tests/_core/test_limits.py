@@ -321,7 +321,7 @@ def test_a_table_that_does_not_fit_is_refused_before_the_work(machine, monkeypat
     machine(need // 1024 - 300, swap=301)
     learner.fit(wide())
     machine(need // 1024 - 1)
-    monkeypatch.setattr("dprl.learners.discrete.settle", lambda *a: pytest.fail("work was begun"))
+    monkeypatch.setattr("dprl.learners.discrete.count_source", lambda *a: pytest.fail("work was begun"))
     with pytest.raises(LogError, match=r"200 states x 50 actions needs at least 2.3 MB") as error:
         learner.fit(wide())
     assert "2.3 MB are free" in three_lines(str(error.value))

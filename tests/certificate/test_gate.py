@@ -28,7 +28,7 @@ from dprl.certificate._evalue import (
     kl_upper,
     means,
 )
-from dprl.certificate._histograms import BINS, binned, first_visits, histograms
+from dprl.certificate._histograms import BINS, binned, histograms
 from dprl.certificate._issued_gain import legs_of, meetings
 from dprl.certificate._reach import certified_gain, nats_of_sets, partings
 from dprl.certificate._visits import visits_of
@@ -37,6 +37,7 @@ from dprl.evidence.excursions import excursions
 from dprl.evidence.neighbors._net import net_size
 from dprl.evidence.neighbors.engine import Engine
 from dprl.evidence.neighbors.samples import Points
+from dprl.logs.visits import first_visits
 from dprl.planning.finite_mdp import FiniteMDP
 from dprl.policies.certificate import down
 

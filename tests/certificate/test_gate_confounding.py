@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
 from dprl._core.confounding import GAMMAS
-from dprl.certificate._confounding import Hidden
+from dprl.certificate._confounding import UnmeasuredCause
 from dprl.studies.paper.rules_stroke import stroke_trial, thinned
 from helpers.hidden_cause import HiddenCause
 
@@ -186,7 +186,7 @@ def test_cells_and_rules_have_it_too():
 def test_values_in_unit_range_do_not_leave_it():
     rng = np.random.default_rng(0)
     x, y = rng.random(80), rng.random(60) * 0.3
-    hidden = Hidden((x,), (y,), (rng.random(50),), 1.0)
+    hidden = UnmeasuredCause((x,), (y,), (rng.random(50),), 1.0)
     low = [hidden.at(g, 0.05, np.array([0]))[0][0] for g in (1.0, 1.1, 1.5, 3.0, 19.0)]
     assert (np.diff(low) <= 0.02).all()
     assert low[0] > 0 > low[-1]
@@ -235,7 +235,8 @@ def test_with_age_nowhere_a_rule_prints_gamma_star(stroke):
 
 
 def test_a_pair_that_nobody_did_otherwise_is_certified_without_a_warning():
-    from dprl.certificate._gate_steps import Asked, certify
+    from dprl.certificate._pair_tests import by_returns
+    from dprl.certificate._settings import GateSettings
     from dprl.evidence.tabular import evidence
 
     rewards = np.random.default_rng(0).random(60) + np.repeat([9.0, 0.0, 9.0], 20)
@@ -243,8 +244,8 @@ def test_a_pair_that_nobody_did_otherwise_is_certified_without_a_warning():
         episode=range(60), state=["a"] * 40 + ["b"] * 20, reward=rewards,
         action=["x"] * 20 + ["y"] * 20 + ["x"] * 20,
     )  # fmt: skip
-    asked = Asked(0.05, None, 0.0, None, grade="large-sample")
+    asked = GateSettings(0.05, None, grade="large-sample")
     wanted = np.array([[True, False], [True, False]])
-    proven = certify(log, evidence(log, 1.0), wanted, 1.0, asked, 2, 1.0)
+    proven = by_returns(log, evidence(log, 1.0), wanted, 1.0, asked, 2, 1.0)
     assert proven.pairs.tolist() == [[True, False], [False, False]]
     assert proven.advantage[1, 0] == -np.inf

@@ -452,7 +452,7 @@ def hidden_at_one_site():
 def test_the_rest_does_not_count_as_having_done_otherwise():
     merged = hidden_at_one_site()
     assert merged.evidence.words[FIRST, 0, :, COUNT].tolist() == [40, 50, 48]
-    assert merged.evidence.n_others[0, 1] == 88
+    assert (merged.evidence.others.n[0, 1], merged.evidence.n_others[0, 1]) == (88, 40)
     for n_min, speaks in ((40, True), (41, False)):
         policy = dprl.DPRLDiscrete(n_min=n_min, gamma=1.0, plan=False).fit(merged)
         assert (policy.act("s") == "b") is speaks

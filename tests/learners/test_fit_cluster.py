@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from dask_processes import Dies, processes
-from test_log_in_parts import KINDS, bytes_of, read, wards
+from sources import KINDS, bytes_of, read, wards
 
 import dprl
 from dprl._core.cluster_start import connect
@@ -46,7 +46,7 @@ def test_the_confident_learner(two, tmp_path):
 
 @pytest.mark.slow
 def test_a_log_in_memory_is_sent_to_the_workers(two, tmp_path, monkeypatch):
-    monkeypatch.setattr("dprl.logs._parts_cluster.LEAST", 50)
+    monkeypatch.setattr("dprl.logs.parts.LEAST", 50)
     log = read(wards(groups=True))
     here = bytes_of(LEARNER.fit(log), tmp_path / "here")
     assert bytes_of(LEARNER.fit(log, cluster=two), tmp_path / "there") == here

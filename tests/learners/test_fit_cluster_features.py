@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 from dask_processes import Dies
-from test_log_in_parts import bytes_of
+from sources import bytes_of
 
 import dprl
 from dprl.evidence.neighbors import Engine, Points, _spread_engine

@@ -30,19 +30,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl.certificate._assumptions import LogRecord, of_states
 from dprl.certificate._evalue import differences
-from dprl.certificate._gate_steps import (
-    REACH,
-    Asked,
-    best_low,
-    certify,
-    finish,
-    half_of,
-    propose,
-)
-from dprl.certificate._histograms import binned, first_visits
+from dprl.certificate._histograms import binned
 from dprl.certificate._large_sample import compare
+from dprl.certificate._pair_tests import (
+    REACH,
+    best_low,
+    by_returns,
+    issue,
+    most_met,
+    propose,
+    some_of,
+)
 from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.certificate._settings import GateSettings
 from dprl.errors import LogError
 from dprl.evidence._lots import Chances
 from dprl.evidence.counts import Counts, count_source
@@ -54,12 +56,14 @@ from dprl.evidence.neighbors.samples import Points
 from dprl.evidence.tabular import availability, evidence
 from dprl.learners.continuous import DPRLContinuous, feature_quantiles, feature_ranges
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
-from dprl.logs.source import as_source
+from dprl.logs.source import Chunk
+from dprl.logs.visits import first_visits
 from dprl.policies._base import provenance_of
+from dprl.policies._certificate_kinds import SPLIT
 from dprl.policies.cells import CellPolicy, centres_of
 from dprl.policies.table import TablePolicy
 
@@ -96,108 +100,119 @@ class Cells:
 
 
 def gate_cells(
-    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], note: str
+    learner: DPRLContinuous, log: Log, settings: GateSettings, record: LogRecord, note: str
 ) -> CellPolicy:
     """The certified policy of a learner over features.
 
     Args:
         learner: The learner whose settings are used.
         log: The log, with numeric features.
-        asked: delta, value_range, margin and horizon.
-        sides: bool (groups,), true for the groups of the half that proposes.
+        settings: The settings of the gate.
+        record: What is known of the log.
         note: A sentence on how the groups were split, for the certificate.
 
     Returns:
         A policy over cells, with its certificate.
     """
     plain_features(log)  # refused before any half of it is looked at
-    policy = _gated(learner, log, asked, sides, note)
+    sides = settings.sides(log)
+    policy = _gated(learner, log, settings, record, sides, note)
     sensitivity = []
     for radius in (learner.radius / 2, learner.radius * 2):
-        other = _gated(replace(learner, radius=radius), log, asked, sides, note).certificate
-        if other is not None:
-            sensitivity.append(
-                {"radius": float(radius), "suggestions": len(other.rows), "gain": other.gain}
-            )
-    certificate = policy.certificate
-    if certificate is not None:
-        cells = {**certificate.cells, "sensitivity": sensitivity}
-        policy = replace(policy, certificate=replace(certificate, cells=cells))
+        other = _gated(replace(learner, radius=radius), log, settings, record, sides, note)
+        if other.certificate is not None:
+            certificate = other.certificate
+            sensitivity.append({
+                "radius": float(radius), "suggestions": len(certificate.rows),
+                "gain": certificate.gain,
+            })  # fmt: skip
+    if policy.certificate is not None:
+        cells = {**policy.certificate.cells, "sensitivity": sensitivity}
+        policy = replace(policy, certificate=replace(policy.certificate, cells=cells))
     return policy
 
 
 def _gated(
-    learner: DPRLContinuous, log: Log, asked: Asked, sides: NDArray[np.bool_], note: str
+    learner: DPRLContinuous,
+    log: Log,
+    settings: GateSettings,
+    record: LogRecord,
+    sides: NDArray[np.bool_],
+    note: str,
 ) -> CellPolicy:
-    settled = settle(log, learner.gamma, learner.cut).gathered()
-    halves = half_of(settled, log, sides, True), half_of(settled, log, sides, False)
+    gamma, cut = learner.gamma, learner.cut
+    treated = treat_cut(log, gamma, cut).gathered()
+    halves = some_of(log, sides, cut, gamma), some_of(log, ~sides, cut, gamma)
     if not all(half.n_episodes for half in halves):
         raise LogError(
             "no episode is left on one side of the split.", do="Read more, or drop fewer."
         )
     cells = _cells(learner, halves[0])
-    whole, one, other = (cells.labelled(part) for part in (settled, *halves))
-    M, gamma = len(cells.z), learner.gamma
+    labelled, one, other = (cells.labelled(part) for part in (treated, *halves))
+    whole, M = Chunk(labelled), len(cells.z)
     inside = np.arange(M + 1)[:, None] < M
+    record = replace(record, chances=Chances.of(labelled))
 
     wanted = propose(evidence(one, gamma), learner, availability(one)) & inside
-    proof = certify(
-        other,
-        evidence(other, gamma),
-        wanted,
-        gamma,
-        asked,
-        max(1, int(wanted.sum())),
-        1.0,
-        one,
-        Chances.of(whole),
-    )
-    refuted = _refuted(cells, halves, (one, other), wanted, gamma, asked)
+    tests = by_returns(
+        other, evidence(other, gamma), wanted, gamma, settings, max(1, int(wanted.sum())), 1.0, one,
+        record.chances,
+    )  # fmt: skip
+    refuted = _refuted(cells, halves, (one, other), wanted, gamma, settings)
     with np.errstate(divide="ignore", invalid="ignore"):
-        bears = (proof.low - asked.margin / (1 - proof.p_high)) / 2
-    too_large = proof.pairs & (refuted > 0) & (refuted >= bears)
-    proof = replace(proof, pairs=proof.pairs & ~too_large)
+        bears = (tests.low - settings.margin / (1 - tests.p_high)) / 2
+    too_large = tests.pairs & (refuted > 0) & (refuted >= bears)
+    tests = replace(tests, pairs=tests.pairs & ~too_large)
 
-    source = as_source(whole)
-    counted = count_source(source, Counts(gamma))
-    cell_evidence = counted.evidence
+    counted = count_source(whole, Counts(gamma))
     available = availability(cells.labelled(log))
-    pairs = allowed(cell_evidence, learner.n_min, contrast=learner.contrast, available=available)
-    pairs &= proof.pairs
+    pairs = allowed(counted.evidence, learner.n_min, contrast=learner.contrast, available=available)
+    pairs &= tests.pairs
     over_cells = DPRLDiscrete(
         n_min=learner.n_min, gamma=gamma, contrast=learner.contrast, plan=learner.plan
     )
-    choice, planned = over_cells.choose(source, counted, pairs)
+    choice, planned = over_cells.choose(whole, counted, pairs)
     inner = TablePolicy.of(
-        cell_evidence,
+        counted.evidence,
         choice=choice,
         allowed=pairs,
         planned=planned,
-        steps=np.bincount(whole.codes(), minlength=M + 1),
+        steps=counted.steps,
         parameters=learner.settings(),
         provenance=provenance_of(
             log,
-            settled,
+            treated,
             notes=list(cells.metric.notes),
-            ranges=feature_ranges(settled),
-            quantiles=feature_quantiles(settled),
+            ranges=feature_ranges(treated),
+            quantiles=feature_quantiles(treated),
         ),
     )
-    policy = _cell_policy(inner, cells, log)
     speaks = np.flatnonzero(choice >= 0)
-    nats = nats_of_sets(proof.tested, min(len(speaks), proof.tested), 1, REACH * asked.delta)
-    gain = certified_gain(other, choice, best_low([proof], choice), gamma, nats)
+    nats = nats_of_sets(tests.tested, min(len(speaks), tests.tested), 1, REACH * settings.delta)
     facts: dict[str, Any] = {"radius": float(learner.radius), "centres": M}
     if len(speaks):
         facts["eps_star"] = float(bears[speaks, choice[speaks]].min())
         facts["refuted"] = float(refuted[speaks, choice[speaks]].max())
-    notes, shows = [note], "prove" if asked.grade == "proved" else "show"
+    notes, shows = [note], "prove" if settings.grade == "proved" else "show"
     if too_large.any():
         notes.append(
             f"{int(too_large.sum()):,} more passed, but the data {shows} too much difference "
             "within their cells: not issued. A smaller radius may help."
         )
-    return finish(policy, [proof], learner, log, settled, asked, "split", gain, notes, facts)
+    return issue(
+        _cell_policy(inner, cells, log),
+        [tests],
+        learner,
+        record,
+        settings,
+        mode=SPLIT.name,
+        groups=len(treated.groups),
+        gain=certified_gain(other, choice, best_low([tests], choice), gamma, nats),
+        assumptions=of_states(record, cut, settings, cells=True),
+        most=lambda: most_met(whole, choice),
+        notes=notes,
+        cells=facts,
+    )
 
 
 def _cells(learner: DPRLContinuous, log: Log) -> Cells:
@@ -230,7 +245,7 @@ def _refuted(
     labelled: tuple[Log, Log],
     wanted: NDArray[np.bool_],
     gamma: float,
-    asked: Asked,
+    settings: GateSettings,
 ) -> Floats:
     """float64 (M + 1, A): the largest difference, of x or of y, proved within a cell; or 0."""
     z = [cells.metric.transform(plain_features(half)) for half in halves]
@@ -253,18 +268,22 @@ def _refuted(
         pair.append(2 * (2 * i + otherwise) + side)  # state 2i: x, 2i + 1: y; "action": the side
         values.append(G[certifying])
         who.append(group[certifying].astype(np.int64))
-    if asked.grade == "large-sample":
+    if settings.grade == "large-sample":
         result[at[:, 0], at[:, 1]] = _shown(
-            np.concatenate(pair), np.concatenate(values), np.concatenate(who), len(at), asked.delta
+            np.concatenate(pair),
+            np.concatenate(values),
+            np.concatenate(who),
+            len(at),
+            settings.delta,
         )
         return result
-    assert asked.value_range is not None  # a proof has a range
+    assert settings.value_range is not None  # a proof has a range
     counts = binned(
-        np.concatenate(pair), np.concatenate(values), asked.value_range, gamma,
+        np.concatenate(pair), np.concatenate(values), settings.value_range, gamma,
         tuple(range(2 * len(at))), (0, 1), len(halves[1].groups),
     )  # fmt: skip
     if len(counts.keys):
-        each = asked.delta / (4 * len(at))
+        each = settings.delta / (4 * len(at))
         low = differences(counts, np.arange(4 * len(at)), each).low.reshape(-1, 4)
         result[at[:, 0], at[:, 1]] = np.maximum(low.max(axis=1), 0.0)
     return result

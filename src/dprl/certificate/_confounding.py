@@ -20,18 +20,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut
 from dprl._core.confounding import GAMMAS, breakdown, threshold, worst_case
 from dprl.certificate._evalue import differences
-from dprl.certificate._histograms import UNITS, binned, first_visits
+from dprl.certificate._first_returns import FirstReturns, first_returns
+from dprl.certificate._histograms import UNITS, binned
 from dprl.logs.log import Log
-from dprl.logs.returns import returns
+from dprl.logs.source import Source
 
-__all__ = ["Hidden", "as_if_by_lot", "as_in_the_state"]
+__all__ = ["UnmeasuredCause"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -42,7 +44,7 @@ THETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
+class UnmeasuredCause:
     """The outcomes of some pairs, ready to be tested at any Γ.
 
     Attributes:
@@ -61,38 +63,32 @@ class Hidden:
     @classmethod
     def of(
         cls,
-        log: Log,
+        source: Source | Log,
         pairs: tuple[NDArray[Any], ...],
         gamma: float,
         value_range: tuple[float, float],
-        proposed_by: Log | None,
-    ) -> Hidden:
+        proposed_by: Source | Log | None,
+        cut: Cut | None = None,
+    ) -> UnmeasuredCause:
         """The outcomes at first visits.
 
         Args:
-            log: The settled log that certifies; its states are labels.
+            source: The log that certifies; its states are labels.
             pairs: States and actions of the pairs, as codes.
             gamma: Discount per step.
             value_range: (lowest, highest) return there can be.
-            proposed_by: The settled part of the log that proposed, with the same states and
-                actions; None where there is none.
+            proposed_by: The part of the log that proposed, with the same states and actions; None
+                where there is none.
+            cut: What is done with cut episodes, of both. Default None: they have none.
         """
-        before = None if proposed_by is None else outcomes_of(proposed_by, gamma)
-        return cls.of_outcomes(outcomes_of(log, gamma), before, pairs, value_range)
-
-    @classmethod
-    def of_outcomes(
-        cls,
-        outcomes: Outcomes,
-        proposed_by: Outcomes | None,
-        pairs: tuple[NDArray[Any], ...],
-        value_range: tuple[float, float],
-    ) -> Hidden:
-        """As `of`, from the outcomes of `outcomes_of`."""
-        took, others = _divided(outcomes, pairs, value_range)
+        wanted = np.zeros(source.facts.n_states, bool)
+        wanted[pairs[0]] = True
+        visits = first_returns(source, wanted, gamma, cut)
+        took, others = _divided(visits, pairs, value_range)
         proposed = [np.empty(0)] * len(took)
         if proposed_by is not None:
-            proposed = _divided(proposed_by, pairs, value_range)[0]
+            before = first_returns(proposed_by, wanted, gamma, cut)
+            proposed = _divided(before, pairs, value_range)[0]
         width = value_range[1] - value_range[0]
         return cls(tuple(took), tuple(others), tuple(proposed), width)
 
@@ -173,54 +169,16 @@ class Hidden:
         return np.asarray(result.low * scale * self.width), result.log_e
 
 
-Outcomes: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], Floats]
-"""States, actions and returns of first visits, by state."""
-
-
-def outcomes_of(log: Log, gamma: float) -> Outcomes:
-    """The first visits of a gathered log, by state and then in the order of the log."""
-    rows = np.flatnonzero(first_visits(log))
-    order = rows[np.argsort(log.codes()[rows], kind="stable")]
-    return log.codes()[order], log.action[order], returns(log, gamma)[order]
-
-
 def _divided(
-    outcomes: Outcomes, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float]
+    visits: FirstReturns, pairs: tuple[NDArray[Any], ...], value_range: tuple[float, float]
 ) -> tuple[list[Floats], list[Floats]]:
     """Outcomes in unit range at first visits: of those who took the action, and of the others."""
-    state, action, G = outcomes
     low, high = value_range
-    values = np.clip((G - low) / (high - low), 0.0, 1.0)
+    values = np.clip((visits.G - low) / (high - low), 0.0, 1.0)
     took, others = [], []
     for s, a in zip(*pairs, strict=True):
-        begin, end = np.searchsorted(state, (s, s + 1))
-        here = action[begin:end] == a
-        took.append(values[begin:end][here])
-        others.append(values[begin:end][~here])
+        own = visits.of_state(s)
+        here = visits.action[own] == a
+        took.append(values[own][here])
+        others.append(values[own][~here])
     return took, others
-
-
-def as_in_the_state(confounding: float) -> str:
-    """What a certificate assumes about decisions, beside the state they were made in."""
-    if confounding == 1:
-        return "The state holds all that decisions were based on: no unmeasured confounding."
-    return (
-        "What decisions were based on beside the state moved the odds of the suggestion, the state "
-        f"being equal, by a factor of {confounding:g} at most, and anew at every decision: "
-        "unrecorded causes of several decisions have nothing to do with each other."
-    )
-
-
-def as_if_by_lot(confounding: float) -> str:
-    """What a certificate over rules assumes about decisions in the region of a rule."""
-    lot = (
-        "did not depend on anything the outcome depends on: it was as if drawn by lot."
-        if confounding == 1
-        else "was as if drawn by lot, with odds that anything the outcome depends on moved by a "
-        f"factor of {confounding:g} at most."
-    )
-    return (
-        f"Where a rule holds, whether its action was taken at a first decision there {lot} "
-        "(Features of those who took it and of others were compared; what was not measured was "
-        "not.)"
-    )

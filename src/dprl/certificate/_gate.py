@@ -23,9 +23,9 @@ the performance difference lemma ρ(π) >= ρ(b): no horizon factor, no model, n
 * ``grade="large-sample"``. Tests that are right for large samples, in place of e-values
   (`dprl.certificate._large_sample`), by first visits.
 
-Labelled states are in `dprl.certificate._gate_labels` (proved) and `dprl.certificate._gate_large`.
-Over features the gate decides per cell (`dprl.certificate._cells`), and over the rules of
-`dprl.Rules` per proposed rule (`dprl.certificate._rules`).
+Labelled states are in `dprl.certificate._states`, wherever the rows are. Over features the gate
+decides per cell (`dprl.certificate._cells`), and over the rules of `dprl.Rules` per proposed rule
+(`dprl.certificate._rules`). Each mode is a kind of certificate: `register` adds one.
 
 The issued pairs must also pass the learner's own rule on the whole log, so a gated policy makes a
 part of the suggestions of the policy before the gate, and no others.
@@ -33,61 +33,98 @@ part of the suggestions of the policy before the gate, and no others.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_choice, check_flag, check_range, check_seed
+from dprl._core.checks import check_choice
+from dprl.certificate._assumptions import LogRecord
 from dprl.certificate._cells import gate_cells
-from dprl.certificate._differences import warn_of_differences
-from dprl.certificate._gate_checks import (
-    check_confounding,
-    check_for_policy,
-    check_for_rules,
-    refuse_own_medians,
-    same_pairs,
-)
-from dprl.certificate._gate_labels import declared_states, gate_labels
-from dprl.certificate._gate_large import gate_large
-from dprl.certificate._gate_parts import PartsAsLog, check_gate_of_parts, gate_parts
-from dprl.certificate._gate_sites import gate_sites
-from dprl.certificate._gate_steps import Asked, Learner
+from dprl.certificate._pair_tests import Learner
 from dprl.certificate._rules import gate_rules
+from dprl.certificate._settings import GateSettings, check_cut, in_memory, refuse_own_medians
+from dprl.certificate._sites import check_sites
+from dprl.certificate._states import gate_states, universe
 from dprl.certificate._whole_policy import gate_policy
-from dprl.errors import LogError, ParameterError
+from dprl.errors import BalanceWarning, ParameterError
 from dprl.evidence._site_evidence import SiteEvidence
+from dprl.evidence.balance import Balance, Compared, balance, changes_in
 from dprl.evidence.neighbors.metric import Metric
 from dprl.learners.confident import Confident
 from dprl.learners.continuous import DPRLContinuous
 from dprl.learners.discrete import DPRLDiscrete
 from dprl.learners.rules import Rules
-from dprl.logs._censoring import check_claim
+from dprl.logs._censoring import outside
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import sealed_origin
+from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.parts import LogInParts
-from dprl.policies._familiar import check_familiar
+from dprl.logs.source import Source, as_source
+from dprl.policies._certificate_kinds import (
+    IN_SAMPLE,
+    KINDS,
+    SWAP_SPLIT,
+    WHOLE_POLICY,
+    CertificateKind,
+)
 from dprl.policies._protocol import Policy
 from dprl.policies.cells import CellPolicy
 from dprl.policies.rules import RulePolicy
 from dprl.policies.table import TablePolicy
 
-__all__ = ["gate"]
-
-HONEST = (
-    "Follow every episode for a fixed time, before which none was cut (follow_up=, --follow-up), "
-    "or say cut='terminal' or cut='drop-unrelated' (--cut) when learning; the certificate says "
-    "which, and what it assumes."
-)
-"""What to do about cut episodes where something is to be proved."""
+__all__ = ["GATES", "differences_where_it_speaks", "gate", "register"]
 
 Bools = NDArray[np.bool_]
-Mode = Literal["swap-split", "in-sample", "policy"]
 Grade = Literal["proved", "large-sample"]
+Gate: TypeAlias = Callable[[Any, Any, GateSettings], Any]
+"""How a kind of certificate proposes and certifies: (proposal, log, settings) → the policy, with
+its certificate."""
+
+GATES: dict[str, Gate] = {}
+"""Mode → how it proposes and certifies."""
+
+
+def register(kind: CertificateKind, how: Gate) -> None:
+    """Add a kind of certificate: `gate` makes it, and files, reports and the command line know it.
+
+    Args:
+        kind: Its name, its rows, its claim and what would contradict it.
+        how: Called with the proposal, the log and the settings of a gate; returns the policy that
+            is issued, with its certificate, whose mode is the name of the kind.
+    """
+    KINDS[kind.name], GATES[kind.name] = kind, how
+
+
+def warn_of_differences(gate: Callable[..., Any]) -> Any:
+    """A gate that also warns of differences between those who took what it issues and others.
+
+    A certificate is about the returns of those who took a suggestion and of those who did not. It
+    cannot see that they differ in a column that is not in the state, so the gate says it, and the
+    notes of the certificate keep it.
+    """
+
+    @functools.wraps(gate)
+    def gate_and_warn(*given: Any, **named: Any) -> Any:
+        gated = gate(*given, **named)
+        log: Any = named.get("log", given[1] if len(given) > 1 else None)
+        compared = differences_where_it_speaks(gated, log)
+        cautions = [] if compared is None else compared.warnings()
+        for sentence in cautions:
+            warnings.warn(sentence, BalanceWarning, stacklevel=outside())
+        if gated.certificate is None or not cautions:
+            return gated
+        notes = [f"Be wary: {sentence}" for sentence in cautions]
+        certificate = replace(gated.certificate, notes=(*gated.certificate.notes, *notes))
+        return replace(gated, certificate=certificate)
+
+    return gate_and_warn
 
 
 @warn_of_differences
@@ -98,7 +135,7 @@ def gate(
     delta: float = 0.05,
     value_range: tuple[float, float] | None = None,
     margin: float = 0.0,
-    mode: Mode = "swap-split",
+    mode: str = "swap-split",
     grade: Grade = "proved",
     states: Sequence[Label] | None = None,
     markov: bool = True,
@@ -106,6 +143,7 @@ def gate(
     horizon: int | None = None,
     seed: int = 0,
     confounding: float = 1.0,
+    cluster: Any = None,
 ) -> TablePolicy | CellPolicy | RulePolicy:
     """The part of a policy that this log proves to improve on usual practice.
 
@@ -119,9 +157,11 @@ def gate(
         log: The log to certify with; for a policy, usually the log it was fitted to. The part of
             the log that proposes a suggestion and the part that certifies it are kept apart. For
             rules it is exactly the log they were fitted to, or groups they have never seen, all of
-            which then certify. Or a log in parts (`dprl.scan`), with markov=False. Or what sites
-            counted of their logs (`dprl.site_evidence`), with
-            mode="in-sample" and markov=False: states and range are those of their schema.
+            which then certify. Or a log in parts (`dprl.scan`): over labelled states its
+            certificate is that of the same log in memory (only, takers and others are not compared
+            in columns beside the state, which needs all rows at once). Or what sites counted of
+            their logs (`dprl.site_evidence`), with mode="in-sample" and markov=False: states and
+            range are those of their schema.
         delta: Probability with which the claim may fail, in (0, 1). Default 0.05.
         value_range: (lowest, highest) return there can be, from what is known about rewards, never
             taken from the log. Required for the grade "proved".
@@ -155,6 +195,8 @@ def gate(
         confounding: Γ, from 1 to 20: only suggestions are issued that remain proved although an
             unrecorded cause moved the odds of treatment, the state being equal, by up to this
             factor. Default 1: the state is taken to hold all that decisions were based on.
+        cluster: For labelled states: where to count, as in `dprl.DPRLDiscrete.fit`. The
+            certificate is the same, to the last digit. Default None: this process.
 
     Returns:
         The gated policy, with its `Certificate` in `.certificate`. For labelled states a `Policy`,
@@ -178,180 +220,85 @@ def gate(
         >>> gated.act(["fever", "stable"])
         ['antibiotics', DEFER]
     """
+    check_choice("mode", mode, tuple(GATES))
+    if isinstance(log, SiteEvidence) and value_range is None:
+        value_range = log.schema.value_range
+    settings = GateSettings(
+        delta, value_range, margin, horizon, confounding, grade, mode, states, markov, split, seed
+    )
     if isinstance(log, SiteEvidence):
-        return gate_sites(
-            _learner(proposal), proposal, log, mode=mode, grade=grade, states=states, markov=markov,
-            split=split, asked=Asked(
-                delta, log.schema.value_range if value_range is None else check_range(value_range),
-                margin, horizon, confounding, grade,
-            ),
-        )  # fmt: skip
-    check_choice("mode", mode, ("swap-split", "in-sample", "policy"))
-    check_choice("grade", grade, ("proved", "large-sample"))
-    check_flag("markov", markov)
-    ends = None if value_range is None and grade != "proved" else check_range(value_range)
-    asked = Asked(delta, ends, margin, horizon, confounding, grade)
-    check_confounding(mode, asked)
-    seed = check_seed(seed)
-    if isinstance(log, LogInParts):
-        own = check_gate_of_parts(proposal, mode=mode, grade=grade, markov=markov, split=split)
-        _check_counting(own)
-        as_log = cast("Log", PartsAsLog(log, own.cut, log.n_groups))
-        _check_cut(own.cut, as_log)
-        return gate_parts(own, log, asked, _sides(as_log, None, seed), (_split_note(None, seed),))
-    log = _encoded(proposal, log)
-    if grade == "proved":
-        refuse_own_medians(proposal, log)
-    if mode == "policy":
-        check_log(log)
-        check_for_policy(proposal, states, markov, split, horizon)
-        settings = getattr(proposal, "parameters", {})
-        _check_cut(getattr(proposal, "cut", settings.get("cut")), log)
-        return gate_policy(
-            proposal, log, asked, lambda: _sides(log, split, seed), _split_note(split, seed)
-        )
+        settings = check_sites(log, _learner(proposal), settings)
+    else:
+        log = _encoded(proposal, log)
+        if grade == "proved":
+            refuse_own_medians(proposal, log)
+    gated: TablePolicy | CellPolicy | RulePolicy
+    if cluster is None or isinstance(log, SiteEvidence):  # counted already
+        gated = GATES[mode](proposal, log, settings)
+    else:
+        with on_cluster(log, cluster) as parts:
+            gated = GATES[mode](proposal, parts, settings)
+    return gated
+
+
+def gate_suggestions(
+    proposal: Any, log: Log | LogInParts | SiteEvidence, settings: GateSettings
+) -> TablePolicy | CellPolicy | RulePolicy:
+    """The certified part of a proposal, each suggestion by itself: of states, cells or rules."""
     if isinstance(proposal, Rules) or getattr(proposal, "changes_by", "") == "rule":
-        check_for_rules(mode, states, markov, split, horizon)
-        return _gate_rules(proposal, log, asked)
+        settings.check_rules()
+        return _gate_rules(proposal, in_memory(log, "a gate over rules"), settings)
     learner = _learner(proposal)
-    _check_counting(learner)
-    check_log(log)
-    _check_cut(learner.cut, log)
-    if mode == "in-sample" and states is None:
+    if learner.visits != "first":
         raise ParameterError(
-            "mode='in-sample' certifies with the returns that proposed.",
-            do="Only if the list of states, gamma, n_min and value_range were fixed without "
-            "looking at returns: name the states, states=[...]. Otherwise use mode='swap-split'.",
+            "counting every visit carries no certificate: visits of one trajectory are not "
+            "independent.",
+            do="Fit with visits='first'.",
         )
-    if mode == "swap-split" and states is not None:
-        raise ParameterError(
-            "mode='swap-split' takes no list of states.",
-            do="Leave states out, or choose mode='in-sample' if they were fixed beforehand.",
-        )
-    if mode == "in-sample" and grade != "proved":
-        raise ParameterError(
-            "a large-sample test of suggestions that the same returns proposed is worth nothing.",
-            "mode='in-sample', grade='large-sample'",
-            "Use mode='swap-split'.",
-        )
-    if mode == "in-sample" and split is not None:
-        raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
-    split_note = _split_note(split, seed)
+    if not isinstance(log, LogInParts | SiteEvidence):
+        check_log(log)
+    if not isinstance(log, SiteEvidence):
+        check_cut(learner.cut, log)
+    settings.check_states()
     if isinstance(learner, DPRLContinuous):
-        if mode == "in-sample":
-            raise ParameterError(
-                "cells of features are made from the data: there is no in-sample certificate.",
-                do="Use mode='swap-split'.",
-            )
-        if not markov:
-            raise ParameterError(
-                "a gate over features claims the Markov property for its cells.",
-                do="Leave markov out; for first visits alone use labelled states.",
-            )
-        if learner.lam is not None:
-            split_note += (
-                f" The certificate compares whole returns: the credit of the proposal (λ = "
-                f"{learner.lam:g}) is not used."
-            )
-            learner = replace(learner, lam=None)
-        _universe(log, log.n_states, learner.n_min, asked.horizon)  # the horizon is checked
-        return gate_cells(learner, log, asked, _sides(log, split, seed), split_note)
-    declared = None if states is None else declared_states(states, log)
-    tested = _universe(
-        log, log.n_states if declared is None else declared.n, learner.n_min, asked.horizon
-    )
-    permitted = None
-    if not isinstance(proposal, DPRLDiscrete | DPRLContinuous | Confident):
-        permitted = same_pairs(proposal, log)
-        check_familiar(proposal, log)
-    if grade == "large-sample":
-        return gate_large(
-            learner, log, asked, markov=markov, sides=_sides(log, split, seed),
-            permitted=permitted, origin=_origin(proposal, log), notes=(split_note,),
-        )  # fmt: skip
-    sides = None if declared is not None and len(log.groups) < 2 else _sides(log, split, seed)
-    if declared is not None:
-        split_note = (
-            f"Which states are met was bounded by halves of the groups, split with seed {seed}."
+        settings.check_cells()
+        return _gate_cells(learner, in_memory(log, "a gate over features"), settings)
+    source: Source = as_source(log)
+    policy = None if isinstance(proposal, DPRLDiscrete) else cast("Policy", proposal)
+    return gate_states(learner, source, settings, policy, _origin(proposal, source))
+
+
+def _gate_cells(learner: DPRLContinuous, log: Log, settings: GateSettings) -> CellPolicy:
+    """The certified policy over cells of features."""
+    note = settings.split_note
+    if learner.lam is not None:
+        note += (
+            f" The certificate compares whole returns: the credit of the proposal (λ = "
+            f"{learner.lam:g}) is not used."
         )
-    return gate_labels(
-        learner,
-        log,
-        asked,
-        markov=markov,
-        sides=sides,
-        declared=declared,
-        tested=tested,
-        permitted=permitted,
-        origin=_origin(proposal, log),
-        notes=(split_note,) if markov or declared is None else (),
-    )
+        learner = replace(learner, lam=None)
+    record = LogRecord.of(log, learner.cut)
+    universe(record, log.n_states, learner.n_min, settings.horizon)  # the horizon is checked
+    return gate_cells(learner, log, settings, record, note)
 
 
-def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
+def _gate_rules(proposal: Any, log: Log, settings: GateSettings) -> RulePolicy:
     """The certified part of rules, which are fitted first where a learner is given."""
-    check_log(log)
-    settings = proposal.settings() if isinstance(proposal, Rules) else proposal.parameters
-    _check_cut(settings.get("cut"), log)
+    own = proposal.settings() if isinstance(proposal, Rules) else proposal.parameters
+    check_cut(own.get("cut"), log)
     policy = proposal.fit(log) if isinstance(proposal, Rules) else proposal
-    return gate_rules(policy, log, asked, _origin(policy, log))
+    return gate_rules(policy, log, settings, _origin(policy, log))
 
 
-def _split_note(split: Any, seed: int) -> str:
-    if split is not None:
-        return "The split of the groups was given."
-    return f"Groups were split in two with seed {seed}."
+register(SWAP_SPLIT, gate_suggestions)
+register(IN_SAMPLE, gate_suggestions)
+register(WHOLE_POLICY, gate_policy)
 
 
-def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:
-    """bool (groups,): true for the groups of the half that proposes first."""
-    n = len(log.groups)
-    if split is None:
-        if n < 2:
-            raise LogError(
-                f"a log of {n} group cannot propose with one half and certify with the other.",
-                do="Read more of them.",
-            )
-        sides = np.zeros(n, bool)
-        sides[np.random.default_rng(seed).permutation(n)[: n // 2]] = True
-        return sides
-    given = np.asarray(split)
-    if given.dtype != bool or given.shape != (log.n_episodes,):
-        raise ParameterError(
-            f"split needs true or false for each of {log.n_episodes:,} episodes; "
-            f"got {given.dtype}{given.shape}."
-        )
-    halves = np.zeros((n, 2), np.int64)
-    np.add.at(halves, (log.group, given.astype(np.int64)), 1)
-    torn = np.flatnonzero((halves > 0).all(axis=1))
-    if len(torn):
-        raise ParameterError(
-            f"{len(torn):,} of {n:,} groups straddle the split.",
-            f"group {log.groups[torn[0]]!r}",
-            "What proposes and what certifies must be independent: keep groups whole.",
-        )
-    if given.all() or not given.any():
-        raise ParameterError("split puts every episode on one side.")
-    return np.asarray(halves[:, 1] > 0)
-
-
-def _universe(log: Log, states: int, n_min: float, horizon: int | None) -> int:
-    """C̄: no more pairs than this can have n_min trajectories behind them."""
-    pairs = states * log.n_actions
-    if horizon is None or math.isinf(n_min):
-        return pairs
-    if int(np.bincount(log.group, weights=log.lengths).max()) > horizon:
-        raise ParameterError(
-            f"a group of this log has more than horizon = {horizon:,} steps.",
-            do="horizon must hold for every group there can be.",
-        )
-    return max(1, min(pairs, len(log.groups) * horizon // int(n_min)))
-
-
-def _origin(proposal: Any, log: Log) -> dict[str, Any]:
+def _origin(proposal: Any, log: Source | Log) -> dict[str, Any]:
     """Where the proposal came from, if that was another log: the gated policy has seen both."""
     facts = getattr(proposal, "provenance", {})
-    if not facts or facts.get("log") == log.digest():
+    if not facts or isinstance(log, SiteEvidence) or facts.get("log") == log.digest():
         return {}
     origin = {k: facts.get(k) for k in ("log", "sample", "sweep", "proposed")}
     origin |= {name: facts[name] for name in ("public", "n_sites") if facts.get(name)}
@@ -390,37 +337,7 @@ def _learner(proposal: Any) -> Learner:
     return kind(**{k: v for k, v in settings.items() if k in own})
 
 
-def _check_counting(learner: Learner) -> None:
-    counting = learner.visits
-    if counting != "first":
-        raise ParameterError(
-            "counting every visit carries no certificate: visits of one trajectory are not "
-            "independent.",
-            do="Fit with visits='first'.",
-        )
-
-
-def _check_cut(treatment: str | None, log: Log) -> None:
-    cut = len(log.cut_episodes)
-    if cut and treatment is None:
-        raise LogError(
-            f"{cut:,} of {log.n_episodes:,} episodes were cut, and no treatment is stated.",
-            f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            HONEST,
-        )
-    if cut and treatment in ("bootstrap", "ipcw"):
-        how = {"bootstrap": "bootstrapped: their returns share estimates and are not independent.",
-               "ipcw": "weighted: weights are estimates, and no range of weighted returns is known "
-               "beforehand, so nothing can be proved from them."}  # fmt: skip
-        raise LogError(
-            f"{cut:,} of {log.n_episodes:,} episodes were cut and {how[treatment]}",
-            f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            HONEST,
-        )
-    check_claim(treatment, log, "a certificate")
-
-
-def _encoded(proposal: Any, log: Log) -> Log:
+def _encoded(proposal: Any, log: Any) -> Any:
     """The log with states as the learner takes them, or as the policy was fitted to."""
     if not isinstance(log, Log):
         return log  # which is refused in a moment
@@ -429,3 +346,33 @@ def _encoded(proposal: Any, log: Log) -> Log:
     if isinstance(proposal, DPRLDiscrete | Confident):
         return labelled(log)
     return encoded_like(log, getattr(proposal, "provenance", {}).get("columns", {}))
+
+
+def differences_where_it_speaks(policy: Any, log: Log) -> Balance | None:
+    """Compare those who took the suggestions of a policy with the others, at all its suggestions.
+
+    In labelled states a confirmation of usual practice counts as a suggestion: a gate claims that
+    it improves.
+
+    Args:
+        policy: A policy that can defer.
+        log: The log that certified it.
+    """
+    if getattr(log, "also", None) is None:  # logs that are not in memory have no other columns
+        return None
+    log = encoded_like(log, policy.provenance.get("columns", {})).gathered()
+    place = {label: code for code, label in enumerate(log.actions)}
+    code = np.array([*(place.get(label, -1) for label in policy.actions), -1])
+    if policy.changes_by != "state":
+        situations = [(one, int(code[one.here.choice[one.s]])) for one in policy.situations(log)]
+        return balance(
+            log,
+            [
+                Compared(f"{one.words}: {log.actions[a]}", one.rows, a)
+                for one, a in situations
+                if a >= 0
+            ],
+        )
+    states, row = policy.space.of_log(log)
+    suggested = code[policy.at(states).choice][row]
+    return balance(log, changes_in(log, np.flatnonzero(suggested >= 0), suggested, log.actions))

@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_gamma, check_range
-from dprl._core.compiled import compiled
 from dprl.errors import LogError
 from dprl.logs.log import Label, Log
 from dprl.logs.returns import refuse_outside, returns
+from dprl.logs.visits import first_visits
 
-__all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "first_visits", "histograms",
-           "refuse_outside"]  # fmt: skip
+__all__ = ["BINS", "UNITS", "Histograms", "binned", "checked_returns", "histograms"]
 
 Ints = NDArray[np.int64]
 
@@ -69,28 +68,6 @@ class Histograms:
         counts = np.zeros(len(keys), np.int64)
         np.add.at(counts, place, np.concatenate((self.counts, other.counts)))
         return replace(self, keys=keys, counts=counts, n_groups=self.n_groups + other.n_groups)
-
-
-@compiled
-def _mark(
-    starts: Ints,
-    state: NDArray[np.int32],
-    group: NDArray[np.int32],
-    seen: Ints,
-    first: NDArray[np.bool_],
-) -> None:  # pragma: no cover - compiled
-    """Mark the rows where a group comes to a state for the first time; seen (S,) starts at -1."""
-    for e in range(len(starts) - 1):
-        for t in range(starts[e], starts[e + 1]):
-            first[t] = seen[state[t]] != group[e]
-            seen[state[t]] = group[e]
-
-
-def first_visits(log: Log) -> NDArray[np.bool_]:
-    """bool (N,): rows of a gathered log where their group comes to a state for the first time."""
-    first = np.empty(log.n_steps, np.bool_)
-    _mark(log.starts, log.codes(), log.group, np.full(log.n_states, -1, np.int64), first)
-    return first
 
 
 def checked_returns(

@@ -65,6 +65,14 @@ class Legs:
         rows = self.table[np.isin(self.table[:, 0], kinds) & (self.table[:, 1] == source)]
         return rows[:, 2], rows[:, 3], rows[:, 4]
 
+    def merge(self, other: Legs) -> Legs:
+        """The legs of two parts of a log together, where no group is in both parts."""
+        both = np.concatenate((self.table, other.table))
+        rows, place = np.unique(both[:, :4], axis=0, return_inverse=True)
+        count = np.zeros(len(rows), np.int64)
+        np.add.at(count, place.reshape(-1), both[:, 4])
+        return Legs(self.k, np.column_stack((rows, count)), self.gamma)
+
 
 @compiled
 def _legs(

@@ -42,9 +42,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.certificate._histograms import first_visits
+from dprl._core.checks import Cut
+from dprl.certificate._first_returns import first_returns
 from dprl.logs.log import Log
-from dprl.logs.returns import returns
+from dprl.logs.source import Source
 
 __all__ = ["LEAST", "Comparisons", "compare", "compare_pairs"]
 
@@ -127,29 +128,35 @@ def compare(
 
 
 def compare_pairs(
-    log: Log, gamma: float, wanted: Bools, *, level: float, ends: float, seed: int = 0
+    source: Source | Log,
+    gamma: float,
+    wanted: Bools,
+    *,
+    level: float,
+    ends: float,
+    seed: int = 0,
+    cut: Cut | None = None,
 ) -> Comparisons:
     """Returns of first visits that took an action against those that did not, for wanted pairs.
 
     Args:
-        log: A settled, gathered log with labelled states.
+        source: A log with labelled states.
         gamma: Discount per step, in (0, 1].
         wanted: bool (S, A), the pairs to compare; the result has them in their order.
         level: Level of the p-values.
         ends: Level of the lower ends, all pairs together.
         seed: Seed of the signs. Default 0.
+        cut: What is done with cut episodes. Default None: there are none.
     """
-    rows = np.flatnonzero(first_visits(log))
-    state, action = log.codes()[rows], log.action[rows]
-    G, group = returns(log, gamma)[rows], np.repeat(log.group, log.lengths)[rows].astype(np.int64)
-    by_state = np.argsort(state, kind="stable")
-    begins = np.searchsorted(state[by_state], np.arange(log.n_states + 1))
+    visits = first_returns(source, np.asarray(wanted.any(axis=1)), gamma, cut)
     pairs = np.argwhere(wanted)
-    members = [by_state[begins[s] : begins[s + 1]] for s, _ in pairs]
+    members = [np.arange(len(visits.G))[visits.of_state(s)] for s, _ in pairs]
     which = np.repeat(np.arange(len(pairs)), [len(m) for m in members])
     at = np.concatenate(members) if members else np.empty(0, np.int64)
-    took = action[at] == pairs[which, 1] if len(at) else np.empty(0, bool)
-    return compare(which, took, G[at], group[at], len(pairs), level=level, ends=ends, seed=seed)
+    took = visits.action[at] == pairs[which, 1] if len(at) else np.empty(0, bool)
+    return compare(
+        which, took, visits.G[at], visits.group[at], len(pairs), level=level, ends=ends, seed=seed
+    )
 
 
 def normal_scale(t: Floats, df: Floats) -> Floats:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dprl._core import plot
 from dprl._core.checks import check_delta
 from dprl._core.table import Table, to_json_value
-from dprl.certificate._histograms import first_visits
 from dprl.certificate._record import FORMAT, Record, marks_of, together
 from dprl.certificate._visits import COLUMNS, Visits, counted, visits_of
 from dprl.certificate._watch import Watch, watch
@@ -23,6 +22,7 @@ from dprl.logs._censoring import settle
 from dprl.logs._overlap import seen as seen_before
 from dprl.logs._parquet import write_rows
 from dprl.logs.log import Log, check_log
+from dprl.logs.visits import first_visits
 
 __all__ = ["Monitor"]
 

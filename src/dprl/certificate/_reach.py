@@ -35,9 +35,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut
 from dprl._core.compiled import compiled
 from dprl.certificate._evalue import kl_lower
 from dprl.logs.log import Log
+from dprl.logs.source import Chunk, Source
+from dprl.logs.treated import columns_in_order
 
 __all__ = ["certified_gain", "nats_of_sets", "partings"]
 
@@ -98,17 +101,33 @@ def nats_of_sets(items: int, chosen: int, kinds: int, level: float) -> float:
     return math.log(n + 1) + choose + k * math.log(2 * kinds) - math.log(level)
 
 
+def _of_first_episodes(
+    chunk: Chunk, log: Log, choice: NDArray[np.int32], gamma: float
+) -> tuple[NDArray[np.int64], Floats]:
+    """Where the first episode of each group of a chunk parts, and γ^σ there."""
+    where, weight = partings(log, choice, gamma)
+    # How often a group returns may depend on what happened, so only its first episode counts.
+    first = np.unique(log.group, return_index=True)[1]
+    return where[first], weight[first]
+
+
 def certified_gain(
-    log: Log, choice: NDArray[np.int32], lower: Floats, gamma: float, nats: float
+    source: Source | Log,
+    choice: NDArray[np.int32],
+    lower: Floats,
+    gamma: float,
+    nats: float,
+    cut: Cut | None = None,
 ) -> float:
     """Lower bound on ρ(π) - ρ(b), never below 0.
 
     Args:
-        log: A settled, gathered log of the behaviour; it may be the log that chose the actions.
+        source: A log of the behaviour; it may be the log that chose the actions.
         choice: int32 (S,), the action issued in each state, -1 where the policy defers.
         lower: float64 (S,), lower bound of E x - E y at the issued pairs (where choice >= 0).
         gamma: Discount per step, in (0, 1].
         nats: The result of `nats_of_sets`, which says how many sets the bound must hold for.
+        cut: What is done with cut episodes. Default None: there are none.
 
     Returns:
         The bound, in units of returns; 0 for a policy that never speaks.
@@ -116,10 +135,10 @@ def certified_gain(
     speaks = np.flatnonzero(choice >= 0)
     if not len(speaks):
         return 0.0
-    where, weight = partings(log, choice, gamma)
-    # How often a group returns may depend on what happened, so only its first episode counts.
-    first = np.unique(log.group, return_index=True)[1]
-    where, weight, N = where[first], weight[first], len(first)
+    where, weight = columns_in_order(
+        source, _of_first_episodes, choice, gamma, cut=cut, gamma=gamma
+    )
+    N = len(where)
     U = np.bincount(where[where >= 0], weight[where >= 0], minlength=len(choice))[speaks] / N
     d = np.maximum(lower[speaks], 0.0)
     order = np.lexsort((speaks, -d))

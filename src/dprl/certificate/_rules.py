@@ -29,21 +29,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.plural import form, many
+from dprl.certificate._assumptions import LogRecord, as_if_by_lot, by_lot, resting_on
 from dprl.certificate._balance import Imbalance, imbalance
-from dprl.certificate._gate_steps import Asked, certify, strength
-from dprl.certificate._histograms import first_visits
-from dprl.certificate._rule_rows import rule_certificate
+from dprl.certificate._pair_tests import (
+    PairTests,
+    by_returns,
+    certificate_of,
+    row_of,
+    strength,
+)
+from dprl.certificate._settings import GateSettings
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence._lots import Chances
 from dprl.evidence.tabular import availability, evidence
 from dprl.learners._rule_scores import first_actions, shares
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs._overlap import cannot_tell, sealed_origin, seen
 from dprl.logs.log import Log, deal
+from dprl.logs.visits import first_visits
 from dprl.policies._base import provenance_of
+from dprl.policies._certificate_kinds import SPLIT
 from dprl.policies._familiar import check_familiar
 from dprl.policies._rule import Rule, read_rules
 from dprl.policies._rule_days import dated, days_told
+from dprl.policies.certificate import Certificate
 from dprl.policies.rules import RulePolicy
 
 __all__ = ["gate_rules"]
@@ -64,7 +73,7 @@ class _Part:
     """The part of a log that certifies.
 
     Attributes:
-        log: The settled, gathered episodes that certify.
+        log: The treated, gathered episodes that certify.
         region: int64 (N,), the proposal whose region each step is in; K where it is in none.
         x: float64 (N, d), the features in the order of the policy.
         divisions: S, the number of divisions in halves that share the level.
@@ -98,13 +107,15 @@ def _labelled(log: Log, region: Ints, regions: int) -> Log:
     )  # fmt: skip
 
 
-def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, Any]) -> RulePolicy:
+def gate_rules(
+    policy: RulePolicy, log: Log, settings: GateSettings, origin: Mapping[str, Any]
+) -> RulePolicy:
     """The proposals of `dprl.Rules` that a log proves, as a policy with a certificate.
 
     Args:
         policy: A policy that `dprl.Rules` has fitted.
         log: The log it was fitted to, or one that shares no groups with it.
-        asked: delta, value_range and margin.
+        settings: The settings of the gate.
         origin: What the provenance says more where the log is another one.
     """
     record, proposals = _proposals(policy)
@@ -113,8 +124,8 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
     if not own:
         _refuse_seen(policy, log)
         check_familiar(policy, log)
-    settled = settle(log, gamma, cut).gathered()
-    part = _certifying(policy, settled, record, proposals, own)
+    treated = treat_cut(log, gamma, cut).gathered()
+    part = _certifying(policy, treated, record, proposals, own)
     K, actions = len(proposals), part.log.actions
     labelled = part.labelled(K)
     wanted = np.zeros((K + 1, len(actions)), bool)
@@ -122,9 +133,10 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         if rule.suggested in actions:
             wanted[r, actions.index(rule.suggested)] = True
     counted = evidence(labelled, gamma)
-    proof = certify(
-        labelled, counted, wanted, gamma, asked, max(1, K), 1 / part.divisions, part.proposing,
-        Chances.of(labelled),
+    log_record = replace(LogRecord.of(log, cut), chances=Chances.of(labelled))
+    tests = by_returns(
+        labelled, counted, wanted, gamma, settings, max(1, K), 1 / part.divisions, part.proposing,
+        log_record.chances,
     )  # fmt: skip
     enough = np.minimum(counted.took.n, counted.others.n) >= policy.n_min
     available = availability(labelled)
@@ -134,22 +146,22 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
     rules, notes, issued = [], [], []
     for r, rule in enumerate(proposals):
         facts = {k: v for k, v in rule.facts.items() if k not in EARLIER}
-        facts |= {} if own else _counts(part, settled, policy, rule, r)
+        facts |= {} if own else _counts(part, treated, policy, rule, r)
         passes = False
         if wanted[r].any():
             a = actions.index(rule.suggested)
             facts |= {
                 "log10_e" if name == "log10_e" else "gate_p": value
-                for name, value in strength(proof, r, a).items()
+                for name, value in strength(tests, r, a).items()
             }
-            passes = bool(proof.pairs[r, a] and enough[r, a])
+            passes = bool(tests.pairs[r, a] and enough[r, a])
         difference = differs.get(r)
         if passes and difference is not None:
             facts["struck"] = _struck(rule, difference)
             notes.append(facts["struck"])
         elif passes and (may_speak is None or rule.words in may_speak):
-            low = "proved_low" if asked.grade == "proved" else "gate_low"
-            facts |= {"grade": asked.grade, low: float(proof.low[r, a])}
+            low = "proved_low" if settings.grade == "proved" else "gate_low"
+            facts |= {"grade": settings.grade, low: float(tests.low[r, a])}
             issued.append(r)
         if "grade" not in facts:
             facts["grade"] = "large-sample" if _passed(rule, policy) else None
@@ -163,7 +175,7 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         {**sealed_origin(policy.provenance), "notes": remaining, "rules": facts_of_rules}
         if own
         else {
-            **provenance_of(log, settled, notes=remaining, ranges=policy.provenance.get("ranges")),
+            **provenance_of(log, treated, notes=remaining, ranges=policy.provenance.get("ranges")),
             **{k: policy.provenance[k] for k in KEPT if k in policy.provenance},
             **origin,
             "rules": facts_of_rules,
@@ -174,9 +186,69 @@ def gate_rules(policy: RulePolicy, log: Log, asked: Asked, origin: Mapping[str, 
         certificate=None,
     )  # fmt: skip
     words = (part.words, *notes)
-    return replace(
-        gated,
-        certificate=rule_certificate(gated, issued, proof, log, settled, asked, own, K, words),
+    certificate = _certificate(gated, issued, tests, log_record, treated, settings, own, K, words)
+    return replace(gated, certificate=certificate)
+
+
+def _certificate(
+    gated: RulePolicy,
+    issued: Sequence[int],
+    tests: PairTests,
+    record: LogRecord,
+    treated: Log,
+    settings: GateSettings,
+    own: bool,
+    proposals: int,
+    notes: Sequence[str],
+) -> Certificate:
+    """The certificate of the rules that were issued.
+
+    Args:
+        gated: The policy of these rules.
+        issued: For each of its rules, which proposal it was.
+        tests: What was tested of all proposals.
+        record: What is known of the log.
+        treated: The log with its cut episodes treated.
+        settings: The settings of the gate.
+        own: Whether it is the log that the rules were learned from.
+        proposals: K, the number of rules that were tested.
+        notes: Sentences for the reader.
+    """
+    rows = [
+        row_of(
+            [tests], r, treated.actions.index(rule.suggested), rule.words, rule.suggested,
+            gated.decisions, i,
+        )
+        for i, (r, rule) in enumerate(zip(issued, gated.rules, strict=True))
+    ]  # fmt: skip
+    with_range = ", the range" if settings.value_range is not None else ""
+    return certificate_of(
+        rows,
+        [tests],
+        record,
+        settings,
+        mode=SPLIT.name,
+        gamma=float(gated.parameters["gamma"]),
+        groups=len(treated.groups),
+        gain=None,
+        bounds={},
+        assumptions=resting_on(
+            record,
+            gated.parameters.get("cut"),
+            settings,
+            decisions=[
+                as_if_by_lot(settings.confounding),
+                *by_lot(record, "region of a rule", settings),
+            ],
+            practice="Practice was the same throughout, and goes on as usual after the decision.",
+            chosen=[
+                f"Gamma{with_range} and the settings of the rules were chosen without the returns "
+                f"of {'the half that certified' if own else 'this log'}."
+            ],
+            ordered="the region of a rule counts.",
+        ),
+        notes=tuple(notes),
+        cells={"rules": proposals},
     )
 
 
@@ -225,20 +297,20 @@ def _refuse_seen(policy: RulePolicy, log: Log) -> None:
 
 def _certifying(
     policy: RulePolicy,
-    settled: Log,
+    treated: Log,
     record: Mapping[str, Any],
     proposals: Sequence[Rule],
     own: bool,
 ) -> _Part:
-    """The part of a settled log that certifies."""
+    """The part of a treated log that certifies."""
     proposing: Log | None = None
-    part, divisions, words = settled, 1, "The rules were learned from another log; all of this one "
+    part, divisions, words = treated, 1, "The rules were learned from another log; all of this one "
     words += "certified them."
     if own:
         divisions = len(record["divisions"])
-        inside = deal(len(settled.groups), 0.5, int(record["division"]))
-        part = settled.take(np.flatnonzero(~inside[settled.group]))
-        proposing = settled.take(np.flatnonzero(inside[settled.group]))
+        inside = deal(len(treated.groups), 0.5, int(record["division"]))
+        part = treated.take(np.flatnonzero(~inside[treated.group]))
+        proposing = treated.take(np.flatnonzero(inside[treated.group]))
         proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
             f"One half of the groups proposed {many(proposals, 'rule')}, the other half certified "
@@ -307,7 +379,7 @@ def _struck(rule: Rule, difference: Imbalance) -> str:
 
 
 def _approved(policy: RulePolicy) -> set[str] | None:
-    """The words of the rules that people approved; None where nobody was asked."""
+    """The words of the rules that people approved; None where nobody was settings."""
     if "approved" not in policy.provenance:
         return None
     return {rule.words for rule in policy.rules if not rule.silent}
@@ -320,18 +392,18 @@ def _passed(rule: Rule, policy: RulePolicy) -> bool:
     return p is not None and delta is not None and p <= delta and min(groups) >= policy.n_min
 
 
-def _counts(part: _Part, settled: Log, policy: RulePolicy, rule: Rule, r: int) -> dict[str, Any]:
+def _counts(part: _Part, treated: Log, policy: RulePolicy, rule: Rule, r: int) -> dict[str, Any]:
     """Who came to a region in a log that the rules were not learned from."""
     rows = np.flatnonzero(part.region == r)
-    a = settled.actions.index(rule.suggested) if rule.suggested in settled.actions else -1
+    a = treated.actions.index(rule.suggested) if rule.suggested in treated.actions else -1
     theirs = set(policy.actions)
     return {
         "steps": len(rows),
         "groups": part.groups(r, a),
         "groups_took": part.groups(r, a, True),
         "groups_others": part.groups(r, a, False),
-        "groups_by_action": [p for p in first_actions(settled, rows) if p[0] in theirs],
-        "share_usual": [p for p in shares(settled, rows) if p[0] in theirs],
+        "groups_by_action": [p for p in first_actions(treated, rows) if p[0] in theirs],
+        "share_usual": [p for p in shares(treated, rows) if p[0] in theirs],
     }
 
 

@@ -26,20 +26,24 @@ are put together with `merge`: the counts add up to those of the whole, bit for 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.checks import check_gamma, check_range
+from dprl._core.checks import Cut, check_gamma, check_range
 from dprl._core.compiled import compiled
 from dprl.certificate._histograms import checked_returns
 from dprl.errors import LogError
 from dprl.evidence._site_bins import SLACK, UNITS, unit_bins
 from dprl.logs.log import Label, Log
-from dprl.logs.returns import powers
+from dprl.logs.returns import outside_error, outside_range, powers, returns
+from dprl.logs.source import Chunk, Source
+from dprl.logs.treated import OfTreated, in_order
 
-__all__ = ["SLACK", "UNITS", "Visits", "counted", "counted_rows", "visits_of"]
+__all__ = ["SLACK", "UNITS", "Visits", "counted", "counted_rows",
+           "refuse_outside_range", "visits_in", "visits_of"]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -174,3 +178,45 @@ def visits_of(log: Log, gamma: float, value_range: tuple[float, float], *, marko
     columns = counted(pair, gap[rows], bins, np.ones(len(rows), np.int64))
     n = len(np.unique(log.group))
     return Visits(*columns, log.states, log.actions, gamma, (low, high), bool(markov), n)
+
+
+# -- wherever the rows are -------------------------------------------------------------------------
+
+
+def _outside(
+    chunk: Chunk, log: Log, gamma: float, value_range: tuple[float, float]
+) -> tuple[int, int, str]:
+    """How many returns of a chunk lie outside a range, of how many, and where the first is."""
+    n, where = outside_range(log, returns(log, gamma), value_range)
+    return n, log.n_steps, where
+
+
+def refuse_outside_range(
+    source: Source | Log, gamma: float, cut: Cut | None, value_range: tuple[float, float]
+) -> None:
+    """Refuse a log, wherever its rows are, with a return outside the range."""
+    parts = in_order(source, _outside, gamma, value_range, cut=cut, gamma=gamma)
+    n, rows = sum(outside for outside, _, _ in parts), sum(steps for _, steps, _ in parts)
+    if n:
+        where = next(place for outside, _, place in parts if outside)
+        raise outside_error(n, rows, value_range, where)
+
+
+def visits_in(
+    source: Source | Log,
+    gamma: float,
+    cut: Cut | None,
+    value_range: tuple[float, float],
+    markov: bool,
+) -> Visits:
+    """The counted visits of a log, wherever its rows are; arguments are those of `visits_of`.
+
+    Raises:
+        LogError: A return lies outside the range; how many do in the whole log is said.
+    """
+    count = functools.partial(visits_of, markov=markov)
+    try:
+        return source.reduce(OfTreated(count, (gamma, value_range), Visits.merge, cut, gamma))
+    except LogError:
+        refuse_outside_range(source, gamma, cut, value_range)
+        raise

@@ -52,7 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.certificate._gate_steps import Asked
+from dprl.certificate._settings import GateSettings
 from dprl.errors import LogError
 from dprl.logs.log import Log
 from dprl.logs.returns import returns
@@ -165,10 +165,10 @@ def _facts(met: Met, estimator: str, probabilities: str, difference: float) -> d
 # -- proved ----------------------------------------------------------------------------------------
 
 
-def bound_proved(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
+def bound_proved(met: Met, settings: GateSettings) -> tuple[float, dict[str, Any]]:
     """The exact lower bound in units of returns, and what is on record of it."""
-    assert asked.value_range is not None  # a proof has a range
-    low, high = asked.value_range
+    assert settings.value_range is not None  # a proof has a range
+    low, high = settings.value_range
     chance = np.ones(len(met.row)) if met.log.propensity is None else met.log.propensity[met.row]
     lacking = met.follows & (np.isnan(chance) if met.log.propensity is not None else True)
     if lacking.any():
@@ -184,7 +184,7 @@ def bound_proved(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
     weight, first = met.weights(chance), _first(met.log)
     G = np.clip((met.G[met.log.starts[:-1]] - low) / (high - low), 0.0, 1.0)
     Z = (1 + weight * G - G)[first]
-    bound = (high - low) * lower_end(Z, asked.delta)
+    bound = (high - low) * lower_end(Z, settings.delta)
     difference = (high - low) * float((Z - 1).mean())
     return bound, _facts(met, "importance weighting", "known", difference)
 
@@ -213,7 +213,7 @@ def lower_end(Z: Floats, alpha: float) -> float:
 # -- large-sample ----------------------------------------------------------------------------------
 
 
-def bound_large_sample(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
+def bound_large_sample(met: Met, settings: GateSettings) -> tuple[float, dict[str, Any]]:
     """The lower end in units of returns, for large samples, and what is on record of it."""
     from scipy.special import stdtrit
 
@@ -240,7 +240,7 @@ def bound_large_sample(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
     spread[met.episode[at]] = met.gamma ** (2 * before) * _spread(met)
     alike = float((spread[first] * (weight[first] - 1) ** 2).sum()) / N**2
     se = np.sqrt(max(float(D[first].var(ddof=1)) / N, alike))
-    low = float(D[first].mean() - float(stdtrit(fewer - 1, 1 - asked.delta)) * se)
+    low = float(D[first].mean() - float(stdtrit(fewer - 1, 1 - settings.delta)) * se)
     return (low if se > 0 else -np.inf), facts
 
 

@@ -6,32 +6,24 @@ policy and the groups that certify it are kept apart, and the certificate is wri
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.certificate._assumptions import (
-    group_order,
-    independent,
-    returns_words,
-    settling,
-    windowed,
-)
-from dprl.certificate._confounding import as_in_the_state
-from dprl.certificate._gate_steps import Asked, half_of
-from dprl.certificate._histograms import refuse_outside
+from dprl.certificate._assumptions import LogRecord, as_in_the_state, resting_on
+from dprl.certificate._settings import GateSettings, check_cut, in_memory
 from dprl.certificate._whole_bounds import WHOLE_LEAST, Met, bound_large_sample, bound_proved
 from dprl.errors import LogError, ParameterError, PolicyError
 from dprl.evidence.tabular import evidence
 from dprl.learners.confident import Confident
 from dprl.learners.discrete import DPRLDiscrete
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs._overlap import cannot_tell, seen, sketch
-from dprl.logs._probability_words import chances_words
-from dprl.logs.log import Log, check_log
+from dprl.logs.log import Log
+from dprl.logs.returns import refuse_outside
+from dprl.policies._certificate_kinds import WHOLE_POLICY
 from dprl.policies._decisions import Kind
 from dprl.policies._explain import usual_words
 from dprl.policies._familiar import check_familiar
@@ -40,31 +32,28 @@ from dprl.policies.table import TablePolicy
 
 __all__ = ["gate_policy"]
 
-Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-def gate_policy(proposal: Any, log: Log, asked: Asked, sides: Callable[[], Bools] | None, note: str
-                ) -> TablePolicy:  # fmt: skip
+def gate_policy(proposal: Any, log: Any, settings: GateSettings) -> TablePolicy:
     """The whole policy with its certificate, or usual practice where the bound is not above margin.
 
     Args:
         proposal: A learner of labelled states, which is fitted to one half of the groups, or a
             policy that one has fitted to other groups.
         log: The log; where a policy is given, all of it certifies.
-        asked: delta, value_range, margin and grade.
-        sides: Gives bool (groups,), true for the groups that a learner is fitted to; None where
-            the user stated a split.
-        note: A sentence on how the groups were split, for the certificate.
+        settings: The settings of the gate.
     """
-    check_log(log)
+    log = in_memory(log, "mode='policy'")
+    settings.check_policy(hasattr(proposal, "fit"))
+    own = getattr(proposal, "parameters", {})
+    check_cut(getattr(proposal, "cut", own.get("cut")), log)
     _check_proposal(proposal, log)
     if isinstance(proposal, DPRLDiscrete | Confident):
-        assert sides is not None  # a learner needs two halves
-        inside = sides()
-        policy = proposal.fit(half_of(log, log, inside, True))
-        certifying = half_of(log, log, inside, False)
-        notes = [f"The policy was learned from one half of the groups. {note}"]
+        inside = settings.sides(log)[log.group]
+        policy = proposal.fit(log.take(np.flatnonzero(inside)))
+        certifying = log.take(np.flatnonzero(~inside))
+        notes = [f"The policy was learned from one half of the groups. {settings.split_note}"]
     else:
         policy, certifying = proposal, log
         _refuse_seen(policy, log)
@@ -73,14 +62,15 @@ def gate_policy(proposal: Any, log: Log, asked: Asked, sides: Callable[[], Bools
         notes += [f"{unsure}. If it has, nothing here holds."] if unsure else []
     policy = replace(policy, certificate=None)
     gamma, cut = float(policy.parameters["gamma"]), policy.parameters.get("cut")
-    settled = settle(certifying, gamma, cut).gathered()
-    if not settled.n_episodes:
+    treated = treat_cut(certifying, gamma, cut).gathered()
+    if not treated.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
-    met = Met.of(settled, _choice(policy, settled), gamma)
-    if asked.value_range is not None:
-        refuse_outside(settled, met.G, asked.value_range)
-    bound, facts = (bound_proved if asked.grade == "proved" else bound_large_sample)(met, asked)
-    issued = bool(len(met.row)) and bound > asked.margin
+    met = Met.of(treated, _choice(policy, treated), gamma)
+    if settings.value_range is not None:
+        refuse_outside(treated, met.G, settings.value_range)
+    how = bound_proved if settings.grade == "proved" else bound_large_sample
+    bound, facts = how(met, settings)
+    issued = bool(len(met.row)) and bound > settings.margin
     origin = {
         **policy.provenance,
         "certified": {
@@ -89,30 +79,30 @@ def gate_policy(proposal: Any, log: Log, asked: Asked, sides: Callable[[], Bools
         },
     }  # fmt: skip
     if not issued:
-        notes.append(_why_not(met, bound, asked))
+        notes.append(_why_not(met, bound, settings))
     gated = policy if issued else policy.limited_to([])
     gated = replace(gated, provenance=origin)
-    rows = _rows(gated, settled, gamma) if issued else []
+    rows = _rows(gated, treated, gamma) if issued else []
     others = facts["reached"] - facts["followers"]
     smallest = {"measured_from": WHOLE_LEAST, "smallest": min(facts["followers"], others)}
     return replace(
         gated,
         certificate=Certificate(
-            mode="policy",
-            delta=asked.delta,
-            margin=asked.margin,
-            value_range=asked.value_range,
+            mode=WHOLE_POLICY.name,
+            delta=settings.delta,
+            margin=settings.margin,
+            value_range=settings.value_range,
             gamma=gamma,
-            groups=len(settled.groups),
+            groups=len(treated.groups),
             tested=(1,),
             rows=tuple(rows),
             gain=float(bound) if issued else None,
             bounds={},
-            assumptions=_assumptions(certifying, cut, asked, facts["probabilities"]),
+            assumptions=_assumptions(certifying, cut, settings, facts["probabilities"]),
             log=certifying.digest(),
             notes=tuple(notes),
-            grade=asked.grade,
-            approximation={} if asked.grade == "proved" else smallest,
+            grade=settings.grade,
+            approximation={} if settings.grade == "proved" else smallest,
             whole=facts,
             markov=False,  # whole episodes are weighed
         ),
@@ -177,30 +167,34 @@ def _rows(policy: TablePolicy, log: Log, gamma: float) -> list[dict[str, Any]]:
     return rows
 
 
-def _why_not(met: Met, bound: float, asked: Asked) -> str:
+def _why_not(met: Met, bound: float, settings: GateSettings) -> str:
     if not len(met.row):
         return "The policy makes no suggestion in the groups that certify."
-    what = "0" if asked.margin == 0 else f"the margin of {asked.margin:g}"
+    what = "0" if settings.margin == 0 else f"the margin of {settings.margin:g}"
     shown = "minus infinity" if np.isinf(bound) else f"{bound:.4g}"
     return (
         f"Not issued: the lower bound of the gain of the whole policy is {shown}, not above {what}."
     )
 
 
-def _assumptions(log: Log, cut: str | None, asked: Asked, source: str) -> tuple[str, ...]:
+def _assumptions(log: Log, cut: Any, settings: GateSettings, source: str) -> tuple[str, ...]:
     """The assumptions of a certificate of a whole policy, one sentence each."""
+    record = LogRecord.of(log, cut)
     drawn = "The probabilities of actions on record are those with which they were taken."
-    return (
-        independent(log),
-        *([chances_words(log)] if log.propensity is not None else []),
-        *([drawn] if source != "estimated" else []),
-        *([as_in_the_state(asked.confounding)] if source != "known" else []),
-        "Practice was the same throughout, and stays so wherever the policy defers.",
-        settling(log, cut),
-        *returns_words(asked),
-        *(["In each state of a suggestion practice takes the suggestion now and then."]
-          if asked.grade == "large-sample" else []),
-        "The policy and its settings were chosen without the groups that certified.",
-        *windowed(log),
-        *group_order(log, "a state counts, and the gain is that of first episodes."),
-    )  # fmt: skip
+    seen = "In each state of a suggestion practice takes the suggestion now and then."
+    return resting_on(
+        record,
+        cut,
+        settings,
+        decisions=[
+            *([record.recorded] if record.recorded else []),
+            *([drawn] if source != "estimated" else []),
+            *([as_in_the_state(settings.confounding)] if source != "known" else []),
+        ],
+        practice="Practice was the same throughout, and stays so wherever the policy defers.",
+        chosen=[
+            *([seen] if settings.grade == "large-sample" else []),
+            "The policy and its settings were chosen without the groups that certified.",
+        ],
+        ordered="a state counts, and the gain is that of first episodes.",
+    )

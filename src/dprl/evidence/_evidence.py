@@ -277,9 +277,14 @@ class Evidence:
 
     @property
     def n_others(self) -> Ints:
-        """n(s) - m(s,a), shape (S, A)."""
+        """n(s) - m(s,a), shape (S, A).
+
+        Groups of which it is not said which action they took do not count as having done
+        otherwise: they may have taken the very action.
+        """
         first = self.words[FIRST, ..., COUNT]
-        return np.asarray(first.sum(axis=1, keepdims=True) - first)
+        stated = first[:, :-1] if self.rest else first
+        return np.asarray(stated.sum(axis=1, keepdims=True) - first)
 
     def not_worse(self, tolerance: float) -> NDArray[np.bool_]:
         """Where Q̂(s,a) >= V̂(s), or is smaller by no more than a rounding error.

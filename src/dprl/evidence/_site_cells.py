@@ -31,7 +31,7 @@ from dprl.evidence._site_evidence import REST, SiteEvidence, add_parts, sealed
 from dprl.evidence._site_rules import EMPTY
 from dprl.evidence._site_schema import SiteSchema
 from dprl.evidence.tabular import availability, count
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs._follow_up import window_of
 from dprl.logs.log import Label, Log, check_log
 from dprl.logs.returns import refuse_outside, returns
@@ -87,7 +87,7 @@ def site_evidence(
 def whole_evidence(log: Log, schema: SiteSchema) -> SiteEvidence:
     """All that a log says, with nothing suppressed, before it is that of a site."""
     log = in_schema(log, schema)
-    settled = settle(log, schema.gamma, schema.cut, reads="returns").gathered()
+    settled = treat_cut(log, schema.gamma, schema.cut, reads="returns").gathered()
     whole, _ = count(settled, schema.gamma)
     nothing = np.zeros(whole.n_pair.shape, bool)
     facts = {

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_n_min
-from dprl.evidence._evidence import COUNT, FIRST
 
 if TYPE_CHECKING:
     from dprl.evidence._evidence import Evidence
@@ -81,16 +80,12 @@ def enough(
 ) -> NDArray[np.bool_]:
     """The part of Eq. 1 that only counts: pairs (S, A) with enough trajectories, whatever came.
 
-    Arguments are those of `allowed`. Groups of which it is not said which action they took do not
-    count as having done otherwise: they may have taken the very action.
+    Arguments are those of `allowed`.
     """
     n_min = check_n_min(n_min)
     pairs = evidence.n_pair >= n_min
     if contrast:
-        others = evidence.n_others
-        if evidence.rest:
-            others = others - evidence.words[FIRST, :, -1:, COUNT]
-        pairs &= others >= n_min
+        pairs &= evidence.n_others >= n_min
     if available is not None:
         pairs[:, : available.shape[1]] &= available
     if evidence.rest:

@@ -26,10 +26,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.checks import Cut
 from dprl._core.compiled import compiled
 from dprl.logs.log import Log
+from dprl.logs.source import Chunk, Source
+from dprl.logs.treated import columns_in_order
 
-__all__ = ["Excursions", "excursions"]
+__all__ = ["Excursions", "excursions", "excursions_of"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -93,10 +96,21 @@ def excursions(log: Log, gamma: float) -> Excursions:
         >>> bool(values.Q[0, 0] > values.V[0])
         True
     """
-    state, S, A = log.codes(), log.n_states, log.n_actions
+    R, D = _rows(log, gamma)
+    pair = log.codes().astype(np.int64) * log.n_actions + log.action
+    return _values(pair, R, D, log.n_states, log.n_actions)
+
+
+def _rows(log: Log, gamma: float) -> tuple[Floats, Floats]:
+    """R and D of every row of a log."""
     R, D = np.empty(log.n_steps), np.empty(log.n_steps)
-    _ways_back(log.starts, state, log.reward, gamma, S, R, D)
-    pair = state.astype(np.int64) * A + log.action
+    _ways_back(log.starts, log.codes(), log.reward, gamma, log.n_states, R, D)
+    return R, D
+
+
+def _values(pair: Ints, R: Floats, D: Floats, S: int, A: int) -> Excursions:
+    """Values of S states from their visits: pairs s·A + a, R and D, in the order of the log."""
+    state = pair // A
     n = np.bincount(pair, minlength=S * A).reshape(S, A)
     visits = n.sum(axis=1)
 
@@ -120,3 +134,46 @@ def excursions(log: Log, gamma: float) -> Excursions:
     variance = (1 + c * p) ** 2 * e + c**2 * (total - p**2 * e) + c**2 * of_b[:, None]
     se = np.sqrt(np.maximum(variance, 0.0))
     return Excursions(n, V, np.where(n > 0, Q, 0.0), np.where(n > 0, se, np.nan))
+
+
+def _of_some(
+    chunk: Chunk, log: Log, states: NDArray[np.bool_], gamma: float
+) -> tuple[Ints, Floats, Floats]:
+    """Pairs, R and D of the visits of some states, bool (S,), in one chunk."""
+    keep = np.flatnonzero(states[log.codes()])
+    number = np.cumsum(states) - 1
+    R, D = _rows(log, gamma)
+    pair = number[log.codes()[keep]] * log.n_actions + log.action[keep]
+    return pair, R[keep], D[keep]
+
+
+def excursions_of(
+    source: Source, gamma: float, cut: Cut | None, states: NDArray[np.bool_], visits: Ints
+) -> Excursions:
+    """`excursions` of some states of a log, wherever its rows are; the same to the last bit.
+
+    Visits are gathered for as many states at a time as there is room for.
+
+    Args:
+        source: The log.
+        gamma: Discount in (0, 1].
+        cut: What is done with cut episodes.
+        states: bool (S,), the states that are asked for; the others have no values.
+        visits: int64 (S,), how often each state is visited.
+    """
+    S, A = source.facts.n_states, source.facts.n_actions
+    result = Excursions(
+        np.zeros((S, A), np.int64), np.zeros(S), np.zeros((S, A)), np.full((S, A), np.nan)
+    )
+    asked = np.flatnonzero(states)
+    turn = np.zeros(len(asked), np.int64)
+    if source.room is not None:
+        turn = np.cumsum(visits[asked]) // max(source.room, 1)
+    for some in (asked[turn == i] for i in np.unique(turn)):
+        mask = np.zeros(S, bool)
+        mask[some] = True
+        pair, R, D = columns_in_order(source, _of_some, mask, gamma, cut=cut, gamma=gamma)
+        own = _values(pair, R, D, len(some), A)
+        for name in ("n", "V", "Q", "se"):
+            getattr(result, name)[some] = getattr(own, name)
+    return result

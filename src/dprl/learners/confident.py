@@ -51,9 +51,8 @@ from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.excursions import excursions
 from dprl.logs._censoring import outside
-from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log, deal
-from dprl.logs.parts import LogInParts
+from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import (
     Both,
     Chunk,

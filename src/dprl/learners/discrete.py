@@ -32,9 +32,8 @@ from dprl.evidence._lots import warn_of_choosing
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.counts import Counted, Counts, check_table, count_source
 from dprl.evidence.decision_points import allowed, best_choice, enough
-from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Log
-from dprl.logs.parts import LogInParts
+from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Share, Source, as_source, check_settings, stage
 from dprl.planning._site_plan import SitePlan
 from dprl.planning.luck import luck_of

@@ -8,18 +8,22 @@ process, one part after another, or on a cluster, where another executor does th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from dprl._core.cluster_start import connect
 from dprl._core.plural import many
 from dprl.logs._censoring import none_is_left
 from dprl.logs.log import Log, check_log
-from dprl.logs.source import Chunk, LogFacts, Share, Statistic
+from dprl.logs.source import Chunk, LogFacts, Share, Statistic, as_source, needs_rows
 
-__all__ = ["Applied", "Executor", "LogInParts", "Part", "Share", "in_turn", "parts_of"]
+__all__ = [
+    "Applied", "Executor", "LogInParts", "Part", "in_turn", "on_cluster", "parts_of",
+]  # fmt: skip
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[..., Any]
@@ -286,3 +290,43 @@ def parts_of(log: Log, rows: int) -> LogInParts:
         content=log.digest(),
         rows=max(rows, 1),
     )
+
+
+PER_WORKER = 4
+"""Parts per worker of a log that was in memory: a slow worker then delays little."""
+ROOM = 4_000_000
+"""Returns that this process may hold at once, about 40 MB, however small the parts are."""
+LEAST = 10_000
+"""Rows of the smallest part that is worth sending."""
+
+
+@contextlib.contextmanager
+def on_cluster(log: Log | LogInParts, cluster: Any) -> Iterator[LogInParts]:
+    """A log whose parts are computed with on a cluster, for as long as the block lasts.
+
+    Parts of a log that is in files are read by the workers, which must see the same files. A log in
+    memory is divided and sent to the workers once; they keep their parts for as long as the work
+    lasts.
+
+    Args:
+        log: A log in memory or in parts.
+        cluster: A `distributed.Client`, an address, "local" or "local:2", or a number of workers;
+            see `dprl._core.cluster_start.connect`.
+
+    Yields:
+        The same log in parts.
+
+    Raises:
+        LogError: If the log is empty, or in memory with features as states.
+        ClusterError: If the cluster does not answer.
+    """
+    source = as_source(log)
+    with connect(cluster) as there:
+        if isinstance(source, LogInParts):
+            yield replace(source, executor=there.reduce, rows=max(source.rows, ROOM))
+            return
+        held = needs_rows(source, "what is sent to a cluster")
+        parts = parts_of(held, max(LEAST, -(-held.n_steps // (PER_WORKER * there.workers()))))
+        yield replace(
+            parts, sources=there.keep(parts.sources), executor=there.reduce, rows=held.n_steps
+        )

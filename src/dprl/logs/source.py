@@ -26,18 +26,12 @@ from numpy.typing import NDArray
 
 from dprl._core.checks import Cut, check_cut
 from dprl.errors import LogError, ParameterError
-from dprl.logs._censoring import (
-    Reads,
-    from_cut_on,
-    none_is_left,
-    treat_cut,
-    warn_as_terminal,
-)
 from dprl.logs._cut_words import DROPS, UNRELATED
 from dprl.logs._encoding import labelled
 from dprl.logs.log import CUT, Facts, Label, Log, check_log
 
 if TYPE_CHECKING:
+    from dprl.logs._censoring import Reads
     from dprl.logs.parts import LogInParts
 
 __all__ = [
@@ -224,6 +218,8 @@ class Chunk:
         """The statistic of this chunk; there is no progress to tell of in between."""
         result = statistic.of(self)
         if result is None:
+            from dprl.logs._censoring import none_is_left
+
             raise none_is_left(self.log.n_episodes)
         return result
 
@@ -248,6 +244,8 @@ class Chunk:
         return self.once(lambda: self._treated(cut, gamma, reads), "treated", cut, gamma, reads)
 
     def _treated(self, cut: Cut | None, gamma: float, reads: Reads) -> Log | None:
+        from dprl.logs._censoring import from_cut_on, treat_cut  # policies act without a compiler
+
         # All of a chunk may be cut while others have episodes left: `reduce` refuses if none has.
         lost = from_cut_on(self.log) if cut in DROPS and reads != "rewards" else ()
         if len(lost) == self.log.n_episodes:
@@ -395,6 +393,8 @@ def check_treatment(source: Source, cut: Cut | None) -> None:
             "(follow_up=, --follow-up), or choose cut='terminal' or 'drop-unrelated'.",
         )
     if cut is None:
+        from dprl.logs._censoring import warn_as_terminal
+
         warn_as_terminal(facts.n_cut, facts.n_episodes, facts.cut_steps, facts.n_steps)
 
 

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from dprl._core.checks import Cut, check_gamma
 from dprl.errors import LogError, ParameterError
-from dprl.logs._censoring import settle
+from dprl.logs._censoring import treat_cut
 from dprl.logs.log import Log, check_log
 from dprl.planning.finite_mdp import FiniteMDP
 
@@ -89,7 +89,7 @@ def estimate(log: Log, gamma: float, cut: Cut | None = None) -> Model:
             "the baselines do not take into account which actions were available.",
             do="Read the log without available=, and see that what they suggest can be done.",
         )
-    log = settle(log, gamma, cut)
+    log = treat_cut(log, gamma, cut)
     state, S, A = log.codes().astype(np.int64), log.n_states, log.n_actions
     pair = state * A + log.action
     inside = np.ones(log.n_steps, bool)

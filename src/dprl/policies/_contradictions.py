@@ -6,18 +6,16 @@ follows from the stored numbers alone, whatever the log was.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from dprl.policies._rule import Rule
     from dprl.policies._tabled import Tabled
-    from dprl.policies.certificate import Certificate
 
-__all__ = ["wrong_certificate", "wrong_choice", "wrong_rule"]
+__all__ = ["wrong_choice", "wrong_rule"]
 
 CLOSE = 1e-6
 """Relative differences up to this are rounding."""
@@ -68,39 +66,4 @@ def wrong_rule(rules: Sequence[Rule]) -> str:
         for name in ("groups", "groups_took"):
             if not rule.silent and rule.facts.get(name) == 0:
                 return f"a rule speaks ({rule.words}) with {name} = 0"
-    return ""
-
-
-def wrong_certificate(certificate: Certificate) -> str:
-    """Which claim does not follow from the numbers stored with it, in words; '' if all do."""
-    for row in certificate.rows:
-        where = f"state {row['state']!r}"
-        if row["n"] < 1:
-            return f"{where}: it is certified, and n = {row['n']}"
-        if certificate.mode != "policy":
-            wrong = _wrong_row(row, certificate)
-            if wrong:
-                return f"{where}: {wrong}"
-    return ""
-
-
-def _wrong_row(row: Mapping[str, Any], certificate: Certificate) -> str:
-    delta, margin = certificate.delta, certificate.margin
-    if certificate.grade == "proved":
-        # The level is shared by the parts that certify, and by the pairs that each part tests.
-        parts = len(certificate.tested) if certificate.mode == "swap-split" else 1
-        pairs = max(1, min(certificate.tested, default=1))
-        need = math.log10(max(1, parts) * pairs / delta)
-        if row["log10_e"] < need - CLOSE:
-            return f"log10_e = {row['log10_e']:.4g}, and δ = {delta:g} needs at least {need:.4g}"
-    elif row["p"] > delta * (1 + CLOSE):
-        return f"p = {row['p']:.4g}, and δ = {delta:g}"
-    width = -certificate.trivial
-    scale = CLOSE * (width if math.isfinite(width) else abs(row["low"]) + abs(row["difference"]))
-    if row["low"] < -scale or row["low"] > width + scale or abs(row["difference"]) > width + scale:
-        return f"low = {row['low']:.4g}, difference = {row['difference']:.4g}, range {width:.4g}"
-    if row["advantage_low"] > row["low"] + scale or row["advantage_low"] < margin - scale:
-        return (
-            f"advantage_low = {row['advantage_low']:.4g}, low = {row['low']:.4g}, margin {margin:g}"
-        )
     return ""

@@ -14,13 +14,15 @@ Fewer than one step in ten known is an error, fewer than half a warning.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dprl.errors import LogError
 from dprl.logs.log import Log
+from dprl.logs.source import Chunk, Source
 
 __all__ = ["check_familiar", "never_saw"]
 
@@ -28,21 +30,30 @@ TOO_FEW, FEW = 0.1, 0.5
 """Shares of steps in known states below which a log is refused, and warned of."""
 
 
-def check_familiar(policy: Any, log: Log) -> tuple[str, ...]:
-    """Refuse a log nearly all of whose states are strange to the policy; warn where most are."""
+Known: TypeAlias = tuple[int, int, int, int]
+
+
+def check_familiar(policy: Any, log: Log | Source) -> tuple[str, ...]:
+    """Refuse a log nearly all of whose states are strange to the policy; warn where most are.
+
+    Args:
+        policy: The policy.
+        log: The log; where its states are labels, wherever its rows are.
+    """
     _refuse_other_ranges(policy, log)
-    if log.state is not None:
-        return _labels(policy, log)
-    return _features(policy, log)
+    if isinstance(log, Log) and log.state is None:
+        return _features(policy, log)
+    return _labels(policy, log)
 
 
-def _refuse_other_ranges(policy: Any, log: Log) -> None:
+def _refuse_other_ranges(policy: Any, log: Log | Source) -> None:
     """Refuse doses that are cut at other places than in the log the policy was fitted to."""
     columns = getattr(policy, "provenance", {}).get("columns", {})
-    own, theirs = (_edges(x.get("action_bins")) for x in (columns, log.columns))
-    if own == theirs or not columns or set(policy.actions) == set(log.actions):
+    facts = log if isinstance(log, Log) else log.facts
+    own, theirs = (_edges(x.get("action_bins")) for x in (columns, facts.columns))
+    if own == theirs or not columns or set(policy.actions) == set(facts.actions):
         return
-    if own and not theirs and not set(policy.actions).isdisjoint(log.actions):
+    if own and not theirs and not set(policy.actions).isdisjoint(facts.actions):
         return  # ranges that were written to a file, and came back as labels
     raise LogError(
         "the doses of this log are not cut where the policy's are.",
@@ -67,23 +78,40 @@ def never_saw(policy: Any, share: float) -> str:
     return f"{100 * share:.1f} % of steps are in states the policy never saw; it {does} there."
 
 
-def _labels(policy: Any, log: Log) -> tuple[str, ...]:
-    states = policy.space.states
-    if not states or not log.states or isinstance(states[0], str) != isinstance(log.states[0], str):
+@dataclass(frozen=True, eq=False)
+class _KnownSteps:
+    """Steps in known states, bool (S,), all steps, and row and state of the first strange one."""
+
+    known: NDArray[np.bool_]
+
+    def of(self, chunk: Chunk) -> Known:
+        codes = chunk.log.codes()
+        familiar = self.known[codes]
+        first = int(np.argmin(familiar))
+        row = chunk.first_row + (len(codes) if familiar.all() else first)
+        return int(familiar.sum()), len(codes), row, int(codes[first])
+
+    def merge(self, one: Known, other: Known) -> Known:
+        first = min(one, other, key=lambda steps: steps[2])
+        return one[0] + other[0], one[1] + other[1], first[2], first[3]
+
+
+def _labels(policy: Any, log: Log | Source) -> tuple[str, ...]:
+    states, theirs = policy.space.states, log.facts.states
+    if not states or not theirs or isinstance(states[0], str) != isinstance(theirs[0], str):
         return ()  # labels of another type are refused by name, wherever they are looked up
-    familiar = np.array([state in policy.space for state in log.states])[log.codes()]
-    share = float(familiar.mean())
-    if share < TOO_FEW:
-        strange = log.states[log.codes()[np.argmin(familiar)]]
+    inside = np.array([state in policy.space for state in theirs])
+    familiar, n, _, strange = log.reduce(_KnownSteps(inside))
+    if familiar / n < TOO_FEW:
         raise LogError(
-            f"only {int(familiar.sum()):,} of {len(familiar):,} steps of this log are in states "
+            f"only {familiar:,} of {n:,} steps of this log are in states "
             "the policy knows: it is a log of something else, and says nothing about the policy.",
-            f"state {strange!r} is unknown; the policy's states look like "
+            f"state {theirs[strange]!r} is unknown; the policy's states look like "
             f"{', '.join(map(repr, states[:3]))}",
             "Name the column the policy's states are in (--state, or state=), or judge it by a log "
             "like the one it was learned from.",
         )
-    return (never_saw(policy, 1 - share),) if share < FEW else ()
+    return (never_saw(policy, 1 - familiar / n),) if familiar / n < FEW else ()
 
 
 def _features(policy: Any, log: Log) -> tuple[str, ...]:

@@ -97,12 +97,12 @@ def read_like(policy: Any, files: list[str], progress: Progress, **named: Any) -
     """A log from files that have the columns the policy was fitted on, or these where `named`."""
     from dprl.logs._io import read  # acting on a policy needs no reader of logs
 
-    log = read(files, **options_like(policy, files, **named), progress=progress)
+    log = read(files, **reading_like(policy, files, **named), progress=progress)
     return encoded_like(log, policy.provenance.get("columns", {}))
 
 
-def options_like(policy: Any, files: list[str], **named: Any) -> dict[str, Any]:
-    """The options of `dprl.read` for a log like the policy's, or as `named`."""
+def reading_like(policy: Any, files: list[str], **named: Any) -> dict[str, Any]:
+    """How to read files as the log of a policy was read: the arguments of `dprl.read`."""
     columns = own_columns(policy)
     features = list(policy.space.feature_names)
     if features:

@@ -11,25 +11,23 @@ from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
-from dprl.policies._certificate_parts import (
+from dprl.policies._certificate_kinds import (
+    KINDS,
     LOWER,
+    CertificateKind,
     approximation_words,
     are_cells,
     are_numbers,
     cell_lines,
     down,
-    first_visit_claim,
     hidden_words,
     is_approximation,
     is_row,
     is_whole,
-    order_of,
-    rule_claim,
     shown,
-    whole_claim,
     whole_lines,
+    wrong_certificate,
 )
-from dprl.policies._contradictions import wrong_certificate
 
 __all__ = ["Certificate", "down"]
 
@@ -124,7 +122,7 @@ class Certificate:
 
         ends = () if self.value_range is None else self.value_range
         ok = (
-            self.mode in ("swap-split", "split", "in-sample", "policy")
+            self.mode in KINDS
             and self.grade in ("proved", "large-sample")
             and are_numbers(self.delta, self.margin, self.gamma, *ends)
             and 0 < self.delta < 1
@@ -132,10 +130,10 @@ class Certificate:
             and 0 < self.gamma <= 1
             and (len(ends) == 2 and ends[0] < ends[1] if ends else self.grade != "proved")
             and are_numbers(self.groups, *self.tested)
-            and all(is_row(row, order_of(self.mode, self.grade)) for row in self.rows)
+            and all(is_row(row, self.kind.columns(self.grade)) for row in self.rows)
             and is_approximation(self.approximation, self.grade)
-            and is_whole(self.whole, self.mode)
-            and (self.mode != "policy" or not self.rows or self.gain is not None)
+            and is_whole(self.whole, self.kind.whole)
+            and (not self.kind.whole or not self.rows or self.gain is not None)
             and len({row["state"] for row in self.rows}) == len(self.rows)
             and (self.gain is None or (are_numbers(self.gain) and 0 <= self.gain <= -self.trivial))
             and all(v is None or are_numbers(v) for v in self.bounds.values())
@@ -146,10 +144,10 @@ class Certificate:
             and self.visits in ("all", "first")
             and isinstance(self.markov, bool)
             and (self.markov or self.visits == "first")
-            and (self.markov or self.gain is None or self.mode == "policy")
+            and (self.markov or self.gain is None or self.kind.whole)
             and (self.grade == "proved" or self.visits == "first")
             and (self.grade == "proved" or self.confounding == 1)
-            and (self.mode != "policy" or self.confounding == 1)
+            and (not self.kind.whole or self.confounding == 1)
             and are_numbers(self.confounding)
             and self.confounding >= 1
         )
@@ -166,6 +164,23 @@ class Certificate:
         put("cells", Facts(self.cells))
         put("approximation", Facts(self.approximation))
         put("whole", Facts(self.whole))
+
+    @property
+    def kind(self) -> CertificateKind:
+        """The kind of certificate it is.
+
+        Returns:
+            What the kind declares: the columns of its rows, and how its claim is told.
+
+        Example:
+            >>> import dprl
+            >>> log = dprl.envs.care_pathway().sample(4000, seed=0)
+            >>> learner = dprl.DPRLDiscrete(n_min=20, gamma=1.0)
+            >>> certificate = dprl.gate(learner, log, value_range=(0, 1)).certificate
+            >>> certificate.kind.columns("proved")[-3:]
+            ('low', 'advantage_low', 'log10_e')
+        """
+        return KINDS[self.mode]
 
     @property
     def trivial(self) -> float:
@@ -233,35 +248,21 @@ class Certificate:
             >>> print(certificate.claim)  # doctest: +ELLIPSIS
             With probability at least 95 %, all 2 suggestions below are true improvements on ...
         """
+        whole = self.kind.whole
         if self.vacuous:
             return (
                 f"VACUOUS{'' if self.grade == 'proved' else ' (large-sample)'}: "
-                f"{'the policy as a whole' if self.mode == 'policy' else 'no suggestion'} is "
-                f"{'not ' if self.mode == 'policy' else ''}certified, so "
-                f"{'no suggestion' if self.mode == 'policy' else 'none'} is made. The policy is "
+                f"{'the policy as a whole' if whole else 'no suggestion'} is "
+                f"{'not ' if whole else ''}certified, so "
+                f"{'no suggestion' if whole else 'none'} is made. The policy is "
                 "usual practice itself."
             )
-        n = len(self.rows)
         with_words = f"With probability at least {self.sure}"
         if self.grade != "proved":
             with_words = f"Large-sample, not proved: with confidence of about {self.sure}"
-        about = approximation_words(self.approximation, self.mode)
-        if self.mode == "policy":
-            return f"{whole_claim(n, with_words, self.gain or 0.0)}{about}"
-        every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
-        better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
-        hidden = hidden_words(self.rows, self.confounding)
-        if "rules" in self.cells:
-            return f"{rule_claim(n, with_words, better)}{about}{hidden}"
-        if not self.markov:
-            return f"{first_visit_claim(n, with_words, better)}{about}{hidden}"
-        words = (
-            f"{with_words}, {every} true improvement{'s' * (n != 1)} "
-            f"on usual practice{better}, so the policy as a whole is no worse than it."
-        )
-        if self.gain:
-            words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
-        return f"{words}{about}{hidden}"
+        about = approximation_words(self.approximation, whole)
+        hidden = "" if whole else hidden_words(self.rows, self.confounding)
+        return f"{self.kind.claim(self, with_words)}{about}{hidden}"
 
     @property
     def sure(self) -> str:
@@ -308,7 +309,7 @@ class Certificate:
         rows = tuple(row for row in self.rows if row["state"] in keep)
         if len(rows) == len(self.rows):
             return self
-        if self.mode == "policy":
+        if self.kind.whole:
             return None
         note = f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions"
         if self.gain is not None:
@@ -339,9 +340,10 @@ class Certificate:
             >>> certificate.table()["suggested"]
             ['fluids', 'antibiotics']
         """
-        whole = self.mode == "policy"
-        rows = sorted(self.rows, key=lambda r: -(r["difference" if whole else "low"] or 0.0))
-        columns, note = shown(rows, self.mode, self.grade)
+        whole = self.kind.whole
+        first = "low" if "low" in self.kind.columns(self.grade) else "difference"
+        rows = sorted(self.rows, key=lambda r: -(r[first] or 0.0))
+        columns, note = shown(rows, self.kind, self.grade)
         what = "suggestion" if whole else "certified suggestion"
         return Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
@@ -483,7 +485,7 @@ class Certificate:
 
     def __repr__(self) -> str:
         grade = "" if self.grade == "proved" else ", large-sample"
-        together = " together" if self.mode == "policy" else ""
+        together = " together" if self.kind.whole else ""
         return (
             f"<Certificate: {many(self.rows, 'suggestion')}{together}, δ = {self.delta:g}{grade}>"
         )

@@ -43,7 +43,7 @@ def read_held_out(
         tell: Called with the name of the stage and the share of it that is done.
         named: Columns where their names differ from those of the policy.
     """
-    from dprl.policies._load import options_like, read_like
+    from dprl.policies._load import reading_like, read_like
     from dprl.policies.held_out import rows_of
 
     memory = memory or ScanOptions()
@@ -57,7 +57,7 @@ def read_held_out(
         )
     if not memory.in_parts(files, able=able):
         return read_like(policy, files, tell, **named)
-    with memory.scanned(files, options_like(policy, files, **named), tell) as parts:
+    with memory.scanned(files, reading_like(policy, files, **named), tell) as parts:
         return rows_of(parts)
 
 

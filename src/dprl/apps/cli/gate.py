@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,17 +10,22 @@ from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
+from dprl.apps.cli._cluster import working_on
 from dprl.apps.cli.console import caution, progress, show, warned
 from dprl.apps.cli.fit_sites import is_evidence
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.next_steps import after_vacuous
-from dprl.apps.cli.options import Json, MaybeWhole, OtherColumns, Whole
+from dprl.apps.cli.options import Cluster, Json, MaybeWhole, OtherColumns, Whole
+from dprl.apps.cli.out_of_core import ScanOptions
 from dprl.errors import ParameterError
 
 if TYPE_CHECKING:
     from dprl.logs.log import Label
 
 __all__ = ["gate"]
+
+PLAIN = ("state", "action")
+"""What must be one column each where a log is read in parts."""
 
 
 @command
@@ -28,6 +34,7 @@ def gate(
     files: list[str],
     /,
     columns: OtherColumns | None = None,
+    memory: ScanOptions | None = None,
     *,
     lowest: Annotated[
         float | None, Parameter(help="The lowest return there can be; 'proved' needs it.")
@@ -38,10 +45,10 @@ def gate(
     delta: Annotated[float, Parameter(help="Probability with which the claim may fail.")] = 0.05,
     margin: Annotated[float, Parameter(help="Advantage that a suggestion must exceed.")] = 0.0,
     mode: Annotated[
-        Literal["swap-split", "in-sample", "policy"],
+        str,
         Parameter(
-            help="Which part of the log proposes and certifies; policy: one bound for the policy "
-            "as a whole, on a log that it has never seen."
+            help="Which part of the log proposes and certifies: swap-split or in-sample; policy: "
+            "one bound for the policy as a whole, on a log that it has never seen."
         ),
     ] = "swap-split",
     grade: Annotated[
@@ -77,6 +84,7 @@ def gate(
         ),
     ] = 1.0,
     out: Annotated[Path, Parameter(help="Where to save the gated policy.")] = Path("gated.dprl"),
+    cluster: Cluster = None,
     json: Json = False,
 ) -> int:
     """Keep only the suggestions that a log proves to improve on usual practice.
@@ -93,7 +101,7 @@ def gate(
         columns: Columns of the log, where their names differ from those of the policy.
     """
     import dprl
-    from dprl.policies._load import deferring, read_like
+    from dprl.policies._load import deferring, read_like, reading_like
 
     of_sites = len(files) == 1 and is_evidence(files[0])
     if (lowest is None) != (highest is None) or (
@@ -108,26 +116,35 @@ def gate(
     refuse_overwrite(out, policy, *files, *([] if states is None else [str(states)]))
     fitted = deferring(policy)
     named = columns_for(fitted, columns, "gate")
-    with progress() as tell, warned() as cautions:
-        data: Any = (
-            dprl.SiteEvidence.load(files[0]) if of_sites
-            else read_like(fitted, files, tell, **named)
-        )  # fmt: skip
-        labels = data.schema.states if of_sites else data.states
-        fold = "" if of_sites else str(getattr(fitted.space, "fold", ""))
+    fold = "" if of_sites else str(getattr(fitted.space, "fold", ""))
+    options = {} if of_sites else reading_like(fitted, files, **named)
+    memory = memory or ScanOptions()
+    with (
+        progress() as tell,
+        warned() as cautions,
+        contextlib.ExitStack() as open_files,
+        working_on(cluster) as there,
+    ):
+        data: Any
+        if of_sites:
+            data = dprl.SiteEvidence.load(files[0])
+        elif memory.in_parts(files, able=all(isinstance(options[k], str) for k in PLAIN)):
+            data = open_files.enter_context(memory.scanned(files, options, tell))
+        else:
+            data = read_like(fitted, files, tell, **named)
         tell("certifying", 0.0)
         gated = dprl.gate(
             fitted, data, delta=delta, margin=margin, mode=mode, grade=grade,
             value_range=None if lowest is None or highest is None else (lowest, highest),
-            states=None if states is None else _declared(states, labels, fold),
+            states=None if states is None else _declared(states, data.facts.states, fold),
             markov=markov,
-            horizon=horizon, seed=seed, confounding=confounding,
+            horizon=horizon, seed=seed, confounding=confounding, **there,
         )  # fmt: skip
         gated.save(out)
+        n_units = data.facts.n_groups
     proved = gated.certificate
     steps: list[str] = []
     if proved is not None and proved.vacuous:
-        n_units = data.groups if of_sites else len(data.groups)
         steps = after_vacuous(fitted, n_units, delta=delta, grade=grade, mode=mode)
     if json and proved is not None:
         show({**gated.summary(), "policy": str(out), "digest": gated.digest(),

@@ -27,8 +27,8 @@ from dprl._core.table import Table
 from dprl.certificate._approximate_gain import approximate_gain, estimate
 from dprl.certificate._evalue import differences, hoeffding_difference, kl_difference
 from dprl.certificate._gate import gate
-from dprl.certificate._gate_steps import Asked
 from dprl.certificate._histograms import histograms
+from dprl.certificate._settings import GateSettings
 from dprl.envs.chain import dense_chain
 from dprl.envs.forest import forest
 from dprl.envs.gridworld import small_grid
@@ -132,7 +132,7 @@ def _policies(mdp: FiniteMDP, log: Log, A: Floats) -> list[Row]:
             learner, log, mode="policy", grade="large-sample", delta=DELTA
         ),
     }
-    asked = Asked(DELTA, VALUES[mdp.name], 0.0, None)
+    asked = GateSettings(DELTA, VALUES[mdp.name])
     sides = np.zeros(len(log.groups), bool)
     sides[np.random.default_rng(0).permutation(len(sides))[: len(sides) // 2]] = True
     answers: dict[str, tuple[NDArray[np.int32], float | None]] = {

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl.certificate._gate_steps import REACH, Asked, best_low, certify, half_of, propose
+from dprl.certificate._pair_tests import REACH, best_low, by_returns, propose, some_of
 from dprl.certificate._reach import certified_gain, nats_of_sets
+from dprl.certificate._settings import GateSettings
 from dprl.evidence.counts import Counts, count_source
 from dprl.evidence.decision_points import allowed
 from dprl.evidence.tabular import evidence
@@ -23,7 +24,7 @@ __all__ = ["by_first_visits"]
 
 
 def by_first_visits(
-    learner: DPRLDiscrete, log: Log, asked: Asked, sides: NDArray[np.bool_] | None
+    learner: DPRLDiscrete, log: Log, asked: GateSettings, sides: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.int32], float]:
     """What first visits alone certify, int32 (S,), -1 where nothing; and its certified gain.
 
@@ -40,17 +41,18 @@ def by_first_visits(
     pairs = allowed(whole, learner.n_min, contrast=learner.contrast)
     if sides is None:
         tested = log.n_states * log.n_actions
-        proofs = [certify(log, whole, pairs, learner.gamma, asked, tested, 1.0)]
+        tests = [by_returns(log, whole, pairs, learner.gamma, asked, tested, 1.0)]
     else:
-        halves = [half_of(log, log, sides, side) for side in (True, False)]
+        halves = [some_of(log, sides == side, None, learner.gamma) for side in (True, False)]
         seen = [evidence(half, learner.gamma) for half in halves]
-        proofs = []
+        tests = []
         for one, other in ((0, 1), (1, 0)):
             wanted = propose(seen[one], learner, None)
             n = max(1, int(wanted.sum()))
-            proofs.append(certify(halves[other], seen[other], wanted, learner.gamma, asked, n, 0.5))
-    pairs &= np.logical_or.reduce([proof.pairs for proof in proofs])
+            half = halves[other]
+            tests.append(by_returns(half, seen[other], wanted, learner.gamma, asked, n, 0.5))
+    pairs &= np.logical_or.reduce([one.pairs for one in tests])
     choice, _ = learner.choose(source, counted, pairs)
     k = int((choice >= 0).sum())
     nats = nats_of_sets(log.n_states, k, log.n_actions, REACH * asked.delta)
-    return choice, certified_gain(log, choice, best_low(proofs, choice), learner.gamma, nats)
+    return choice, certified_gain(log, choice, best_low(tests, choice), learner.gamma, nats)

@@ -63,9 +63,8 @@ from dprl.learners.rules import Rules
 from dprl.logs._censoring import outside
 from dprl.logs._encoding import encoded_like, labelled, with_indicators
 from dprl.logs._overlap import sealed_origin
-from dprl.logs._parts_cluster import on_cluster
 from dprl.logs.log import Label, Log, check_log
-from dprl.logs.parts import LogInParts
+from dprl.logs.parts import LogInParts, on_cluster
 from dprl.logs.source import Source, as_source
 from dprl.policies._certificate_kinds import (
     IN_SAMPLE,

@@ -43,7 +43,7 @@ def read_held_out(
         tell: Called with the name of the stage and the share of it that is done.
         named: Columns where their names differ from those of the policy.
     """
-    from dprl.policies._load import reading_like, read_like
+    from dprl.policies._load import read_like, reading_like
     from dprl.policies.held_out import rows_of
 
     memory = memory or ScanOptions()

@@ -23,7 +23,7 @@ IN_PYTHON_ALONE = (
     "apps/figures", "apps/review", "apps/serve", "envs", "evidence/neighbors",
     "evidence/tabular", "evidence/_site_batches", "evidence/_site_cells", "evidence/_site_rows",
     "evidence/_site_evidence", "evidence/_nuisance_input", "evidence/decision_points",
-    "evidence/excursions", "evaluation/_judge", "learners/baselines", "learners/_variants",
+    "evidence/excursions", "evaluation/_sweep", "learners/baselines", "learners/_variants",
     "logs/_sources", "logs/_episode_sets", "planning/markov", "planning/finite_mdp",
     "planning/transitions", "policies/callable", "policies/_protocol", "policies/fitted",
 )  # fmt: skip

@@ -87,6 +87,13 @@ def test_a_sweep_learns_and_judges_in_parts(halves, held):
     assert outside.sample == inside.sample
 
 
+def test_a_sweep_certifies_in_parts(halves, held):
+    options = {"n_min": [20], "draws": 20, "delta": 0.1, "value_range": (-10, 10)}
+    train = parts_of(halves[0], rows=97)
+    inside, outside = (dprl.sweep(learner(), *logs, **options) for logs in (halves, (train, held)))
+    assert inside.to_dict() == outside.to_dict()
+
+
 def test_the_training_log_is_refused_in_parts(halves):
     policy = learner().fit(halves[0])
     with pytest.raises(PolicyError, match="the log the policy was learned from"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from dprl._core.plural import form, many
 from dprl.evaluation._result import BLIND, ENOUGH, FEW_BLIND
-from dprl.evidence._lots import Chances
+from dprl.evidence._lots import RecordedPropensity
 from dprl.logs._cut_words import DROPS, UNRELATED, WEIGHED
 from dprl.logs.log import Log
 from dprl.policies._explain import window_words
@@ -114,7 +114,7 @@ def _chosen(facts: Mapping[str, Any], policy: Policy, log: Log) -> list[str]:
     """A warning where recorded chances show that those who took an action were chosen."""
     if not facts["recorded"] or log.state is None or not policy.knows_practice:
         return []
-    chances = Chances.of(log)
+    chances = RecordedPropensity.of(log)
     several = 0 if chances is None else int((~chances.same).sum())
     if not several:
         return []

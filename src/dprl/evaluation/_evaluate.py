@@ -43,6 +43,7 @@ from dprl.evaluation.divergence import (
     unsupported_chance,
 )
 from dprl.evaluation.estimators import Weighted, importance_weights, names_of
+from dprl.evidence.balance import Balance
 from dprl.evidence.behavior import Behavior
 from dprl.logs.log import Log
 from dprl.logs.source import Source
@@ -51,6 +52,7 @@ from dprl.policies.held_out import HeldOut
 __all__ = ["evaluate", "evaluated"]
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 Progress = Callable[[str, float], None]
 
 
@@ -157,31 +159,20 @@ def evaluated(
     tell("what the policy says", 0.0)
     decisions = held.acts
     tell("behaviour", 0.0)
-    behavior, rows = held.behavior, held.rows
-
-    chances = held.chances(clip)
     acts = decisions.acts[decisions.row]
-    named = decisions.pi[decisions.row, treated.action]
-    ratio = np.where(acts, named / chances.raised, 1.0)
-    needed = acts & (named > 0)
+    ratio, never, recorded, chance_facts = _ratios(held, acts, clip)
     model, trouble = None, ""
     if values and acts.any():
         try:
             model = evaluate_q(treated, decisions, gamma, seed=seed, progress=tell)
         except PlanError as error:
             trouble = error.what
-    zero = np.zeros(treated.n_steps)
-    Q, V = (zero, zero) if model is None else (model.Q, model.V)
+    Q, V = np.zeros((2, treated.n_steps)) if model is None else (model.Q, model.V)
     weighted = importance_weights(
         treated.starts, treated.group, treated.reward, gamma, ratio, acts, Q, V
     )
-
-    changed, divided = decisions.changes(behavior.table, behavior.row[rows])
-    table, practised = practice(behavior, log)
-    apart = differs(decisions, table, practised[rows])
-    never = acts & (named == 0)
-    blind = unsupported_chance(decisions, behavior, table, practised[rows], treated, seed)
-    chance, done = suggested(behavior, decisions, rows, treated)
+    del ratio  # a log may be large
+    changed, apart, beside, balanced = _beside_practice(held, acts, recorded)
     facts = {
         "episodes": treated.n_episodes,
         "groups": len(treated.groups),
@@ -190,24 +181,17 @@ def evaluated(
         "spoken": float(acts.mean()),
         "changed": float(changed.mean()),
         "confirmed": float((acts & ~changed).mean()),
-        "divided": float((changed & divided).mean()),
-        "differs": float(apart.mean()),
         "mixed": bool(((decisions.pi > 0) & (decisions.pi < 1)).any()),
         **_where_it_matters(weighted, treated, apart, changed, never),
         "largest_weight": float(weighted.final.max()),
         "mean_weight": float(weighted.final.mean()),
-        "clipped": float((chances.taken < chances.floor)[needed].mean()) if needed.any() else 0.0,
-        "unsupported": blind,
-        "recorded": float(chances.recorded.mean()),
-        "behavior": behavior.how,
-        "misplaced": behavior.misplaced,
-        "log_loss": behavior.log_loss,
-        "suggested_expected": float(chance.sum() / acts.sum()) if acts.any() else None,
-        "suggested_done": float(done.sum() / acts.sum()) if acts.any() else None,
+        **chance_facts,
+        **beside,
         "not_offered": not_offered(decisions, treated, acts),
         **_range(weighted, declared),
         "guessed": float(model.guessed[acts].mean()) if model is not None else None,
     }
+    blind = facts["unsupported"]
     bootstrap = Bootstrap(weighted)
     drawn = bootstrap.drawn(draws, seed, cluster, tell)
     estimates, usual_practice = estimated(
@@ -223,7 +207,6 @@ def evaluated(
     undefined = float(np.isnan([drawn.of(n) for n in names_of(normalised=True)]).any(axis=0).mean())
     wary = [*held.warnings, *wary_of(facts, held, undefined, trouble, draws)]
     wary += no_spread(only_return(weighted, treated, apart, never), level)
-    balanced = compared(decisions, treated, chance, changed, chances.recorded)
     groups = None
     if columns:
         groups = subgroups(
@@ -247,6 +230,47 @@ def evaluated(
     )  # fmt: skip
     warned = tuple(dict.fromkeys((*wary, *evaluation.impossible())))
     return replace(evaluation, warnings=warned), drawn
+
+
+def _ratios(held: HeldOut, acts: Bools, clip: float) -> tuple[Floats, Bools, Bools, dict[str, Any]]:
+    """π / π_b of what was done (N,), where the policy never does it, where it is on record, facts.
+
+    Args:
+        held: The policy and the log.
+        acts: bool (N,), where the policy acts.
+        clip: What estimated chances are raised to.
+    """
+    decisions, chances = held.acts, held.chances(clip)
+    named = decisions.pi[decisions.row, held.treated.action]
+    needed = acts & (named > 0)
+    clipped = float((chances.taken < chances.floor)[needed].mean()) if needed.any() else 0.0
+    ratio = np.where(acts, named / chances.raised, 1.0)
+    facts = {"clipped": clipped, "recorded": float(chances.recorded.mean())}
+    return ratio, acts & (named == 0), chances.recorded, facts
+
+
+def _beside_practice(
+    held: HeldOut, acts: Bools, recorded: Bools
+) -> tuple[Bools, Bools, dict[str, Any], Balance | None]:
+    """Where the policy changes practice and where it differs, (N,); facts; who took suggestions."""
+    decisions, behavior, rows, treated = held.acts, held.behavior, held.rows, held.treated
+    changed, divided = decisions.changes(behavior.table, behavior.row[rows])
+    table, practised = practice(behavior, held.log)
+    apart = differs(decisions, table, practised[rows])
+    blind = unsupported_chance(decisions, behavior, table, practised[rows], treated, held.seed)
+    del practised  # a log may be large
+    chance, done = suggested(behavior, decisions, rows, treated)
+    facts = {
+        "divided": float((changed & divided).mean()),
+        "differs": float(apart.mean()),
+        "unsupported": blind,
+        "behavior": behavior.how,
+        "misplaced": behavior.misplaced,
+        "log_loss": behavior.log_loss,
+        "suggested_expected": float(chance.sum() / acts.sum()) if acts.any() else None,
+        "suggested_done": float(done.sum() / acts.sum()) if acts.any() else None,
+    }
+    return changed, apart, facts, compared(decisions, treated, chance, changed, recorded)
 
 
 def _digest(policy: Any) -> str | None:

@@ -104,7 +104,7 @@ def evaluate_q(
     fold = folds_of(log, folds or (2 if log.state is None else 5), seed)
     N, K = log.n_steps, int(fold.max()) + 1
     values = Values(np.zeros(N), np.zeros(N), np.zeros(N, bool))
-    rows = np.repeat(fold, log.lengths)
+    rows = np.repeat(fold.astype(np.int16), log.lengths)
     tell("values", 0.0)
     if log.state is not None:
         for k in range(K):

@@ -28,7 +28,7 @@ from dprl.logs._censoring import outside
 from dprl.logs.log import Log
 from dprl.logs.source import Chunk, Source
 
-__all__ = ["Chances", "ChancesOf", "warn_of_choosing"]
+__all__ = ["Chances", "ChancesOf", "RecordedPropensity", "warn_of_choosing"]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ WORTH_ALLOWING = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Chances:
+class RecordedPropensity:
     """The recorded probabilities of actions, place by place.
 
     Attributes:
@@ -55,7 +55,7 @@ class Chances:
     complete: Bools
 
     @classmethod
-    def of(cls, log: Log) -> Chances | None:
+    def of(cls, log: Log) -> RecordedPropensity | None:
         """Those of a log with labelled states; None where it records none.
 
         Args:
@@ -72,9 +72,9 @@ class Chances:
         complete = np.bincount(state[~on_record], minlength=S) == 0
         return cls(low.reshape(S, A), high.reshape(S, A), complete)
 
-    def merge(self, other: Chances) -> Chances:
+    def merge(self, other: RecordedPropensity) -> RecordedPropensity:
         """Those of two parts of a log together."""
-        return Chances(
+        return RecordedPropensity(
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
             self.complete & other.complete,
@@ -147,15 +147,19 @@ class Chances:
         )
 
 
+Chances = RecordedPropensity
+"""Its name in modules that have not been moved to the new one."""
+
+
 @dataclass(frozen=True)
 class ChancesOf:
     """The recorded probabilities of actions, as a statistic of a log."""
 
-    def of(self, chunk: Chunk) -> Chances | None:
+    def of(self, chunk: Chunk) -> RecordedPropensity | None:
         """Those of one chunk."""
-        return Chances.of(chunk.log)
+        return RecordedPropensity.of(chunk.log)
 
-    def merge(self, one: Chances, other: Chances) -> Chances:
+    def merge(self, one: RecordedPropensity, other: RecordedPropensity) -> RecordedPropensity:
         """Those of two chunks together."""
         return one.merge(other)
 

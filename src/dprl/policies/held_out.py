@@ -205,18 +205,24 @@ class HeldOut:
         return cls(asked, given, log, gamma, cut, behavior, seed, warned)
 
     @cached_property
-    def treated(self) -> Log:
-        """The log with its cut episodes treated; `time` has the original row numbers."""
+    def _treated(self) -> tuple[Log, Rows]:
+        """The log with its cut episodes treated, and the rows of `log` that are left in it."""
         numbered = replace(self.log, time=np.arange(self.log.n_steps), offset=None)
         near = self.policy.bootstrap_neighbors()
-        return treat_cut(numbered, self.gamma, self.cut, near, reads="rewards").gathered()
+        treated = treat_cut(numbered, self.gamma, self.cut, near, reads="rewards").gathered()
+        rows = np.asarray(treated.time, np.int64)
+        whole = len(rows) == self.log.n_steps and bool((rows[1:] > rows[:-1]).all())
+        return replace(treated, time=None), slice(None) if whole else rows
 
-    @cached_property
+    @property
+    def treated(self) -> Log:
+        """The log with its cut episodes treated."""
+        return self._treated[0]
+
+    @property
     def rows(self) -> Rows:
         """The rows of `log` that are left, in order; a slice, which copies nothing, if all are."""
-        rows = np.asarray(self.treated.time, np.int64)
-        whole = len(rows) == self.log.n_steps and bool((rows[1:] > rows[:-1]).all())
-        return slice(None) if whole else rows
+        return self._treated[1]
 
     @cached_property
     def acts(self) -> PolicyAtSteps:

@@ -134,7 +134,7 @@ def figure(rows: Rows) -> Any:
                 label=f"behaviour {how}",
             )  # fmt: skip
         axis.axvline(LEVEL, color="#333333", lw=1, ls=(0, (4, 3)), zorder=1)
-        axis.set_yticks(range(len(ESTIMATORS)), ESTIMATORS if axis is axes[0, 0] else [])
+        axis.set_yticks(range(len(ESTIMATORS)), [*ESTIMATORS] if axis is axes[0, 0] else [])
         axis.set_ylim(len(ESTIMATORS) - 0.5, -0.5)
         ess = series[0]["ess_change"]
         axis.set_title(f"{world}, {n:,} episodes\nESS where it matters {ess:.0f}", fontsize=8.5)

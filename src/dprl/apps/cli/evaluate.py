@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dprl.logs._files import Progress
     from dprl.logs.log import Log
 
-__all__ = ["evaluate", "read_held_out"]
+__all__ = ["both_ends", "evaluate", "read_held_out", "show_judged"]
 
 
 def read_held_out(
@@ -59,6 +59,26 @@ def read_held_out(
         return read_like(policy, files, tell, **named)
     with memory.scanned(files, reading_like(policy, files, **named), tell) as parts:
         return rows_of(parts)
+
+
+def both_ends(lowest: float | None, highest: float | None) -> tuple[float, float] | None:
+    """The range of returns that two options state; None where neither is given."""
+    if lowest is None and highest is None:
+        return None
+    if lowest is None or highest is None:
+        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
+    return lowest, highest
+
+
+def show_judged(policy: Any, result: Any, cautions: list[str], json: bool) -> int:
+    """Show how a policy was judged, and what was warned of on the way; the exit code."""
+    if json:
+        facts = result.to_dict()
+        show({**facts, "warnings": [*cautions, *facts["warnings"]]}, as_json=True)
+        return 0
+    caution(cautions)
+    show(f"{policy!r}\n{result}", as_json=False)
+    return 0
 
 
 @command
@@ -111,8 +131,7 @@ def evaluate(
     import dprl
     from dprl.evaluation._subgroups import columns_by
 
-    if (lowest is None) != (highest is None):
-        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
+    value_range = both_ends(lowest, highest)
     fitted = dprl.load(policy)
     named = columns_for(fitted, columns, "evaluate")
     with progress() as tell, warned() as cautions:
@@ -121,12 +140,6 @@ def evaluate(
             fitted, data, gamma=gamma, cut=cut, level=level, draws=draws, seed=seed, values=values,
             by=columns_by(by, data),
             allow_seen=allow_seen, cluster=cluster, progress=tell,
-            value_range=None if lowest is None or highest is None else (lowest, highest),
+            value_range=value_range,
         )  # fmt: skip
-    if json:
-        facts = evaluation.to_dict()
-        show({**facts, "warnings": [*cautions, *facts["warnings"]]}, as_json=True)
-        return 0
-    caution(cautions)
-    show(f"{fitted!r}\n{evaluation}", as_json=False)
-    return 0
+    return show_judged(fitted, evaluation, cautions, json)

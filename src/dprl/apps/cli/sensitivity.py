@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from dprl._core.disk import refuse_overwrite
 from dprl.apps.cli._app import command
-from dprl.apps.cli.console import caution, progress, show, warned
-from dprl.apps.cli.evaluate import read_held_out
+from dprl.apps.cli.console import progress, warned
+from dprl.apps.cli.evaluate import both_ends, read_held_out, show_judged
 from dprl.apps.cli.log_columns import columns_for
 from dprl.apps.cli.options import Draws, Json, Level, OtherColumns, Seed
 from dprl.apps.cli.out_of_core import ScanOptions
@@ -78,8 +78,7 @@ def sensitivity(
     from dprl._core import plot
     from dprl.evaluation._sensitivity import STRENGTHS
 
-    if (lowest is None) != (highest is None):
-        raise ParameterError("--lowest and --highest come together.", do="Give both, or neither.")
+    value_range = both_ends(lowest, highest)
     if figure is not None:
         if not figure.parent.is_dir():
             raise ParameterError(
@@ -95,14 +94,8 @@ def sensitivity(
         result = dprl.sensitivity(
             fitted, data, gamma=gamma or STRENGTHS, discount=discount, cut=cut, level=level,
             draws=draws, seed=seed, allow_seen=allow_seen, yardstick=yardstick, progress=tell,
-            value_range=None if lowest is None or highest is None else (lowest, highest),
+            value_range=value_range,
         )  # fmt: skip
         if figure is not None:
             result.plot(figure)
-    if json:
-        facts = result.to_dict()
-        show({**facts, "warnings": [*cautions, *facts["warnings"]]}, as_json=True)
-        return 0
-    caution(cautions)
-    show(f"{fitted!r}\n{result}", as_json=False)
-    return 0
+    return show_judged(fitted, result, cautions, json)

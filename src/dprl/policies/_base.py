@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -185,6 +185,11 @@ class PolicyFields:
     def stated(self) -> tuple[str, ...]:
         """What its learner states about the whole policy, in sentences; none for most."""
         return ()
+
+    @property
+    def exports(self) -> Mapping[str, Callable[..., str]]:
+        """What `dprl export --to` can write of it: language → what writes it; none for most."""
+        return {}
 
     @property
     def conditions(self) -> tuple[str, ...]:

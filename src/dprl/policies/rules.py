@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -764,6 +764,15 @@ class RulePolicy(Stored):
         return "models" in (self.provenance.get("rules") or ())
 
     # -- in other languages ------------------------------------------------------------------
+
+    @property
+    def exports(self) -> Mapping[str, Callable[..., str]]:
+        """What `dprl export --to` can write of it: language → what writes it."""
+        return {
+            "sql": lambda **named: f"{self.to_sql(**named)}\n",
+            "json": lambda: f"{self.to_json_rules()}\n",
+            "python": self.to_python,
+        }
 
     def to_sql(self, table: str | Sequence[str] = "stays", column: str = "suggested") -> str:
         """The policy as a query of DuckDB, which asks it of every row of a table.

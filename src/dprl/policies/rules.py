@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
-from dprl.errors import ParameterError, PolicyError
+from dprl.errors import ParameterError
 from dprl.logs._categories import Levels
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log
@@ -31,7 +31,7 @@ from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_
 from dprl.policies._rule_facts import groups_by, labels_in
 from dprl.policies._rule_words import claim, facts_of_rules, stated, words_of_rules
 from dprl.policies._situations import Situation
-from dprl.policies._spaces import FeatureSpace
+from dprl.policies._spaces import FeatureSpace, single_state
 from dprl.policies._tabled import steps_of, summary_of
 
 if TYPE_CHECKING:
@@ -456,9 +456,7 @@ class RulePolicy(Stored):
             >>> policy.explain([60.0]).reason.partition(";")[0]
             'Rule 1: pressure at most 62. Usually done there is wait (70 %)'
         """
-        x, single = self.space.read(state)
-        if not single and len(x) != 1:
-            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        x = single_state(self.space, state)
         return say.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
 
     # -- what it would change ----------------------------------------------------------------

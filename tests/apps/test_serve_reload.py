@@ -399,7 +399,7 @@ def test_what_was_counted_is_seen_at_once_and_survives_its_process(tmp_path):
 
 
 def test_a_long_file_of_counts_is_replaced_and_counts_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr("dprl.apps.serve.shared_counts.LONG", 2000)
+    monkeypatch.setattr("dprl.apps.serve.metrics.LONG", 2000)
     one, two = (Metrics(["/act"], "d", str(tmp_path)) for _ in range(2))
     for count in range(1, 201):
         two.answered([{"kind": "defer", "in_range": True}])

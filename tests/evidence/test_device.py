@@ -18,7 +18,7 @@ from test_neighbors import CASES, OFFSETS, SPREADS, A, hard, inside, points
 
 import dprl
 from dprl.envs import PointMass
-from dprl.evidence.neighbors import Engine, Metric, Points, _device, _device_sums, engine
+from dprl.evidence.neighbors import Engine, Metric, Points, _device, engine
 from dprl.evidence.neighbors._cached_engine import Remembering
 from dprl.evidence.neighbors._device import Index
 from dprl.evidence.neighbors._rotation import Sketch, ask
@@ -164,9 +164,9 @@ def test_little_memory_and_small_chunks_do_not_show(monkeypatch):
     assert np.diff(index.edges).max() == 100
     assert index.most_pairs == 1024
     parts = []
-    whole = _device_sums._Batch._add_sorted
+    whole = _device._Batch._add_sorted
     monkeypatch.setattr(
-        _device_sums._Batch,
+        _device._Batch,
         "_add_sorted",
         lambda self, key: parts.append(len(key)) or whole(self, key),
     )
@@ -174,7 +174,7 @@ def test_little_memory_and_small_chunks_do_not_show(monkeypatch):
     assert len(parts) == 2 * 3  # twice 40, 40 and 20 queries, each sorted at once
     same(tree, device, queries, 0.8, here.episode[:100])
     assert len(parts) > 12  # read back from a table, some queries at a time
-    monkeypatch.setattr(_device_sums, "LONGEST", 2 * len(z))
+    monkeypatch.setattr(_device, "LONGEST", 2 * len(z))
     same(tree, device, queries, 0.8, here.episode[:100])
     monkeypatch.setattr(_device, "ROOM_CPU", 1)
     device = Engine.build(here, A, device="cpu")
@@ -326,6 +326,6 @@ def test_torch_is_asked_for_by_name(monkeypatch):
 def test_the_device_part_needs_neither_a_compiler_nor_torch_to_be_imported():
     code = (
         "import sys; sys.modules['numba'] = sys.modules['torch'] = None; "
-        "import dprl.evidence.neighbors._device_sums"
+        "import dprl.evidence.neighbors._device"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

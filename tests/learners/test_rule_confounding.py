@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dprl
-from dprl.learners._rule_confounding import rule_breakdown
+from dprl.learners._rule_claims import rule_breakdown
 from dprl.learners._rule_scores import Scores
 from helpers.hidden_cause import HiddenCause
 

@@ -185,6 +185,11 @@ class PolicyFields:
         return ()
 
     @property
+    def exports(self) -> Mapping[str, Callable[..., str]]:
+        """What `dprl export --to` can write of it: language → what writes it; none for most."""
+        return {}
+
+    @property
     def conditions(self) -> tuple[str, ...]:
         """What its values are of: the time that counts, and how cut episodes were treated."""
         return conditions_of(self.parameters, self.provenance)

@@ -492,7 +492,7 @@ def _told(policy: RulePolicy, rules: Sequence[Rule]) -> tuple[str, ...]:
     return () if old else days
 
 
-# -- A narrower rule: it holds in a part of the states where the rule held, and nowhere else -------
+# -- a narrower rule: it holds in a part of the states where the rule held, and nowhere else -------
 
 
 def place_of(policy: RulePolicy, number: Any) -> int:

@@ -478,7 +478,7 @@ def _whole(returns: Any) -> tuple[float, float | None, float | None] | None:
     return returns[0], returns[1], returns[2]
 
 
-# -- the candidates that were not certified: what they brought as estimated, and why they… ---------
+# -- candidates that were not certified: what they brought as estimated, and why they are silent ---
 #
 # A learner of rules tests more regions than it issues. Those that did not pass are on record with
 # the policy; they are shown apart from the rules and never act.

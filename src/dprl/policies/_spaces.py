@@ -28,7 +28,7 @@ from dprl.logs.log import Label, Log
 if TYPE_CHECKING:
     from dprl.evidence.neighbors.metric import FittedMetric
 
-__all__ = ["FeatureSpace", "LabelSpace", "OpenSpace", "Space"]
+__all__ = ["FeatureSpace", "LabelSpace", "OpenSpace", "Space", "single_state"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -315,3 +315,11 @@ def _another(ours: str, theirs: str) -> PolicyError:
         f"the policy's states are {ours}, the log's are {theirs}.",
         do="Read the log as the training log was read.",
     )
+
+
+def single_state(space: FeatureSpace | OpenSpace, state: Any) -> Any:
+    """The one row that a state to be explained is; refused are several."""
+    rows, single = space.read(state)
+    if not single and len(rows) != 1:
+        raise PolicyError(f"one state is explained at a time; got {len(rows)}.")
+    return rows

@@ -22,7 +22,7 @@ from dprl.logs.log import Facts, Label, Log
 from dprl.policies._base import origin_of_training
 from dprl.policies._decisions import DEFER, Decisions, Terms, pi_of
 from dprl.policies._explain import Explanation, explain_without_evidence, no_record
-from dprl.policies._spaces import FeatureSpace, OpenSpace
+from dprl.policies._spaces import FeatureSpace, OpenSpace, single_state
 
 __all__ = ["CallablePolicy"]
 
@@ -321,9 +321,7 @@ class CallablePolicy:
             >>> policy.explain(["ill"]).suggested
             'drug'
         """
-        rows, single = self.space.read(state)
-        if not single and len(rows) != 1:
-            raise PolicyError(f"one state is explained at a time; got {len(rows)}.")
+        rows = single_state(self.space, state)
         name = str(self.parameters["learner"])
         return explain_without_evidence(self.at(rows), 0, self.space.words(rows[0]), name)
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.table import Table
-from dprl.errors import PolicyError
 from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
 from dprl.logs.log import Log
@@ -27,7 +26,7 @@ from dprl.policies._region_search import ranges_of
 from dprl.policies._regions import range_words
 from dprl.policies._restrict import Approved, limit_states
 from dprl.policies._situations import Situation, at_states, whole_numbers
-from dprl.policies._spaces import FeatureSpace
+from dprl.policies._spaces import FeatureSpace, single_state
 from dprl.policies._tabled import Tabled, in_a_line, texts_in
 from dprl.policies.table import changes_of, confirmations_of
 
@@ -288,9 +287,7 @@ class CellPolicy(Tabled):
             >>> policy.explain([0.0]).kind
             'change'
         """
-        x, single = self.space.read(state)
-        if not single and len(x) != 1:
-            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        x = single_state(self.space, state)
         cell = self.cells_of(x)
         why = explain_at(self.decisions.at(cell, range(1)), 0, self.space.words(x[0]))
         return why if cell[0] < 0 else replace(why, reason=f"Cell {cell[0]}: {why.reason}")

@@ -21,7 +21,7 @@ from dprl.errors import PolicyError
 from dprl.policies._base import METRIC, PolicyFields, Stored
 from dprl.policies._decisions import Decisions, Terms
 from dprl.policies._explain import Explanation, explain_without_evidence, no_record
-from dprl.policies._spaces import FeatureSpace
+from dprl.policies._spaces import FeatureSpace, single_state
 
 __all__ = ["FeaturePolicy", "ForestPolicy", "NetworkPolicy", "Rule"]
 
@@ -93,9 +93,7 @@ class FeaturePolicy(PolicyFields, ABC):
 
     def explain(self, state: Any, *, cases: bool = False) -> Explanation:
         """How likely each action is at one state; there is no evidence to explain it by."""
-        x, single = self.space.read(state)
-        if not single and len(x) != 1:
-            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        x = single_state(self.space, state)
         words = self.space.words(x[0])
         return explain_without_evidence(self.at(x), 0, words, self._learner)
 

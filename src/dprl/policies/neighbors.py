@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import form, many
 from dprl._core.table import Table
-from dprl.errors import PolicyError
 from dprl.evidence.decision_points import allowed, best_choice
 from dprl.logs._encoding import encoded_by
 from dprl.logs._feature_input import plain_features
@@ -35,7 +34,7 @@ from dprl.policies._explain import (
 from dprl.policies._regions import Region, read_layers
 from dprl.policies._restrict import Approved, limit_regions
 from dprl.policies._situations import Situation, in_regions
-from dprl.policies._spaces import FeatureSpace
+from dprl.policies._spaces import FeatureSpace, single_state
 from dprl.policies._tabled import in_a_line, steps_of, summary_of, texts_in
 from dprl.policies.table import changes_of, confirmations_of
 
@@ -443,9 +442,7 @@ class NeighborPolicy(Stored):
             >>> policy.explain([0.0]).kind
             'change'
         """
-        x, single = self.space.read(state)
-        if not single and len(x) != 1:
-            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        x = single_state(self.space, state)
         why = explain_at(self.at(x), 0, self.space.words(x[0]))
         return replace(why, similar=self._similar(x)) if cases else why
 

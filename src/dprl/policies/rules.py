@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
-from dprl.errors import ParameterError, PolicyError
+from dprl.errors import ParameterError
 from dprl.logs._categories import Levels
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log
@@ -31,7 +31,7 @@ from dprl.policies._rule import WITH_LABELS, WITH_NUMBER, Condition, Rule, read_
 from dprl.policies._rule_facts import groups_by, labels_in
 from dprl.policies._rule_words import claim, facts_of_rules, stated, words_of_rules
 from dprl.policies._situations import Situation
-from dprl.policies._spaces import FeatureSpace
+from dprl.policies._spaces import FeatureSpace, single_state
 from dprl.policies._tabled import steps_of, summary_of
 
 if TYPE_CHECKING:
@@ -456,9 +456,7 @@ class RulePolicy(Stored):
             >>> policy.explain([60.0]).reason.partition(";")[0]
             'Rule 1: pressure at most 62. Usually done there is wait (70 %)'
         """
-        x, single = self.space.read(state)
-        if not single and len(x) != 1:
-            raise PolicyError(f"one state is explained at a time; got {len(x)}.")
+        x = single_state(self.space, state)
         return say.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
 
     # -- what it would change ----------------------------------------------------------------
@@ -764,6 +762,15 @@ class RulePolicy(Stored):
         return "models" in (self.provenance.get("rules") or ())
 
     # -- in other languages ------------------------------------------------------------------
+
+    @property
+    def exports(self) -> Mapping[str, Callable[..., str]]:
+        """What `dprl export --to` can write of it: language → what writes it."""
+        return {
+            "sql": lambda **named: f"{self.to_sql(**named)}\n",
+            "json": lambda: f"{self.to_json_rules()}\n",
+            "python": self.to_python,
+        }
 
     def to_sql(self, table: str | Sequence[str] = "stays", column: str = "suggested") -> str:
         """The policy as a query of DuckDB, which asks it of every row of a table.

@@ -83,7 +83,7 @@ def export(
             _refuse_folder(out)
             with replacing(out) as part:
                 part.write_text(text, encoding="utf-8")
-            written = {"out": str(out), "to": to, "rules": len(fitted.rules)}  # type: ignore[union-attr]
+            written = {"out": str(out), "to": to, "rules": len(getattr(fitted, "rules", ()))}
             show(written if json else f"The rules of {policy} as {to}. Saved as {out}.", json)
             return 0
         copy = public_copy(fitted, points=points) if public else fitted
@@ -109,7 +109,7 @@ def _refuse(asked: str, given: dict[str, Any], only: str) -> None:
 
 def _text(fitted: Any, policy: str, to: str, naming: dict[str, str]) -> str:
     """The rules of a policy in another language; refused where it is made of something else."""
-    if getattr(fitted, "changes_by", "") != "rule":
+    if to not in fitted.exports:
         raise ParameterError(
             f"--to {to} is for policies made of rules; {policy!r} holds a policy of "
             f"{fitted.parameters.get('learner', 'another kind')}.",
@@ -117,9 +117,7 @@ def _text(fitted: Any, policy: str, to: str, naming: dict[str, str]) -> str:
             "Leave --to out for a copy of the policy file, or learn rules: dprl fit --learner "
             "rules.",
         )
-    if to == "sql":
-        return str(fitted.to_sql(**naming)) + "\n"
-    return str(fitted.to_json_rules()) + "\n" if to == "json" else str(fitted.to_python())
+    return str(fitted.exports[to](**naming))
 
 
 def _refuse_folder(out: Path) -> None:

@@ -93,6 +93,17 @@ class _Options:
             settings["metric"] = Metric(scale=given.get("scale", "std"), weights=weights)
         return self.entry.made_by(features=features)(**settings)
 
+    def check_sweep(self) -> None:
+        """Refuse a learner whose settings are not to be compared."""
+        name = self.learner
+        if self.entry.no_sweep:
+            raise ParameterError(
+                f"--learner {name} is not for sweep: {self.entry.no_sweep}.",
+                f"--learner {name}",
+                f"Say dprl fit --learner {name}, and judge the policy with dprl evaluate on "
+                "episodes it was not learned from.",
+            )
+
     def _refuse_others(self, given: Mapping[str, Any]) -> None:
         """Refuse options that only other learners have."""
         having = takers()

@@ -124,15 +124,7 @@ def sweep(
             )
     for path in (out if rule else None, figure, figure and figure.with_suffix(".parquet")):
         refuse_overwrite(path, *files, *(valid or ()))
-    if learning.learner == "rules":
-        raise ParameterError(
-            "--learner rules is not for sweep: it chooses its settings itself on one half of the "
-            "groups, and what it states of its rules holds for one fit, not for the best of "
-            "several.",
-            "--learner rules",
-            "Say dprl fit --learner rules, and judge the policy with dprl evaluate on episodes it "
-            "was not learned from.",
-        )
+    learning.check_sweep()
     if delta is not None and learning.learner == "confident":
         raise ParameterError(
             "--delta certifies policies of the learner dprl; the learner confident has none.",

@@ -26,18 +26,16 @@ from dprl._core.checks import Visits, check_choice, check_radius, check_threads,
 from dprl._core.exact import Window, digits_of, window_of
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import COUNT, FIRST, Evidence
-from dprl.evidence.neighbors._brute import brute_blocks
-from dprl.evidence.neighbors._device import Index, enough_memory, open_device
-from dprl.evidence.neighbors._device_sums import DeviceCargo
+from dprl.evidence.neighbors._device import DeviceCargo, Index, enough_memory, open_device
 from dprl.evidence.neighbors._queries import Cargo, add_all, add_first, list_rows
 from dprl.evidence.neighbors._rotation import Asked, Sketch, ask
-from dprl.evidence.neighbors._scan_blocks import QUERIES, Blocks
+from dprl.evidence.neighbors._scan_blocks import QUERIES, Blocks, fill_blocks
 from dprl.evidence.neighbors._tree import Boxes, add_up_boxes, grow, leaf_of, no_boxes
 from dprl.evidence.neighbors.metric import LARGEST
 from dprl.evidence.neighbors.samples import Points
 from dprl.logs.log import Label
 
-__all__ = ["Engine", "Method"]
+__all__ = ["Engine", "Method", "brute_blocks"]
 
 Method: TypeAlias = Literal["auto", "tree", "brute"]
 Floats: TypeAlias = NDArray[np.float64]
@@ -461,3 +459,15 @@ def _spread(function: Any, order: Ints, threads: int | None) -> list[Any]:
     edges = np.linspace(0, len(order), n + 1).astype(int)
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda i: function(order[edges[i] : edges[i + 1]]), range(n)))
+
+
+# -- blocked brute force: every block is compared, in log order ------------------------------------
+#
+# It is for few points, or points without structure, where a tree would open nearly every leaf
+# anyway. The blocks, their filter and the rule are those of the tree, so the answers are the same
+# bits.
+
+
+def brute_blocks(z: NDArray[np.float64], w: NDArray[np.float64]) -> Blocks:
+    """Blocks of the points (N, d) in their own order; w (N, D) are their search coordinates."""
+    return fill_blocks(z, w, np.arange(len(z), dtype=np.int32))[0]

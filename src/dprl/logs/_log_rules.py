@@ -22,6 +22,7 @@ from dprl.logs._feature_input import place_of
 from dprl.logs._findings import Finding
 from dprl.logs._fixed_actions import fixed_actions
 from dprl.logs._gaps import gap_counts, gap_shares
+from dprl.logs._row_facts import blocks
 from dprl.logs.log import EVENT, UNKNOWN, Label, Log, named_endings
 from dprl.logs.source import LogFacts
 
@@ -80,7 +81,7 @@ class LogSums:
             (len(single), log.episodes[single[0]] if len(single) else None),
             int(log.lengths.min()),
             (float(log.reward.min()), float(log.reward.max())),
-            np.bincount(log.action, minlength=log.n_actions),
+            _counts(log.action, log.n_actions),
             offered,
             (len(p), float(p.min(initial=np.inf)), float(p.max(initial=-np.inf))),
             gap_counts(log),
@@ -111,6 +112,14 @@ class LogSums:
     def name(self, part: str) -> str:
         """The name of the column that plays a part."""
         return column_label(self.facts.columns.get(part, part))
+
+
+def _counts(codes: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+    """How many rows have each code; some rows at a time, since each is made 8 bytes for it."""
+    counts = np.zeros(size, np.int64)
+    for a, b in blocks(len(codes)):
+        counts += np.bincount(codes[a:b], minlength=size)
+    return counts
 
 
 def _sum_of_gaps(one: LogSums, two: LogSums) -> dict[str, Any] | None:

@@ -246,8 +246,8 @@ OPTIONS = {f.name: f for f in fields(Reading) if f.name != "columns"}
 
 def _entries(section: str) -> dict[str, str]:
     """Name → what a section of a docstring says of it, with its name and its indentation."""
-    found = re.finditer(r"^ {8}\**(\w+): .*\n?(?: {12}.*\n?)*", section, re.MULTILINE)
-    return {match[1]: match[0].rstrip("\n") for match in found}
+    matches = re.finditer(r"^ {8}\**(\w+): .*\n?(?: {12}.*\n?)*", section, re.MULTILINE)
+    return {match[1]: match[0].rstrip("\n") for match in matches}
 
 
 # -- told once -----------------------------------------------------------------------------------

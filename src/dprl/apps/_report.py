@@ -168,7 +168,7 @@ def report(
         )
     tell("writing", 0.0)
     day = date or datetime.datetime.now(datetime.UTC).date()
-    title, notes = title or str(t("title")), list(dict.fromkeys(notes))
+    title, notes = title or str(t("What this policy would change")), list(dict.fromkeys(notes))
     facts = _facts(described, judged, notes, title, day, seed, t, study)
     facts |= _gap_facts(policy, gaps)
     text, whole, listed = _fitted(facts, described, cases, lang)
@@ -317,9 +317,9 @@ def _origin(
     rows = [
         ("policy", policy.digest()),
         ("judged", described.log_digest),
-        ("trained", str(made.get("log", t("origin.not-recorded")))),
+        ("trained", str(made.get("log", t("not recorded")))),
         ("made", t(
-            "origin.made-words", made=made.get("made_by", t("origin.not-recorded")),
+            "{made}; this report by dprl {version}", made=made.get("made_by", t("not recorded")),
             version=__version__,
         )),
         ("parameters", _words(policy.parameters, {"approved"})),

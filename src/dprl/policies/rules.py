@@ -22,7 +22,7 @@ from dprl.logs._categories import Levels
 from dprl.logs._overlap import sealed_origin
 from dprl.logs.log import Log
 from dprl.policies import _rule_export as export
-from dprl.policies import _rule_words as say
+from dprl.policies import _rule_words as rule_words
 from dprl.policies._base import Stored
 from dprl.policies._decisions import DEFER, Decisions, Kind, Terms
 from dprl.policies._explain import Explanation
@@ -253,7 +253,7 @@ class RulePolicy(Stored):
     @property
     def records(self) -> dict[str, str]:
         """Words of a rule → what is on record about it, in words."""
-        return {rule.words: say.record(self, rule) for rule in self.rules}
+        return {rule.words: rule_words.record(self, rule) for rule in self.rules}
 
     @functools.cached_property
     def _flat(self) -> FlatRules:
@@ -269,7 +269,7 @@ class RulePolicy(Stored):
     @functools.cached_property
     def decisions(self) -> Decisions:
         """Its decisions in the regions of its rules, in their order."""
-        return say.decisions_of(self)
+        return rule_words.decisions_of(self)
 
     def rule_of(self, states: Any) -> NDArray[np.int64]:
         """The first rule that holds in each state.
@@ -452,7 +452,7 @@ class RulePolicy(Stored):
         x, single = self.space.read(state)
         if not single and len(x) != 1:
             raise PolicyError(f"one state is explained at a time; got {len(x)}.")
-        return say.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
+        return rule_words.explanation(self, int(self.rule_of(x)[0]), self.space.words(x[0]))
 
     # -- what it would change ----------------------------------------------------------------
 
@@ -480,7 +480,7 @@ class RulePolicy(Stored):
             >>> policy.changes()["where"]
             ['pressure at most 62']
         """
-        return say.rule_table(self, Kind.CHANGE, "changes")
+        return rule_words.rule_table(self, Kind.CHANGE, "changes")
 
     def confirmations(self, *, cases: bool = False) -> Table:
         """The rules whose suggestion is the usual action already.
@@ -505,7 +505,7 @@ class RulePolicy(Stored):
             >>> len(policy.confirmations())
             0
         """
-        return say.rule_table(self, Kind.CONFIRM, "confirmations")
+        return rule_words.rule_table(self, Kind.CONFIRM, "confirmations")
 
     def worth(self) -> Table:
         """What the rules bring, against the share of decisions that they change.
@@ -533,7 +533,7 @@ class RulePolicy(Stored):
             >>> line["share"], line["per change"], round(line["brings in all"], 3)
             (0.2, 0.4, 0.06)
         """
-        return say.worth(self)
+        return rule_words.worth(self)
 
     def situations(self, log: Log) -> list[Situation]:
         """Its changes, one per rule, and the steps of a log in each.
@@ -567,7 +567,7 @@ class RulePolicy(Stored):
         here, rule = self.decisions, self.rule_of(x)
         situations = []
         for r in np.flatnonzero(here.kind == Kind.CHANGE).tolist():
-            rows, words = np.flatnonzero(rule == r), say.where(self, r)
+            rows, words = np.flatnonzero(rule == r), rule_words.where(self, r)
             typical = self._typical(x[rows])
             situations.append(
                 Situation(words, here.states[r], None, typical, rows, rows, 1.0, here, r)
@@ -839,7 +839,7 @@ class RulePolicy(Stored):
 
         return pages.snippet(
             "rules",
-            bands=say.bands(self),
+            bands=rule_words.bands(self),
             tree=picture_of(self) if self.rules else None,
             steps=steps_of(self.summary()),
             stated=self.stated,
@@ -864,7 +864,7 @@ class RulePolicy(Stored):
             >>> policy.sentences()
             ['1. If pressure is at most 62: fluids.', 'Elsewhere: DEFER.']
         """
-        return [*(say.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
+        return [*(rule_words.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
 
     def __str__(self) -> str:
         return "\n".join((*self.sentences(), *self.stated))

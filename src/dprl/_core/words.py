@@ -1,8 +1,8 @@
 """Sentences that are data: English for everybody, and translatable because they know their parts.
 
-A `Said` is a text like any other: it is printed, compared and kept in files as its English words. It
-also carries its message (a template such as "{k:,} of {n:,} episodes were cut.") and the values in
-it, so that a page in another language translates the message and writes the numbers its own way.
+A `Said` is a text like any other: it is printed, compared and kept in files as its English words.
+It also carries its message ("{k:,} of {n:,} episodes were cut.") and the values in it, so that a
+page in another language translates the message and writes the numbers its own way.
 Values that are themselves `Said` are translated; any other text is a label from data and stays as
 it is. `babel.cfg` and ``make words`` collect the messages from the calls of the functions here.
 """
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 __all__ = [
-    "N_", "Said", "joined", "pieces", "said_in", "say", "say_many", "sentences", "with_said",
-    "word",
+    "NN_", "N_", "Said", "duration", "joined", "pieces", "said_in", "say", "say_many", "sentences",
+    "with_said", "word",
 ]  # fmt: skip
 
 FORMAT = re.compile(r"\+?,?(?:\.\d{1,2})?[defg%]?")
@@ -62,6 +62,12 @@ class Said(str):
         made.parts, made.between = tuple(parts), between
         return made
 
+    def __add__(self, other: str) -> str:
+        """Both in a row; plain text that is not said by `say` makes plain text of it."""
+        if not isinstance(other, Said) and any(letter.isalpha() for letter in other):
+            return super().__add__(other)
+        return joined("", (self, other)) if other else self
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Said, (self.message, self.other, dict(self.values), self.parts, self.between)
 
@@ -73,9 +79,14 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str) else str(value)
 
 
-def N_(message: str) -> str:  # noqa: N802
+def N_(message: str) -> str:
     """The text itself, which `make words` collects: it is translated where it is shown."""
     return message
+
+
+def NN_(one: str, other: str) -> tuple[str, str]:
+    """A message for one thing and for any other number, which `make words` collects."""
+    return one, other
 
 
 def say(message: str, /, **values: Any) -> Said:
@@ -131,6 +142,38 @@ def sentences(*parts: str) -> str:
     """Sentences one after the other; those that are empty are left out."""
     kept = [part for part in parts if part]
     return kept[0] if len(kept) == 1 else joined(" ", kept)
+
+
+WORDS = (
+    N_("episode"), N_("group"), N_("state"), N_("cell"), N_("region of a rule"), N_("given"),
+    N_("known"), N_("estimated"), N_("mixed"), N_("proved"), N_("large-sample"),
+)  # fmt: skip
+"""Words that facts and files hold, and that `word` makes parts of sentences."""
+
+UNITS: Mapping[str, tuple[str, str]] = {
+    "step": NN_("{n:,} step", "{n:,} steps"),
+    "unit": NN_("{n:,} unit", "{n:,} units"),
+    "second": NN_("{n:,} second", "{n:,} seconds"),
+    "minute": NN_("{n:,} minute", "{n:,} minutes"),
+    "hour": NN_("{n:,} hour", "{n:,} hours"),
+    "day": NN_("{n:,} day", "{n:,} days"),
+    "week": NN_("{n:,} week", "{n:,} weeks"),
+    "month": NN_("{n:,} month", "{n:,} months"),
+    "year": NN_("{n:,} year", "{n:,} years"),
+}
+"""Units of time → a number of them."""
+
+
+def duration(text: str) -> str:
+    """A time that is kept as text, such as "30 days", as a part of a sentence."""
+    number, _, unit = str(text).partition(" ")
+    forms = UNITS.get(unit.removesuffix("s"))
+    try:
+        n = float(number.replace(",", ""))
+    except ValueError:
+        return text
+    said = Said(*forms, {"n": int(n) if n.is_integer() else n}) if forms else text
+    return said if said == text else text
 
 
 # -- in files ------------------------------------------------------------------------------------

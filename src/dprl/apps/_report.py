@@ -28,6 +28,7 @@ from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
+from dprl._core.words import joined, say, word
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps._intended_use import check_use
@@ -150,9 +151,15 @@ def report(
             judged = evaluate(
                 policy, log, values=values, draws=draws, seed=seed, by=columns, progress=progress
             )
-        notes += [str(w.message) for w in caught]
+        notes += [w.message.args[0] for w in caught]
     if columns and judged is None:
-        notes.append(f"There are no subgroups by {', '.join(columns)}: {described.seen}.")
+        notes.append(
+            say(
+                "There are no subgroups by {by}: {seen}.",
+                by=joined(", ", columns),
+                seen=word(described.seen),
+            )
+        )
     study = None
     if standard is not None:
         study = study_of(
@@ -314,12 +321,13 @@ def _origin(
         "luck", "quantiles",
         *(("rules", "notes") if described.rules is not None else ()),
     }  # fmt: skip
+    unknown = t("not recorded")
     rows = [
         ("policy", policy.digest()),
         ("judged", described.log_digest),
-        ("trained", str(made.get("log", t("not recorded")))),
+        ("trained", str(made.get("log", unknown))),
         ("made", t(
-            "{made}; this report by dprl {version}", made=made.get("made_by", t("not recorded")),
+            "{made}; this report by dprl {version}", made=made.get("made_by", unknown),
             version=__version__,
         )),
         ("parameters", _words(policy.parameters, {"approved"})),

@@ -6,13 +6,12 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from dprl._core.confounding import MOST
 from dprl._core.html.catalogue import Words, known, short
-from dprl._core.words import N_
+from dprl._core.words import N_, duration
 from dprl.apps._changes import Described
 from dprl.evaluation._result import ENOUGH, Evaluation
 from dprl.evaluation._sensitivity_result import Sensitivity
@@ -67,7 +66,8 @@ class Facts:
     def _identification(self) -> list[Markup]:
         return [
             self.t(
-                "An observational study: a log of past decisions is used to emulate a trial. Nobody was assigned to a strategy for it."
+                "An observational study: a log of past decisions is used to emulate a trial. "
+                "Nobody was assigned to a strategy for it."
             ),
             *self._effect(),
         ]
@@ -75,10 +75,14 @@ class Facts:
     def _data_sources(self) -> list[Markup]:
         d, made = self.described, self.described.policy.provenance
         lines = [
-            self.t("Judged by the log with digest {digest}…: {episodes} episodes; {steps} decisions are analysed.", digest=d.log_digest[:12], episodes=d.log.n_episodes + d.left_out,
+            self.t(
+                "Judged by the log with digest {digest}…: {episodes} episodes; {steps} decisions "
+                "are analysed.",
+                digest=d.log_digest[:12],
+                episodes=d.log.n_episodes + d.left_out,
                 steps=d.log.n_steps,
             )
-        ]  # fmt: skip
+        ]
         if "episodes" in made:
             lines.append(
                 self.t(
@@ -99,7 +103,8 @@ class Facts:
     def _eligibility(self) -> list[Markup]:
         return [
             self.t(
-                "Every one of the {episodes} episodes in the log counts as eligible. By which criteria they came into the log is not known to the program.",
+                "Every one of the {episodes} episodes in the log counts as eligible. By which "
+                "criteria they came into the log is not known to the program.",
                 episodes=self.flow["given"],
             )
         ]
@@ -121,17 +126,18 @@ class Facts:
                 suggested=short(c.suggested),
             )
             for c in d.changes[:SHOWN]
-        ]  # fmt: skip
+        ]
         lines = [
             self.t(
-                "Follow the policy: at the decisions below do what it suggests, elsewhere as usual ({share} of the decisions are left to usual practice).",
+                "Follow the policy: at the decisions below do what it suggests, elsewhere as "
+                "usual ({share} of the decisions are left to usual practice).",
                 share=self.t.percent(d.steps["deferred"]),
             ),
             *listed,
         ]
         if len(d.changes) > SHOWN:
             lines.append(
-                self.t.many(
+                self.t.ngettext(
                     "And {n} more change, as listed above.",
                     "And {n} more changes, as listed above.",
                     len(d.changes) - SHOWN,
@@ -139,7 +145,7 @@ class Facts:
             )
         if d.uncovered:
             lines.append(
-                self.t.many(
+                self.t.ngettext(
                     "And {n} scattered decision that no simple region describes.",
                     "And {n} scattered decisions that no simple region describes.",
                     d.uncovered,
@@ -151,20 +157,25 @@ class Facts:
         return [
             self._quoted(chances_words(self.described.log)),
             self.t(
-                "The emulation compares as if assignment depended on nothing but the recorded state."
+                "The emulation compares as if assignment depended on nothing but the recorded "
+                "state."
             ),
         ]
 
     def _time_zero(self) -> list[Markup]:
         follow = self.described.log.follow_up
         end = (
-            self.t("Every episode is followed for {time} from then on.", time=self.t.part(follow))
+            self.t(
+                "Every episode is followed for {time} from then on.",
+                time=self.t.part(duration(follow)),
+            )
             if follow
             else self.t("Every episode is followed to the end of its record; no common end is set.")
         )
         return [
             self.t(
-                "Of the whole policy: the first decision of each episode. Of a single change: the first decision in its situation."
+                "Of the whole policy: the first decision of each episode. Of a single change: the "
+                "first decision in its situation."
             ),
             end,
         ]
@@ -173,7 +184,8 @@ class Facts:
         name = self.described.log.columns.get("reward", "reward")
         return [
             self.t(
-                "The return: the sum of the column {column} from a decision on, discounted by γ = {gamma} a step. Larger counts as better.",
+                "The return: the sum of the column {column} from a decision on, discounted by γ = "
+                "{gamma} a step. Larger counts as better.",
                 column=short(name),
                 gamma=self._gamma,
             )
@@ -182,20 +194,25 @@ class Facts:
     def _estimand(self) -> list[Markup]:
         return [
             self.t(
-                "The difference of mean returns over all episodes of the log's population: if the policy were followed at every decision, against usual practice. What is followed is the policy, not a first assignment."
+                "The difference of mean returns over all episodes of the log's population: if the "
+                "policy were followed at every decision, against usual practice. What is followed "
+                "is the policy, not a first assignment."
             )
         ]
 
     def _assumptions(self) -> list[Markup]:
         lines = [
             self.t(
-                "Consistency: what is recorded as an action is what would be done if the policy were followed."
+                "Consistency: what is recorded as an action is what would be done if the policy "
+                "were followed."
             ),
             self.t(
-                "No unmeasured confounding: the state holds all that decisions were based on and that matters for the outcome. A log cannot show it."
+                "No unmeasured confounding: the state holds all that decisions were based on and "
+                "that matters for the outcome. A log cannot show it."
             ),
             self.t(
-                "Positivity: wherever the policy suggests something, it was done often enough to be compared."
+                "Positivity: wherever the policy suggests something, it was done often enough to "
+                "be compared."
             ),
             self.t("One episode (group) does not change what happens to another."),
             self.t("Where the policy is silent, practice goes on as before."),
@@ -220,17 +237,23 @@ class Facts:
         learner = str(d.policy.parameters.get("learner", "–"))
         lines = [
             self.t(
-                "The policy was made by the learner {learner}; its parameters are under “Where it comes from”.",
+                "The policy was made by the learner {learner}; its parameters are under “Where it "
+                "comes from”.",
                 learner=learner,
             )
         ]
         if j is not None:
             lines.append(
-                self.t("Estimators: {names}; {level} % percentile intervals of {draws} bootstraps, seed {seed}; estimated probabilities below {clip} are raised to it.", names=", ".join(j.rows), draws=int(j.settings["draws"]),
-                    level=self.t.general(100 * j.settings["level"]), seed=str(j.settings["seed"]),
+                self.t(
+                    "Estimators: {names}; {level} % percentile intervals of {draws} bootstraps, "
+                    "seed {seed}; estimated probabilities below {clip} are raised to it.",
+                    names=", ".join(j.rows),
+                    draws=int(j.settings["draws"]),
+                    level=self.t.general(100 * j.settings["level"]),
+                    seed=str(j.settings["seed"]),
                     clip=self.t.general(j.settings["clip"]),
                 )
-            )  # fmt: skip
+            )
         else:
             lines.append(self._no_estimate())
         return lines
@@ -243,7 +266,8 @@ class Facts:
     def _flow(self) -> list[Markup]:
         return [
             self.t(
-                "Who was assessed for eligibility and excluded before the log was made is not known to the program."
+                "Who was assessed for eligibility and excluded before the log was made is not "
+                "known to the program."
             ),
             self.t("From the log on: the table of the flow below."),
         ]
@@ -257,10 +281,13 @@ class Facts:
         lines = []
         if lengths:
             lines.append(
-                self.t("Decisions in an episode: {median} at the median, from {least} to {most}.", median=self.t.general(statistics.median(lengths)),
-                    least=min(lengths), most=max(lengths),
+                self.t(
+                    "Decisions in an episode: {median} at the median, from {least} to {most}.",
+                    median=self.t.general(statistics.median(lengths)),
+                    least=min(lengths),
+                    most=max(lengths),
                 )
-            )  # fmt: skip
+            )
         lines.append(
             self.t("Episodes whose observation was cut before the end: {n}.", n=self.described.cut)
         )
@@ -270,7 +297,7 @@ class Facts:
         log = self.raw
         if not self.missing:
             return [
-                self.t.many(
+                self.t.ngettext(
                     "No value is missing in the one column of the state and beside it.",
                     "No value is missing in the {n} columns of the state and beside it.",
                     len(column_names(log)),
@@ -286,7 +313,7 @@ class Facts:
         ]
         if len(self.missing) > SHOWN:
             lines.append(
-                self.t.many(
+                self.t.ngettext(
                     "And {n} more column with missing values.",
                     "And {n} more columns with missing values.",
                     len(self.missing) - SHOWN,
@@ -333,7 +360,8 @@ class Facts:
             level = self.t.general(100 * j.settings["level"])
             lines = [
                 self.t(
-                    "Difference to usual practice ({name}): {difference}, {level} % interval {low} to {high}.",
+                    "Difference to usual practice ({name}): {difference}, {level} % interval "
+                    "{low} to {high}.",
                     name=name,
                     level=level,
                     **numbers,
@@ -353,7 +381,8 @@ class Facts:
         if compared is None or not compared.columns:
             return [
                 self.t(
-                    "The log has no columns beside the state, so balance beyond the state cannot be looked at."
+                    "The log has no columns beside the state, so balance beyond the state cannot "
+                    "be looked at."
                 )
             ]
         worst = compared.worst()
@@ -367,7 +396,7 @@ class Facts:
                 self.t("The table is under “How sure”."),
             ]
         return [
-            self.t.many(
+            self.t.ngettext(
                 "No clear difference in the one column beside the state.",
                 "No clear difference in {n} columns beside the state.",
                 len(compared.columns),
@@ -384,13 +413,15 @@ class Facts:
                 self.t("There is no gain even without an unrecorded cause (Γ = 1).")
                 if b.gamma_point is None
                 else self.t(
-                    "The gain is not sure even without an unrecorded cause (Γ = 1): its interval holds 0."
+                    "The gain is not sure even without an unrecorded cause (Γ = 1): its interval "
+                    "holds 0."
                 )
             ]
         elif b.gamma_star >= MOST:
             lines = [
                 self.t(
-                    "The gain holds, sampling error included, up to Γ = {star}, where the search ends.",
+                    "The gain holds, sampling error included, up to Γ = {star}, where the search "
+                    "ends.",
                     star=self.t.general(MOST),
                 )
             ]
@@ -398,7 +429,8 @@ class Facts:
             star = math.floor(100 * b.gamma_star + 1e-9) / 100  # down: never more than is known
             lines = [
                 self.t(
-                    "The gain could be none if an unrecorded cause moved the odds of a suggestion by a larger factor than Γ* = {star}, sampling error included.",
+                    "The gain could be none if an unrecorded cause moved the odds of a suggestion "
+                    "by a larger factor than Γ* = {star}, sampling error included.",
                     star=self.t.fixed(star, 2),
                 )
             ]
@@ -412,7 +444,8 @@ class Facts:
             ess = self.t.fixed(self.judged.facts["ess_differs"], 1)
             lines.append(
                 self.t(
-                    "It rests on an effective sample of {ess}: too few to lean on Γ* and the bounds.",
+                    "It rests on an effective sample of {ess}: too few to lean on Γ* and the "
+                    "bounds.",
                     ess=ess,
                 )
             )

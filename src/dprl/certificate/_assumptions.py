@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dprl._core.plural import form, many
+from dprl._core.words import duration, say, say_many, sentences, word
 from dprl.certificate._confounding import as_in_the_state
 from dprl.evidence._lots import Chances
 from dprl.learners.continuous import DPRLContinuous
@@ -46,31 +46,48 @@ def assumptions(
     chances: Chances | None = None,
 ) -> tuple[str, ...]:
     """The assumptions of a certificate, one sentence each; without `counting`, over cells."""
-    with_range = " the range and" if asked.value_range is not None else " and"
-    fixed = (
-        f"Gamma, n_min,{with_range} what makes a state were chosen without the returns of this log."
-    )
-    if counting is not None and counting.declared is not None:
-        fixed = (
-            f"The list of {many(counting.declared, 'state')}, the {many(log.n_actions, 'action')}, "
-            "gamma, n_min and the range were fixed without looking at returns (declared by the "
-            "user)."
+    fixed = say("Gamma, n_min, and what makes a state were chosen without the returns of this log.")
+    if asked.value_range is not None:
+        fixed = say(
+            "Gamma, n_min, the range and what makes a state were chosen without the returns of "
+            "this log."
         )
-    markov = "It also holds all of the past that matters for what follows."
+    if counting is not None and counting.declared is not None:
+        actions = say_many("{n:,} action", "{n:,} actions", log.n_actions)
+        fixed = say_many(
+            "The list of {n:,} state, the {actions}, gamma, n_min and the range were fixed "
+            "without looking at returns (declared by the user).",
+            "The list of {n:,} states, the {actions}, gamma, n_min and the range were fixed "
+            "without looking at returns (declared by the user).",
+            counting.declared,
+            actions=actions,
+        )
+    markov = say("It also holds all of the past that matters for what follows.")
     if counting is not None and counting.markov:
         markov = (
-            "Markov: it also holds all of the past that matters for what follows, whenever it is "
-            "visited"
-            + (
-                ". All visits of an episode count (markov=False does without this claim)."
-                if counting.by_all_visits(asked)
-                else "; for large samples a group's first visit of a state counts."
+            sentences(
+                say(
+                    "Markov: it also holds all of the past that matters for what follows, "
+                    "whenever it is visited."
+                ),
+                say("All visits of an episode count (markov=False does without this claim)."),
+            )
+            if counting.by_all_visits(asked)
+            else (
+                say(
+                    "Markov: it also holds all of the past that matters for what follows, "
+                    "whenever it is visited; for large samples a group's first visit of a state "
+                    "counts."
+                )
                 if asked.grade != "proved"
-                else "; at this Γ a group's first visit of a state counts."
+                else say(
+                    "Markov: it also holds all of the past that matters for what follows, "
+                    "whenever it is visited; at this Γ a group's first visit of a state counts."
+                )
             )
         )
     elif counting is not None:
-        markov = (
+        markov = say(
             "The Markov property is not claimed: only the first visit of a state counts, and "
             "nothing is said about later ones."
         )
@@ -79,22 +96,24 @@ def assumptions(
         as_in_the_state(asked.confounding),
         *by_lot(log, "state" if counting is not None else "cell", chances, asked),
         markov,
-        "Practice was the same throughout, and stays so wherever the policy defers.",
+        say("Practice was the same throughout, and stays so wherever the policy defers."),
         settling(log, learner.cut),
         *returns_words(asked),
         fixed,
     ]
     if isinstance(learner, DPRLContinuous):
         words.append(
-            "Within a cell each action is worth the same and taken as often everywhere (see eps* "
-            "for how nearly; the gain is for exactly the same)."
+            say(
+                "Within a cell each action is worth the same and taken as often everywhere (see "
+                "eps* for how nearly; the gain is for exactly the same)."
+            )
         )
     words += windowed(log)
-    ordered = "a state counts, and the gain is that of first episodes."
+    ordered = say("a state counts, and the gain is that of first episodes.")
     if counting is not None and not counting.markov:
-        ordered = "a state counts."
+        ordered = say("a state counts.")
     elif counting is not None and asked.grade == "proved":
-        ordered = (
+        ordered = say(
             "a state makes that episode, and no other, count for it; the gain is that of first "
             "episodes."
         )
@@ -107,19 +126,22 @@ def returns_words(asked: Asked) -> list[str]:
     words = []
     if asked.value_range is not None:
         low, high = asked.value_range
-        words.append(f"Every return lies within {low:g}..{high:g}, known beforehand.")
+        words.append(say("Every return lies within {a:g}..{b:g}, known beforehand.", a=low, b=high))
     if asked.grade == "large-sample":
         words.append(
-            "Means of returns are nearly normal: no return is so rare and so far from the others "
-            "that the log has not met it."
+            say(
+                "Means of returns are nearly normal: no return is so rare and so far from the "
+                "others that the log has not met it."
+            )
         )
     return words
 
 
 def independent(log: Log) -> str:
     """The assumption that groups (or episodes) have nothing to do with each other."""
-    unit = "Episodes" if log.groups == log.episodes else "Groups"
-    return f"{unit} are independent of each other."
+    if log.groups == log.episodes:
+        return say("Episodes are independent of each other.")
+    return say("Groups are independent of each other.")
 
 
 def by_lot(log: Log, place: str, chances: Chances | None, asked: Asked) -> list[str]:
@@ -137,26 +159,49 @@ def by_lot(log: Log, place: str, chances: Chances | None, asked: Asked) -> list[
     if not words:
         return []
     if chances is not None:
-        return [f"{words} {chances.words(place, asked.confounding, asked.grade)}"]
+        return [sentences(words, chances.words(place, asked.confounding, asked.grade))]
     return [
-        f"{words} The certificate does not use these probabilities: it needs that "
-        f"within a {place} they are the same for all."
+        sentences(
+            words,
+            say(
+                "The certificate does not use these probabilities: it needs that within a {place} "
+                "they are the same for all.",
+                place=word(place),
+            ),
+        )
     ]
 
 
 def settling(log: Log, cut: str | None) -> str:
     """What is assumed of episodes that were cut, or of all where none was."""
     n = len(log.cut_episodes)
-    later = f", with all later ones of {form(n, 'its group', 'their groups')}"
-    later = "" if len(log.groups) >= log.n_episodes else later
+    if len(log.groups) >= log.n_episodes:
+        dropped = say_many(
+            "{n:,} cut episode was left out: {unrelated} (declared by the user).",
+            "{n:,} cut episodes were left out: {unrelated} (declared by the user).",
+            n,
+            unrelated=UNRELATED,
+        )
+    else:
+        dropped = say_many(
+            "{n:,} cut episode was left out, with all later ones of its group: {unrelated} "
+            "(declared by the user).",
+            "{n:,} cut episodes were left out, with all later ones of their groups: {unrelated} "
+            "(declared by the user).",
+            n,
+            unrelated=UNRELATED,
+        )
     ended = {
-        "drop-unrelated": f"{many(n, 'cut episode')} {form(n, 'was', 'were')} left out{later}: "
-        f"{UNRELATED} (declared by the user).",
-        "terminal": f"{many(n, 'cut episode')} {form(n, 'counts', 'count')} as ended: the value "
-        "meant is what was collected until the cut, and how long that is depends on the state "
-        "alone.",
+        "drop-unrelated": dropped,
+        "terminal": say_many(
+            "{n:,} cut episode counts as ended: the value meant is what was collected until the "
+            "cut, and how long that is depends on the state alone.",
+            "{n:,} cut episodes count as ended: the value meant is what was collected until the "
+            "cut, and how long that is depends on the state alone.",
+            n,
+        ),
     }
-    return ended[str(cut)] if n else "No episode was cut short by what was about to come."
+    return ended[str(cut)] if n else say("No episode was cut short by what was about to come.")
 
 
 def windowed(log: Log) -> list[str]:
@@ -164,8 +209,14 @@ def windowed(log: Log) -> list[str]:
     if log.follow_up is None:
         return []
     return [
-        f"Returns are of the first {log.follow_up} of an episode (chosen without looking at "
-        "returns). How much of that time is left is part of the state, or does not matter."
+        sentences(
+            say(
+                "Returns are of the first {window} of an episode (chosen without looking at "
+                "returns).",
+                window=duration(log.follow_up),
+            ),
+            say("How much of that time is left is part of the state, or does not matter."),
+        )
     ]
 
 
@@ -174,7 +225,17 @@ def group_order(log: Log, counted: str) -> list[str]:
     if log.groups == log.episodes or len(log.groups) >= log.n_episodes:
         return []
     return [
-        "Episodes of a group come in the order they happened"
-        + (" (by time, then by label)" if log.time is not None else " (by label)")
-        + f"; a group's first visit of {counted}"
+        (
+            say(
+                "Episodes of a group come in the order they happened (by time, then by label); a "
+                "group's first visit of {counted}",
+                counted=counted,
+            )
+            if log.time is not None
+            else say(
+                "Episodes of a group come in the order they happened (by label); a group's first "
+                "visit of {counted}",
+                counted=counted,
+            )
+        )
     ]

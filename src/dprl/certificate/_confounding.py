@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.confounding import GAMMAS, breakdown, threshold, worst_case
+from dprl._core.words import say, sentences
 from dprl.certificate._evalue import differences
 from dprl.certificate._histograms import UNITS, binned, first_visits
 from dprl.logs.log import Log
@@ -203,24 +204,31 @@ def _divided(
 def as_in_the_state(confounding: float) -> str:
     """What a certificate assumes about decisions, beside the state they were made in."""
     if confounding == 1:
-        return "The state holds all that decisions were based on: no unmeasured confounding."
-    return (
-        "What decisions were based on beside the state moved the odds of the suggestion, the state "
-        f"being equal, by a factor of {confounding:g} at most, and anew at every decision: "
-        "unrecorded causes of several decisions have nothing to do with each other."
+        return say("The state holds all that decisions were based on: no unmeasured confounding.")
+    return say(
+        "What decisions were based on beside the state moved the odds of the suggestion, the "
+        "state being equal, by a factor of {g:g} at most, and anew at every decision: unrecorded "
+        "causes of several decisions have nothing to do with each other.",
+        g=confounding,
     )
 
 
 def as_if_by_lot(confounding: float) -> str:
     """What a certificate over rules assumes about decisions in the region of a rule."""
-    lot = (
-        "did not depend on anything the outcome depends on: it was as if drawn by lot."
-        if confounding == 1
-        else "was as if drawn by lot, with odds that anything the outcome depends on moved by a "
-        f"factor of {confounding:g} at most."
-    )
-    return (
-        f"Where a rule holds, whether its action was taken at a first decision there {lot} "
+    if confounding == 1:
+        lot = say(
+            "Where a rule holds, whether its action was taken at a first decision there did not "
+            "depend on anything the outcome depends on: it was as if drawn by lot."
+        )
+    else:
+        lot = say(
+            "Where a rule holds, whether its action was taken at a first decision there was as if "
+            "drawn by lot, with odds that anything the outcome depends on moved by a factor of "
+            "{g:g} at most.",
+            g=confounding,
+        )
+    compared = say(
         "(Features of those who took it and of others were compared; what was not measured was "
         "not.)"
     )
+    return sentences(lot, compared)

@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
+from dprl._core.words import say, sentences
 from dprl.certificate._cells import gate_cells
 from dprl.certificate._differences import warn_of_differences
 from dprl.certificate._gate_checks import (
@@ -249,9 +250,13 @@ def gate(
                 do="Leave markov out; for first visits alone use labelled states.",
             )
         if learner.lam is not None:
-            split_note += (
-                f" The certificate compares whole returns: the credit of the proposal (λ = "
-                f"{learner.lam:g}) is not used."
+            split_note = sentences(
+                split_note,
+                say(
+                    "The certificate compares whole returns: the credit of the proposal (λ = "
+                    "{lam:g}) is not used.",
+                    lam=learner.lam,
+                ),
             )
             learner = replace(learner, lam=None)
         _universe(log, log.n_states, learner.n_min, asked.horizon)  # the horizon is checked
@@ -271,8 +276,8 @@ def gate(
         )  # fmt: skip
     sides = None if declared is not None and len(log.groups) < 2 else _sides(log, split, seed)
     if declared is not None:
-        split_note = (
-            f"Which states are met was bounded by halves of the groups, split with seed {seed}."
+        split_note = say(
+            "Which states are met was bounded by halves of the groups, split with seed {n}.", n=seed
         )
     return gate_labels(
         learner,
@@ -299,8 +304,8 @@ def _gate_rules(proposal: Any, log: Log, asked: Asked) -> RulePolicy:
 
 def _split_note(split: Any, seed: int) -> str:
     if split is not None:
-        return "The split of the groups was given."
-    return f"Groups were split in two with seed {seed}."
+        return say("The split of the groups was given.")
+    return say("Groups were split in two with seed {n}.", n=seed)
 
 
 def _sides(log: Log, split: Sequence[bool] | Bools | None, seed: int) -> Bools:

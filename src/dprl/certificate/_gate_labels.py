@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import joined, say
 from dprl.certificate._assumptions import Counting
 from dprl.certificate._eprocess import advantages
 from dprl.certificate._gate_steps import (
@@ -112,11 +113,16 @@ def declared_states(states: Sequence[Label], log: Log) -> Declared:
         )
     notes, missing = [], len(names) - int(inside.sum())
     if missing:
-        notes.append(f"{missing:,} of {len(names):,} declared states do not occur in this log.")
+        notes.append(
+            say("{k:,} of {n:,} declared states do not occur in this log.", k=missing, n=len(names))
+        )
     if not inside.all():
         notes.append(
-            f"{int((~inside).sum()):,} of {log.n_states:,} states of this log were not declared: "
-            "no suggestion is made there."
+            say(
+                "{k:,} of {n:,} states of this log were not declared: no suggestion is made there.",
+                k=int((~inside).sum()),
+                n=log.n_states,
+            )
         )
     return Declared(len(names), inside, tuple(notes))
 
@@ -220,8 +226,21 @@ def _left_out(log: Log, pairs: Bools, choice: Codes) -> list[str]:
         for s, a in zip(states[:NAMED], actions[:NAMED], strict=True)
     ]
     return [
-        f"{len(states):,} more passed, and are left out because less gain could be proved with "
-        f"them: {', '.join(names)}{', …' if len(states) > NAMED else ''}."
+        (
+            say(
+                "{states:,} more passed, and are left out because less gain could be proved with "
+                "them: {join}, ….",
+                states=len(states),
+                join=joined(", ", names),
+            )
+            if len(states) > NAMED
+            else say(
+                "{n:,} more passed, and are left out because less gain could be proved with them: "
+                "{names}.",
+                n=len(states),
+                names=joined(", ", names),
+            )
+        )
     ]
 
 

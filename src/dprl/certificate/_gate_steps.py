@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_delta, check_number, check_whole
 from dprl._core.confounding import MOST
 from dprl._core.intervals import welch
+from dprl._core.words import say
 from dprl.certificate._assumptions import Counting, assumptions
 from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
@@ -377,7 +378,9 @@ def _several(rows: Sequence[Mapping[str, Any]], policy: Any, settled: Log) -> li
         most = settled.most_met(policy)
         return [several_words(min(r["gamma_star"] for r in rows), most)] if most > 1 else []
     if not hasattr(settled, "starts"):  # sites that share no rows: nobody knows which meet
-        return ["How many suggestions one episode meets is not known without rows: Γ* is of each."]
+        return [
+            say("How many suggestions one episode meets is not known without rows: Γ* is of each.")
+        ]
     states, row = policy.space.of_log(settled)
     speaks = (policy.at(states).choice >= 0)[row]
     most = int(np.add.reduceat(speaks.astype(np.int64), settled.starts[:-1]).max())

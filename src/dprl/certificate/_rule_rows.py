@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dprl._core.words import say
 from dprl.certificate._assumptions import (
     by_lot,
     group_order,
@@ -104,11 +105,22 @@ def _assumptions(
         independent(log),
         as_if_by_lot(asked.confounding),
         *by_lot(log, "region of a rule", chances, asked),
-        "Practice was the same throughout, and goes on as usual after the decision.",
+        say("Practice was the same throughout, and goes on as usual after the decision."),
         settling(log, cut),
         *returns_words(asked),
-        f"Gamma{with_range} and the settings of the rules were chosen without the returns of "
-        f"{'the half that certified' if own else 'this log'}.",
+        (
+            say(
+                "Gamma{range} and the settings of the rules were chosen without the returns "
+                "of the half that certified.",
+                range=with_range,
+            )
+            if own
+            else say(
+                "Gamma{range} and the settings of the rules were chosen without the returns "
+                "of this log.",
+                range=with_range,
+            )
+        ),
         *windowed(log),
-        *group_order(log, "the region of a rule counts."),
+        *group_order(log, say("the region of a rule counts.")),
     )

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.plural import form, many
+from dprl._core.words import say, say_many, sentences, word
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
@@ -232,8 +232,8 @@ def _certifying(
 ) -> _Part:
     """The part of a settled log that certifies."""
     proposing: Log | None = None
-    part, divisions, words = settled, 1, "The rules were learned from another log; all of this one "
-    words += "certified them."
+    part, divisions = settled, 1
+    words = say("The rules were learned from another log; all of this one certified them.")
     if own:
         divisions = len(record["divisions"])
         inside = deal(len(settled.groups), 0.5, int(record["division"]))
@@ -241,9 +241,21 @@ def _certifying(
         proposing = settled.take(np.flatnonzero(inside[settled.group]))
         proposing = _labelled(proposing, _regions(policy, proposing, proposals)[1], len(proposals))
         words = (
-            f"One half of the groups proposed {many(proposals, 'rule')}, the other half certified "
-            + form(proposals, "it", "them, all at once")
-            + (f"; {divisions} such divisions share the level." if divisions > 1 else ".")
+            say_many(
+                "One half of the groups proposed {n:,} rule, the other half certified it; {k} "
+                "such divisions share the level.",
+                "One half of the groups proposed {n:,} rules, the other half certified them, all "
+                "at once; {k} such divisions share the level.",
+                proposals,
+                k=divisions,
+            )
+            if divisions > 1
+            else say_many(
+                "One half of the groups proposed {n:,} rule, the other half certified it.",
+                "One half of the groups proposed {n:,} rules, the other half certified them, all "
+                "at once.",
+                proposals,
+            )
         )
     if not part.n_episodes:
         raise LogError("no episode is left to certify with.", do="Read more, or drop fewer.")
@@ -299,10 +311,14 @@ def _imbalances(
 
 
 def _struck(rule: Rule, difference: Imbalance) -> str:
-    return (
-        f"Not issued: {rule.suggested} where {rule.words}. Those who took it there had "
-        f"{difference.words} than others (by {difference.size:.2f} standard deviations within the "
-        "region), so it was not given as if by lot."
+    return sentences(
+        say("Not issued: {action} where {rule}.", action=rule.suggested, rule=word(rule.words)),
+        say(
+            "Those who took it there had {word} than others (by {size:.2f} standard deviations "
+            "within the region), so it was not given as if by lot.",
+            word=word(difference.words),
+            size=difference.size,
+        ),
     )
 
 
@@ -340,5 +356,7 @@ def _noted(policy: RulePolicy, own: bool) -> list[str]:
     notes = policy.provenance.get("notes") or []
     kept = [n for n in notes if isinstance(n, str) and not n.startswith(OF_ALL)]
     if not own:
-        kept.append("Intervals and p-values are those of the log that the rules were learned from.")
+        kept.append(
+            say("Intervals and p-values are those of the log that the rules were learned from.")
+        )
     return kept

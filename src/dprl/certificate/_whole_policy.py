@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import joined, say, sentences
 from dprl.certificate._assumptions import (
     group_order,
     independent,
@@ -64,13 +65,28 @@ def gate_policy(proposal: Any, log: Log, asked: Asked, sides: Callable[[], Bools
         inside = sides()
         policy = proposal.fit(half_of(log, log, inside, True))
         certifying = half_of(log, log, inside, False)
-        notes = [f"The policy was learned from one half of the groups. {note}"]
+        notes = [sentences(say("The policy was learned from one half of the groups."), note)]
     else:
         policy, certifying = proposal, log
         _refuse_seen(policy, log)
         notes = [*check_familiar(policy, log)]
         unsure = cannot_tell(policy.provenance)
-        notes += [f"{unsure}. If it has, nothing here holds."] if unsure else []
+        notes += (
+            [
+                sentences(
+                    joined(
+                        "",
+                        (
+                            unsure,
+                            ".",
+                        ),
+                    ),
+                    say("If it has, nothing here holds."),
+                )
+            ]
+            if unsure
+            else []
+        )
     policy = replace(policy, certificate=None)
     gamma, cut = float(policy.parameters["gamma"]), policy.parameters.get("cut")
     settled = settle(certifying, gamma, cut).gathered()
@@ -179,28 +195,30 @@ def _rows(policy: TablePolicy, log: Log, gamma: float) -> list[dict[str, Any]]:
 
 def _why_not(met: Met, bound: float, asked: Asked) -> str:
     if not len(met.row):
-        return "The policy makes no suggestion in the groups that certify."
-    what = "0" if asked.margin == 0 else f"the margin of {asked.margin:g}"
+        return say("The policy makes no suggestion in the groups that certify.")
+    what = "0" if asked.margin == 0 else say("the margin of {margin:g}", margin=asked.margin)
     shown = "minus infinity" if np.isinf(bound) else f"{bound:.4g}"
-    return (
-        f"Not issued: the lower bound of the gain of the whole policy is {shown}, not above {what}."
+    return say(
+        "Not issued: the lower bound of the gain of the whole policy is {b}, not above {m}.",
+        b=shown,
+        m=what,
     )
 
 
 def _assumptions(log: Log, cut: str | None, asked: Asked, source: str) -> tuple[str, ...]:
     """The assumptions of a certificate of a whole policy, one sentence each."""
-    drawn = "The probabilities of actions on record are those with which they were taken."
+    drawn = say("The probabilities of actions on record are those with which they were taken.")
     return (
         independent(log),
         *([chances_words(log)] if log.propensity is not None else []),
         *([drawn] if source != "estimated" else []),
         *([as_in_the_state(asked.confounding)] if source != "known" else []),
-        "Practice was the same throughout, and stays so wherever the policy defers.",
+        say("Practice was the same throughout, and stays so wherever the policy defers."),
         settling(log, cut),
         *returns_words(asked),
-        *(["In each state of a suggestion practice takes the suggestion now and then."]
+        *([say("In each state of a suggestion practice takes the suggestion now and then.")]
           if asked.grade == "large-sample" else []),
-        "The policy and its settings were chosen without the groups that certified.",
+        say("The policy and its settings were chosen without the groups that certified."),
         *windowed(log),
-        *group_order(log, "a state counts, and the gain is that of first episodes."),
+        *group_order(log, say("a state counts, and the gain is that of first episodes.")),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from dprl._core.checks import (
     is_number,
 )
 from dprl._core.confounding import GAMMAS, MOST
+from dprl._core.words import say
 from dprl.errors import ParameterError
 from dprl.evaluation._behavior import Behavior, folds_of
 from dprl.evaluation._decisions import spoken
@@ -343,8 +344,12 @@ def _warnings(facts: dict[str, Any]) -> list[str]:
         )
     if facts["ess"] is not None and facts["ess"] < ENOUGH:
         result.append(
-            f"the effective number of those who did as the policy says is {facts['ess']:.1f}, "
-            f"below {ENOUGH}: the bounds rest on few, and intervals are too short."
+            say(
+                "the effective number of those who did as the policy says is {ess:.1f}, below "
+                "{enough}: the bounds rest on few, and intervals are too short.",
+                ess=facts["ess"],
+                enough=ENOUGH,
+            )
         )
     if facts["untaken"] > 0:
         where = "declared" if facts["range"] == "declared" else "of this log's returns"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.version import __version__
+from dprl._core.words import say
 from dprl.errors import ParameterError
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import best_choice
@@ -30,7 +31,7 @@ from dprl.policies.table import TablePolicy
 __all__ = ["check_agreed", "fit_sites", "policy_of", "provenance_of_sites"]
 
 Bools = NDArray[np.bool_]
-LUCK = "the rows of the sites are not here"
+LUCK = say("the rows of the sites are not here")
 """Why luck is not counted."""
 
 

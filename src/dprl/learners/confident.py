@@ -46,6 +46,7 @@ from dprl._core.checks import (
 )
 from dprl._core.intervals import contrast
 from dprl._core.limits import need_for_pairs
+from dprl._core.words import say, sentences
 from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import warn_of_choosing
@@ -348,8 +349,10 @@ class Confident:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = markov_check(log, self.gamma, seed=self.seed, cut=self.cut)
-        first = " ".join(result.lines[: 1 if result.ok else 2])
-        words = f"{first} ({result.visits:,} visits compared in {result.cells:,} cells.)"
+        words = sentences(
+            *result.lines[: 1 if result.ok else 2],
+            say("({v:,} visits compared in {c:,} cells.)", v=result.visits, c=result.cells),
+        )
         if not result.ok:
             warnings.warn(
                 f"{words} A policy planned in a model of these states may do harm. Put what tells "

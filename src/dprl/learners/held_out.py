@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners._rule_claims import region_facts
 from dprl.learners._rule_scores import Scores
@@ -140,7 +141,7 @@ class HeldOut:
                 log, propensity=propensity, behavior_models=behavior_models,
                 value_model=value_model, progress=progress,
             )  # fmt: skip
-        work.tell("scores of the half that certified", 0.0)
+        work.tell(say("scores of the half that certified"), 0.0)
         everyone = work.nuisances(None)
         inside = deal(len(work.log.groups), 0.5, seed)
         scores, returns = (

@@ -40,6 +40,7 @@ from scipy import sparse
 from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
+from dprl._core.words import say, sentences
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs._cut_words import DROPS, UNRELATED
 from dprl.logs._follow_up import keep_rows
@@ -137,9 +138,17 @@ def settle(
 def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) -> None:
     """Warn that cut episodes are read as ended because no treatment was chosen."""
     warnings.warn(
-        f"{n_cut:,} of {n_episodes:,} episodes ({cut_steps:,} of {n_steps:,} steps)"
-        " were cut, and are treated as if nothing came after: their returns are too small "
-        "in size. Choose cut= (--cut), or a time for which all are followed (--follow-up).",
+        sentences(
+            say(
+                "{k:,} of {n:,} episodes ({a:,} of {b:,} steps) were cut, and are treated as if "
+                "nothing came after: their returns are too small in size.",
+                k=n_cut,
+                n=n_episodes,
+                a=cut_steps,
+                b=n_steps,
+            ),
+            say("Choose cut= (--cut), or a time for which all are followed (--follow-up)."),
+        ),
         CutWarning,
         stacklevel=outside(),
     )
@@ -261,8 +270,11 @@ def _bootstrapped(log: Log, gamma: float, near: Near | None) -> Log:
             break
     if log.n_episodes < before:
         warnings.warn(
-            f"{before - log.n_episodes:,} of the cut episodes could not be bootstrapped and were "
-            "left out: one row only, or a last state that no other episode says anything about.",
+            say(
+                "{n:,} of the cut episodes could not be bootstrapped and were left out: one row "
+                "only, or a last state that no other episode says anything about.",
+                n=before - log.n_episodes,
+            ),
             CutWarning,
             stacklevel=outside(),
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import joined, say
 from dprl.logs.log import Label
 
 __all__ = ["Comparison", "MarkovCheck"]
@@ -107,26 +108,32 @@ class MarkovCheck:
         if not self.ok:
             names = list(dict.fromkeys(c.past for c in self.findings))
             return [
-                "The state is not enough: given state and action, the past still tells what comes "
-                "next.",
+                say(
+                    "The state is not enough: given state and action, the past still tells what "
+                    "comes next."
+                ),
                 *(c.sentence for c in self.findings[:3]),
-                "A policy that was planned in a model of these states may do harm: what an action "
-                "costs later is charged to whatever was done when the cost came.",
+                say(
+                    "A policy that was planned in a model of these states may do harm: what an "
+                    "action costs later is charged to whatever was done when the cost came."
+                ),
                 f"Add what tells to the state ({', '.join(names)}) and check again, or use "
                 "evidence that does not need this: dprl.DPRLDiscrete compares whole returns.",
                 seen,
             ]
         if not self.cells:
             return [
-                "Nothing could be compared: this does not say whether the state is enough.",
+                say("Nothing could be compared: this does not say whether the state is enough."),
                 "A cell (state and action) needs visits of several groups with different pasts "
                 "and different outcomes.",
                 seen,
             ]
         return [
-            "No sign that the past tells more than state and action do.",
-            "This is no proof: a weak effect, one in states with few visits, one from further back "
-            "or one that no recorded column tells of would not show.",
+            say("No sign that the past tells more than state and action do."),
+            say(
+                "This is no proof: a weak effect, one in states with few visits, one from further "
+                "back or one that no recorded column tells of would not show."
+            ),
             seen,
         ]
 
@@ -195,7 +202,7 @@ class MarkovCheck:
         return in_notebook("Is the state enough?", self.lines, [self.table()])
 
     def __str__(self) -> str:
-        return "\n".join([*self.lines, "", str(self.table())])
+        return joined("\n", [*self.lines, "", str(self.table())])
 
 
 def _count(n: int, what: str) -> str:

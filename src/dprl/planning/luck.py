@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from dprl._core.compiled import in_parts, parts
 from dprl._core.exact import COUNT
 from dprl._core.practice import unusual as unusual_pairs
+from dprl._core.words import say
 from dprl.errors import PlanError
 from dprl.evidence._evidence import FIRST
 from dprl.evidence.decision_points import TOLERANCE, best_choice
@@ -155,7 +156,7 @@ def count_luck(
 ) -> dict[str, Any]:
     """`luck_of` a log whose returns are supplied some states at a time."""
     if evidence.visits != "first":
-        return {"skipped": "visits of one episode depend on each other"}
+        return {"skipped": say("visits of one episode depend on each other")}
     unusual = unusual_pairs(evidence.words[FIRST, ..., COUNT])
     states = np.flatnonzero((eligible & unusual).any(axis=1))
     chosen = choice[states]
@@ -163,7 +164,7 @@ def count_luck(
     facts = {"changes": int(changed.sum()), "states": len(states), "rate": RATE}
     n_returns = int(evidence.n_pair[eligible.any(axis=1)].sum())
     if n_returns > LARGEST:
-        return {"skipped": f"{n_returns:,} returns are too many to shuffle"}
+        return {"skipped": say("{n:,} returns are too many to shuffle", n=n_returns)}
     if not len(states):
         return {**facts, "expected": 0.0, "draws": 0, "survive": 0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dprl._core.plural import form, many
+from dprl._core.words import duration, say, say_many
 from dprl.logs._cut_words import UNRELATED, WEIGHED
 
 __all__ = ["conditions_of", "window_words"]
@@ -15,7 +15,10 @@ def window_words(window: str | None) -> str:
     """What a fixed follow-up means for every value; '' without one."""
     if not window:
         return ""
-    return f"Values are of the first {window} of an episode: what comes later does not count."
+    return say(
+        "Values are of the first {window} of an episode: what comes later does not count.",
+        window=duration(window),
+    )
 
 
 def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) -> tuple[str, ...]:
@@ -27,13 +30,23 @@ def conditions_of(parameters: Mapping[str, Any], provenance: Mapping[str, Any]) 
     """
     words = [window_words(provenance.get("columns", {}).get("follow_up"))]
     n = int(provenance.get("cut_episodes") or 0)
-    were = form(n, "was", "were")
     cut = {
-        "drop-unrelated": f"{many(n, 'cut episode')} {were} left out: {UNRELATED} (declared by the "
-        "user).",
-        "drop": f"{many(n, 'cut episode')} {were} left out: nothing is claimed about what is left.",
-        "ipcw": f"{many(n, 'episode')} {were} cut: {WEIGHED}",
-    }
+        "drop-unrelated": say_many(
+            "{n:,} cut episode was left out: {unrelated} (declared by the user).",
+            "{n:,} cut episodes were left out: {unrelated} (declared by the user).",
+            n,
+            unrelated=UNRELATED,
+        ),
+        "drop": say_many(
+            "{n:,} cut episode was left out: nothing is claimed about what is left.",
+            "{n:,} cut episodes were left out: nothing is claimed about what is left.",
+            n,
+        ),
+        "ipcw": say_many(
+            "{n:,} episode was cut: {weighed}", "{n:,} episodes were cut: {weighed}", n,
+            weighed=WEIGHED,
+        ),
+    }  # fmt: skip
     words.append(cut.get(str(parameters.get("cut")), "") if n else "")
     if "n_sites" in provenance:
         words += [note for note in provenance.get("notes", ()) if isinstance(note, str)]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
@@ -63,8 +64,15 @@ def _shown(edges: list[list[float]]) -> str:
 
 def never_saw(policy: Any, share: float) -> str:
     """What is said where this share of the steps is in states a policy over labels never saw."""
-    does = "defers" if policy.knows_practice else "is uniform"
-    return f"{100 * share:.1f} % of steps are in states the policy never saw; it {does} there."
+    if policy.knows_practice:
+        return say(
+            "{p:.1f} % of steps are in states the policy never saw; it defers there.",
+            p=100 * share,
+        )
+    return say(
+        "{p:.1f} % of steps are in states the policy never saw; it is uniform there.",
+        p=100 * share,
+    )
 
 
 def _labels(policy: Any, log: Log) -> tuple[str, ...]:
@@ -110,9 +118,15 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
     worst = int(inside.mean(axis=0).argmin())
     row = int(np.argmin(inside[:, worst]))
     name = names[used[worst]]
-    place = f"{name} = {x[row, worst]:g}, in training {low[worst]:g} to {high[worst]:g}"
+    place = say(
+        "{name} = {x:g}, in training {low:g} to {high:g}",
+        name=name,
+        x=x[row, worst],
+        low=low[worst],
+        high=high[worst],
+    )
     if np.isinf(x[row, worst]):
-        place = f"{name} has a label there that training did not have"
+        place = say("{name} has a label there that training did not have", name=name)
     near = f"within {radius:g} of the ranges" if radius else "inside the ranges"
     if share < TOO_FEW:
         raise LogError(
@@ -122,7 +136,11 @@ def _features(policy: Any, log: Log) -> tuple[str, ...]:
             "See that every feature is the same measurement in the same unit as in training.",
         )
     return (
-        f"{100 * (1 - share):.1f} % of steps lie outside the ranges of the training log ({place}).",
+        say(
+            "{share:.1f} % of steps lie outside the ranges of the training log ({place}).",
+            share=100 * (1 - share),
+            place=place,
+        ),
     )
 
 

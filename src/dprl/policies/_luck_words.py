@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dprl._core.plural import many
+from dprl._core.words import say, say_many, sentences, word
 
 __all__ = ["Luck", "luck_words", "wrong_luck"]
 
@@ -15,7 +15,7 @@ MORE = ("points",)
 """Numbers that only some have."""
 NUMBERS = ("changes", "expected", "survive", "rate", "draws", "states")
 """The numbers that are kept of it."""
-WARY = "Luck may explain most of them: the gate keeps only what a log proves."
+WARY = say("Luck may explain most of them: the gate keeps only what a log proves.")
 """What is added where most changes may be luck."""
 
 
@@ -34,7 +34,7 @@ class Luck:
     @property
     def words(self) -> str:
         """The sentence, with the caution if there is one."""
-        return f"{self.sentence} {self.caution}".rstrip()
+        return sentences(self.sentence, self.caution)
 
 
 def luck_words(facts: Mapping[str, Any] | None, *, part: bool = False) -> Luck | None:
@@ -47,21 +47,47 @@ def luck_words(facts: Mapping[str, Any] | None, *, part: bool = False) -> Luck |
     if facts is None:
         return None
     if "skipped" in facts:
-        return Luck(f"How many of its changes are luck was not counted: {facts['skipped']}.")
+        return Luck(
+            say(
+                "How many of its changes are luck was not counted: {why}.",
+                why=word(facts["skipped"]),
+            )
+        )
     changes, expected, survive = facts["changes"], facts["expected"], facts["survive"]
     if not changes:
         return None
-    about = f"{expected:,.0f}" if expected >= 9.95 else f"{expected:.1f}"
-    whose = "The policy it was taken from makes " if part else ""
-    if "points" in facts:
-        whose = (
-            f"At {facts['states']:,} of {facts['points']:,} training points "
-            f"{'the policy it was taken from' if part else 'it'} makes "
+    about = (
+        say("{expected:,.0f}", expected=expected)
+        if expected >= 9.95
+        else say("{expected:.1f}", expected=expected)
+    )
+    made = say_many("{n:,} change", "{n:,} changes", changes)
+    if "points" in facts and part:
+        made = say(
+            "At {states:,} of {points:,} training points the policy it was taken from makes "
+            "{changes}",
+            states=facts["states"],
+            points=facts["points"],
+            changes=made,
         )
-    sentence = (
-        f"{whose}{many(changes, 'change')}; if no action mattered, luck alone would "
-        f"make about {about}; {survive:,} survive{'s' * (survive == 1)} a false-discovery rate of "
-        f"{100 * facts['rate']:g} %."
+    elif "points" in facts:
+        made = say(
+            "At {states:,} of {points:,} training points it makes {changes}",
+            states=facts["states"],
+            points=facts["points"],
+            changes=made,
+        )
+    elif part:
+        made = say("The policy it was taken from makes {changes}", changes=made)
+    sentence = say_many(
+        "{made}; if no action mattered, luck alone would make about {about}; {n:,} survives a "
+        "false-discovery rate of {rate:g} %.",
+        "{made}; if no action mattered, luck alone would make about {about}; {n:,} survive a "
+        "false-discovery rate of {rate:g} %.",
+        survive,
+        made=made,
+        about=about,
+        rate=100 * facts["rate"],
     )
     wary = 2 * expected > changes > 2 * survive
     return Luck(sentence, WARY if wary else "")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dprl._core.practice import DIVIDED
+from dprl._core.words import joined, say
 from dprl.logs.log import Label
 from dprl.policies._decisions import Decisions
 
@@ -30,7 +31,7 @@ def usual_words(here: Decisions, s: int) -> Label:
     if len(first) == 1:
         label: Label = here.actions[first[0]]
         return label
-    return " or ".join(str(here.actions[a]) for a in first)
+    return joined(say(" or "), (str(here.actions[a]) for a in first))
 
 
 def compared_with(here: Decisions, s: int) -> str:
@@ -47,11 +48,15 @@ def shares_at(here: Decisions, s: int) -> list[tuple[Label, float]]:
 
 def divided_words(shares: Sequence[tuple[Any, float]]) -> str:
     """That practice is divided, and how; `shares` are (action, share), the largest first."""
-    named = [f"{action} {100 * share:.0f} %" for action, share in shares[:SHOWN]]
+    named = [
+        say("{action} {share:.0f} %", action=str(action), share=100 * share)
+        for action, share in shares[:SHOWN]
+    ]
     more = len(shares) - SHOWN
     if more > 0:
-        named.append(f"{more:,} more {100 * sum(s for _, s in shares[SHOWN:]):.0f} %")
-    return f"{DIVIDED}: {', '.join(named)}"
+        rest = 100 * sum(s for _, s in shares[SHOWN:])
+        named.append(say("{n:,} more {share:.0f} %", n=more, share=rest))
+    return joined(": ", (DIVIDED, joined(", ", named)))
 
 
 def two_sides(here: Decisions, s: int, a: int) -> str:

@@ -6,26 +6,31 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.confounding import gamma_words
-from dprl.policies._rule import Rule, number_words
+from dprl._core.words import joined, say, sentences
+from dprl.policies._rule import Rule, short_number
 
 if TYPE_CHECKING:
     from dprl.policies.rules import RulePolicy
 
 __all__ = ["WHOLE", "claim", "delta_of", "stated"]
 
-WHOLE = "Where only the first suggestion of an episode is followed"
+WHOLE = say("Where only the first suggestion of an episode is followed")
 """How the learner's note begins that is about all rules together, as they were issued."""
-IN_PART = (
-    "What these rules bring together is not stated: the learner said that of all of its rules, and "
-    "some were not approved or were narrowed."
+IN_PART = say(
+    "What these rules bring together is not stated: the learner said that of all of its rules, "
+    "and some were not approved or were narrowed."
 )
 
 ASSUMED = {
-    "estimated": "It assumes that the features tell all that decided who got what.",
-    "mixed": "Where probabilities of actions are estimated, it assumes that the features tell all "
-    "that decided who got what.",
-    "known": "The probabilities of actions are known (randomised): it does not assume that the "
-    "features tell all that decided who got what.",
+    "estimated": say("It assumes that the features tell all that decided who got what."),
+    "mixed": say(
+        "Where probabilities of actions are estimated, it assumes that the features tell all that "
+        "decided who got what."
+    ),
+    "known": say(
+        "The probabilities of actions are known (randomised): it does not assume that the "
+        "features tell all that decided who got what."
+    ),
 }
 """Where the probabilities of actions come from → what a claim assumes about the features."""
 
@@ -46,14 +51,28 @@ def claim(policy: RulePolicy) -> str:
     if not all(_is_sure(rule.facts, delta, margin) for rule in covered):
         return ""
     source = str(policy.provenance.get("probabilities", "estimated"))
-    more = f"{number_words(margin)} more" if margin else "more"
-    others = " that was not narrowed" if _narrowed(policy) else ""
-    grade = "Large-sample," if policy.certificate is None else "Beyond that, large-sample and"
-    return (
-        f"{grade} not proved: with confidence about {100 * (1 - delta):g} %, the suggestion "
-        f"of every rule{others} brought {more} than doing otherwise did, on average over the "
-        f"decisions where the rule holds. {ASSUMED.get(source, ASSUMED['estimated'])}"
-        f"{_hidden(covered, source)}"
+    more = say("{x} more", x=short_number(margin)) if margin else say("more")
+    others = say(" that was not narrowed") if _narrowed(policy) else ""
+    grade = (
+        say("Large-sample,") if policy.certificate is None else say("Beyond that, large-sample and")
+    )
+    return sentences(
+        say(
+            "{grade} not proved: with confidence about {delta:g} %, the suggestion of every "
+            "rule{others} brought {more} than doing otherwise did, on average over the decisions "
+            "where the rule holds.",
+            grade=grade,
+            delta=100 * (1 - delta),
+            others=others,
+            more=more,
+        ),
+        joined(
+            "",
+            (
+                ASSUMED.get(source, ASSUMED["estimated"]),
+                _hidden(covered, source),
+            ),
+        ),
     )
 
 
@@ -63,10 +82,12 @@ def _hidden(covered: Sequence[Rule], source: str) -> str:
     least = min((star for star in stars if star is not None), default=None)
     if least is None or None in stars or source == "known":
         return ""
-    which = "" if len(covered) == 1 else ", the least of these rules,"
-    return (
+    which = "" if len(covered) == 1 else say(", the least of these rules,")
+    return say(
         " It could be false if an unrecorded cause moved the odds of a suggestion, the features "
-        f"being equal, by a larger factor than Γ* = {gamma_words(least)}{which} at one decision."
+        "being equal, by a larger factor than Γ* = {gamma_words}{which} at one decision.",
+        gamma_words=gamma_words(least),
+        which=which,
     )
 
 
@@ -95,12 +116,25 @@ def _exception(policy: RulePolicy) -> str:
     if not numbers:
         return ""
     one = len(numbers) == 1
-    which = " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
+    which = joined(say(" and "), [", ".join(map(str, numbers[:-1])), str(numbers[-1])][one:])
     return (
-        f"Rule{'' if one else 's'} {which} {'was' if one else 'were'} narrowed after looking at "
-        f"the half that certifies. {'Its' if one else 'Their'} numbers are of the narrower region "
-        "alone, not adjusted for the choice: no statement about all rules at once covers "
-        f"{'it' if one else 'them'}."
+        sentences(
+            say("Rule {n} was narrowed after looking at the half that certifies.", n=which),
+            say(
+                "Its numbers are of the narrower region alone, not adjusted for the choice: no "
+                "statement about all rules at once covers it."
+            ),
+        )
+        if one
+        else sentences(
+            say(
+                "Rules {which} were narrowed after looking at the half that certifies.", which=which
+            ),
+            say(
+                "Their numbers are of the narrower region alone, not adjusted for the choice: no "
+                "statement about all rules at once covers them."
+            ),
+        )
     )
 
 

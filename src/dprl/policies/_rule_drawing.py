@@ -9,6 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from dprl._core import plot
+from dprl._core.words import say, sentences
 from dprl.policies._rule_tree import Picture, picture_of
 from dprl.policies._rule_words import rule_parts
 
@@ -23,9 +24,9 @@ INK, SILENT, DARK_BAND = "#0072b2", "#999999", "#f4f4f4"
 LEAVES = ("#cfe6f7", "#fbe0b8", "#cdebdd", "#f6d5e6", "#fdf3b5", "#e0d8f3")
 """Colours of leaves, one for each suggested action; black text can be read on all of them."""
 DEFERS = "#dddddd"
-TREE = (
-    "What each suggestion brought over doing otherwise.\n"
-    "A value that is missing answers only whether it is missing; else: DEFER."
+TREE = sentences(
+    say("What each suggestion brought over doing otherwise."),
+    say("A value that is missing answers only whether it is missing; else: DEFER."),
 )
 ACROSS, DOWN, BOX = 2.4, 0.85, (2.0, 0.66)
 """Inches from column to column, from row to row, and of a box."""
@@ -88,7 +89,9 @@ def _draw_bands(policy: RulePolicy, axis: Any) -> Any:
         axis.grid(visible=False, axis="y")
         if any(measured):
             axis.axvline(0, color="#333333", linewidth=1, zorder=1)
-            axis.set_xlabel("What it brought over doing otherwise\n(each end: all rules at once)")
+            axis.set_xlabel(
+                say("What it brought over doing otherwise\n(each end: all rules at once)")
+            )
         else:
             axis.set_xticks([])
             axis.set_xlim(0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from dprl._core.words import say
 from dprl.policies._rule_claim import delta_of
 from dprl.policies._rule_facts import imbalance_words
 from dprl.policies._rule_words import rule_parts
@@ -79,7 +80,11 @@ def record_of(policy: RulePolicy, r: int) -> RuleRecord:
         narrowed_from=facts.get("narrowed_from") or "",
         **{name: facts.get(name) for name in ("advantage", "low", "high", "p")},
         level="" if delta is None else f"{100 * (1 - delta):g} %",
-        scope="this rule alone, narrowed after looking" if rule.narrowed else "all rules at once",
+        scope=(
+            say("this rule alone, narrowed after looking")
+            if rule.narrowed
+            else say("all rules at once")
+        ),
         groups=facts.get("groups"),
         took=facts.get("groups_took"),
         others=facts.get("groups_others"),

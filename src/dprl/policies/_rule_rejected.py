@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dprl._core.table import Table
+from dprl._core.words import say
 from dprl.errors import DprlError
 from dprl.policies._rule import Rule
 from dprl.policies._rule_claim import delta_of
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["not_issued"]
 
 NAMES = ("advantage", "low", "high", "p", "groups", "groups_took")
-CAPTION = "Not issued: candidates that were not certified"
-NOTE = (
-    "These regions were proposed and tested with the rules; none of them acts. advantage: what the "
-    "action brought\nover doing otherwise there, as estimated; low and high hold for all "
+CAPTION = say("Not issued: candidates that were not certified")
+NOTE = say(
+    "These regions were proposed and tested with the rules; none of them acts. advantage: what "
+    "the action brought\nover doing otherwise there, as estimated; low and high hold for all "
     "candidates at once (large-sample)."
 )
-FEW = "too few groups with it, or without it"
-UNSURE = "not surely better than doing otherwise"
-GATED = "passed the learner's test, not the gate's"
-DIFFER = "those who took it differ from the others"
+FEW = say("too few groups with it, or without it")
+UNSURE = say("not surely better than doing otherwise")
+GATED = say("passed the learner's test, not the gate's")
+DIFFER = say("those who took it differ from the others")
 """Why a candidate was not issued."""
 
 

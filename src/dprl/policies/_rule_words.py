@@ -11,6 +11,7 @@ from dprl._core.confounding import gamma_words
 from dprl._core.plural import many
 from dprl._core.practice import DIVIDED, is_divided
 from dprl._core.table import Table
+from dprl._core.words import joined, say, word
 from dprl.logs.log import Label
 from dprl.policies._decisions import PAIRS, STATES, Decisions, Kind, empty, pi_of
 from dprl.policies._explain import NONE, Explanation
@@ -28,7 +29,7 @@ __all__ = [
     "usual_first", "where", "worth",
 ]  # fmt: skip
 
-NOTE = (
+NOTE = say(
     "Rules are asked in this order, and the first that holds speaks. advantage: what the "
     "suggestion brought\nover doing otherwise where the rule holds; low and high hold for all "
     "rules at once (large-sample),\nexcept for rules narrowed after looking. groups came there in "
@@ -79,7 +80,7 @@ def where(policy: RulePolicy, r: int) -> str:
     """Where rule number r speaks, in words; an earlier rule may take part of its region."""
     rule = policy.rules[r]
     overlaps = any(rule.meets(earlier) for earlier in policy.rules[:r])
-    return f"{rule.words}, where no earlier rule holds" if overlaps else rule.words
+    return say("{where}, where no earlier rule holds", where=rule.words) if overlaps else rule.words
 
 
 def usual_first(facts: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -93,7 +94,9 @@ def usual_first(facts: Mapping[str, Any]) -> tuple[str, float | None]:
     largest = shares[0][1]
     if split_of(facts):
         return DIVIDED, largest
-    return " or ".join(str(action) for action, share in shares if share == largest), largest
+    return joined(
+        say(" or "), (str(action) for action, share in shares if share == largest)
+    ), largest
 
 
 def split_of(facts: Mapping[str, Any]) -> str:
@@ -106,25 +109,26 @@ def split_of(facts: Mapping[str, Any]) -> str:
 def rule_parts(policy: RulePolicy, r: int) -> tuple[str, str]:
     """Rule number r in two parts, without a full stop: where it holds, and what it says."""
     rule = policy.rules[r]
-    head = rule.sentence
-    if where(policy, r) != rule.words:
-        head = f"Otherwise, {head[0].lower()}{head[1:]}"
+    head = rule.sentence if where(policy, r) == rule.words else rule.next_sentence
     if rule.silent:
-        return f"{r + 1}. {head}", f"DEFER (its suggestion, {rule.suggested}, is not approved)"
+        return joined("", (r + 1, ". ", head)), say(
+            "DEFER (its suggestion, {suggested}, is not approved)", suggested=rule.suggested
+        )
     usual, share = usual_first(rule.facts)
-    tail = "" if share is None else f" (usually {usual}, {100 * share:.0f} %)"
-    if split_of(rule.facts):
-        tail = f" ({split_of(rule.facts)})"
-    if rule.narrowed:
-        tail += " [narrowed after looking]"
-    return f"{r + 1}. {head}", f"{rule.suggested}{tail}"
+    done = split_of(rule.facts)
+    if not done and share is not None:
+        done = say("usually {usual}, {share:.0f} %", usual=usual, share=100 * share)
+    tail = (" (", done, ")") if done else ()
+    late = (say(" [narrowed after looking]"),) if rule.narrowed else ()
+    return joined("", (r + 1, ". ", head)), joined("", (rule.suggested, *tail, *late))
 
 
 def rule_sentence(policy: RulePolicy, r: int) -> str:
     """Rule number r as a sentence."""
     rule = policy.rules[r]
     brought = "" if rule.silent else _brought(policy, rule)
-    return f"{': '.join(rule_parts(policy, r))}{f'; {brought}' if brought else ''}."
+    said = joined(": ", rule_parts(policy, r))
+    return joined("", (said, "; ", brought, ".") if brought else (said, "."))
 
 
 def _brought(policy: RulePolicy, rule: Rule) -> str:
@@ -133,11 +137,16 @@ def _brought(policy: RulePolicy, rule: Rule) -> str:
     grade = None if policy.certificate is None else policy.certificate.grade
     low = None if grade is None else rule.facts.get(GATED[grade][0][0])
     if low is not None:
-        words = f"at least {down(low):+.3g} over doing otherwise"
-        parts.append(f"{grade} at first decisions there: {words}")
+        parts.append(
+            say(
+                "{grade} at first decisions there: at least {low:+.3g} over doing otherwise",
+                grade=word(grade),
+                low=down(low),
+            )
+        )
     if rule.facts.get("gamma_star") is not None:
-        parts.append(f"Γ* = {gamma_words(rule.facts['gamma_star'])}")
-    return "; ".join(part for part in parts if part)
+        parts.append(joined("", ("Γ* = ", gamma_words(rule.facts["gamma_star"]))))
+    return joined("; ", (part for part in parts if part))
 
 
 def record(policy: RulePolicy, rule: Rule) -> str:
@@ -148,7 +157,7 @@ def record(policy: RulePolicy, rule: Rule) -> str:
         facts = [split_of(rule.facts)]
     facts += evidence_words(rule.facts, policy.terms.counted)
     brought = _brought(policy, rule)
-    return "; ".join([*facts, brought] if brought else facts)
+    return joined("; ", [*facts, brought] if brought else facts)
 
 
 def explanation(policy: RulePolicy, r: int, state: Label) -> Explanation:
@@ -190,7 +199,7 @@ def _reason(policy: RulePolicy, r: int) -> str:
     if rule.silent:
         words += " Its suggestion is not among those that were approved."
     tail = record(policy, rule)
-    return f"{words} {tail[0].upper()}{tail[1:]}." if tail else words
+    return joined("", (words, " ", tail[0].upper(), tail[1:], ".")) if tail else words
 
 
 def _verdict(rule: Rule, action: Label) -> str:
@@ -252,9 +261,12 @@ def worth(policy: RulePolicy) -> Table:
              "brings in all")  # fmt: skip
     return Table(
         {name: [line[name] for line in lines] for name in names},
-        caption="What the rules bring, one change at a time",
-        note="share: steps where the rule holds. changes: steps that would change. per change and "
-        "brings in all:\nover usual practice, in units of returns; the last per step of the log.",
+        caption=say("What the rules bring, one change at a time"),
+        note=say(
+            "share: steps where the rule holds. changes: steps that would change. per change and "
+            "brings in all:\nover usual practice, in units of returns; the last per step of the "
+            "log."
+        ),
         identifiers=frozenset({"rule", "where", "suggested"}),
     )
 
@@ -263,10 +275,10 @@ def bands(policy: RulePolicy) -> list[dict[str, Any]]:
     """The rules as a page shows them, one band each."""
     return [
         {
-            "sentence": ": ".join(rule_parts(policy, r)),
+            "sentence": joined(": ", rule_parts(policy, r)),
             "silent": rule.silent,
             "narrowed": rule.narrowed,
-            "evidence": "; ".join(evidence_words(rule.facts, policy.terms.counted)),
+            "evidence": joined("; ", evidence_words(rule.facts, policy.terms.counted)),
             **{name: rule.facts.get(name) for name in ("advantage", "low", "high")},
         }
         for r, rule in enumerate(policy.rules)

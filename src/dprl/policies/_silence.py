@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import say, word
 from dprl.evidence.decision_points import TOLERANCE
 from dprl.policies._decisions import Decisions
 
@@ -35,18 +36,32 @@ def silences(here: Decisions) -> tuple[str, ...]:
     delta = here.terms.delta
     return (
         here.terms.elsewhere,
-        "What the evidence would allow here is not among the changes that were approved.",
-        f"No action was taken here in at least n_min = {n_min} {unit}.",
-        f"Fewer than n_min = {n_min} {unit} did anything but the usual here: there is nothing to "
-        "compare with.",
-        "What did better here was not always available."
-        if delta is None
-        else f"What did better here is not certified to be better at δ = {delta:g}, or the "
-        "certificate leaves it out.",
-        "No action with enough evidence did better here than usual practice."
-        if here.estimates is None
-        else "No action that may be suggested is surely better here than usual practice, in "
-        f"{here.terms.sure}.",
+        say("What the evidence would allow here is not among the changes that were approved."),
+        say("No action was taken here in at least n_min = {n} {unit}.", n=n_min, unit=word(unit)),
+        say(
+            "Fewer than n_min = {n} {unit} did anything but the usual here: there is nothing to "
+            "compare with.",
+            n=n_min,
+            unit=word(unit),
+        ),
+        (
+            say("What did better here was not always available.")
+            if delta is None
+            else say(
+                "What did better here is not certified to be better at δ = {d:g}, or the "
+                "certificate leaves it out.",
+                d=delta,
+            )
+        ),
+        (
+            say("No action with enough evidence did better here than usual practice.")
+            if here.estimates is None
+            else say(
+                "No action that may be suggested is surely better here than usual practice, in "
+                "{where}.",
+                where=word(here.terms.sure),
+            )
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import joined, say, say_many, sentences
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 from dprl.policies._certificate_parts import (
@@ -235,33 +236,70 @@ class Certificate:
         """
         if self.vacuous:
             return (
-                f"VACUOUS{'' if self.grade == 'proved' else ' (large-sample)'}: "
-                f"{'the policy as a whole' if self.mode == 'policy' else 'no suggestion'} is "
-                f"{'not ' if self.mode == 'policy' else ''}certified, so "
-                f"{'no suggestion' if self.mode == 'policy' else 'none'} is made. The policy is "
-                "usual practice itself."
+                (
+                    sentences(
+                        say(
+                            "VACUOUS: the policy as a whole is not certified, so no suggestion is "
+                            "made."
+                        ),
+                        say("The policy is usual practice itself."),
+                    )
+                    if self.mode == "policy"
+                    else sentences(
+                        say("VACUOUS: no suggestion is certified, so none is made."),
+                        say("The policy is usual practice itself."),
+                    )
+                )
+                if self.grade == "proved"
+                else (
+                    sentences(
+                        say(
+                            "VACUOUS (large-sample): the policy as a whole is not certified, so "
+                            "no suggestion is made."
+                        ),
+                        say("The policy is usual practice itself."),
+                    )
+                    if self.mode == "policy"
+                    else sentences(
+                        say("VACUOUS (large-sample): no suggestion is certified, so none is made."),
+                        say("The policy is usual practice itself."),
+                    )
+                )
             )
         n = len(self.rows)
-        with_words = f"With probability at least {self.sure}"
+        with_words = say("With probability at least {sure}", sure=self.sure)
         if self.grade != "proved":
-            with_words = f"Large-sample, not proved: with confidence of about {self.sure}"
+            with_words = say(
+                "Large-sample, not proved: with confidence of about {sure}", sure=self.sure
+            )
         about = approximation_words(self.approximation, self.mode)
         if self.mode == "policy":
-            return f"{whole_claim(n, with_words, self.gain or 0.0)}{about}"
-        every = "the one suggestion below is a" if n == 1 else f"all {n:,} suggestions below are"
-        better = f" by more than {self.margin:g} each" if self.margin > 0 else ""
+            return sentences(whole_claim(n, with_words, self.gain or 0.0), about)
+        every = (
+            say("the one suggestion below is a")
+            if n == 1
+            else say("all {n:,} suggestions below are", n=n)
+        )
+        better = say(" by more than {margin:g} each", margin=self.margin) if self.margin > 0 else ""
         hidden = hidden_words(self.rows, self.confounding)
         if "rules" in self.cells:
-            return f"{rule_claim(n, with_words, better)}{about}{hidden}"
+            return sentences(rule_claim(n, with_words, better), about, hidden)
         if not self.markov:
-            return f"{first_visit_claim(n, with_words, better)}{about}{hidden}"
-        words = (
-            f"{with_words}, {every} true improvement{'s' * (n != 1)} "
-            f"on usual practice{better}, so the policy as a whole is no worse than it."
+            return sentences(first_visit_claim(n, with_words, better), about, hidden)
+        words = say_many(
+            "{with_words}, {every} true improvement on usual practice{better}, so the policy as a "
+            "whole is no worse than it.",
+            "{with_words}, {every} true improvements on usual practice{better}, so the policy as "
+            "a whole is no worse than it.",
+            n,
+            with_words=with_words,
+            every=every,
+            better=better,
         )
+        gained = ""
         if self.gain:
-            words += f" Its value exceeds usual practice by at least {down(self.gain):.4g}."
-        return f"{words}{about}{hidden}"
+            gained = say("Its value exceeds usual practice by at least {g:.4g}.", g=down(self.gain))
+        return sentences(words, gained, about, hidden)
 
     @property
     def sure(self) -> str:
@@ -279,8 +317,8 @@ class Certificate:
             '95 %'
         """
         if self.delta < 1e-4:
-            return f"1 - {self.delta:g}"
-        return f"{math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4:g} %"
+            return say("1 - {delta:g}", delta=self.delta)
+        return say("{p:g} %", p=math.floor(1e6 * (1 - self.delta) + 1e-6) / 1e4)
 
     def restricted(self, states: Iterable[Label]) -> Certificate | None:
         """The certificate of the policy that keeps only its suggestions in these states.
@@ -310,15 +348,21 @@ class Certificate:
             return self
         if self.mode == "policy":
             return None
-        note = f"Restated for {len(rows):,} of {len(self.rows):,} certified suggestions"
+        k, n = len(rows), len(self.rows)
+        note = say("Restated for {k:,} of {n:,} certified suggestions.", k=k, n=n)
         if self.gain is not None:
-            note += "; the gain of fewer is at least 0, and was not bounded again"
+            note = say(
+                "Restated for {k:,} of {n:,} certified suggestions; the gain of fewer is at least "
+                "0, and was not bounded again.",
+                k=k,
+                n=n,
+            )
         gone = {"sensitivity"} if rows else {"sensitivity", "eps_star", "refuted"}
         return replace(
             self,
             rows=rows,
             gain=0.0 if rows and self.gain is not None else None,
-            notes=(*self.notes, f"{note}."),
+            notes=(*self.notes, note),
             bounds={},  # they were about all suggestions together
             cells={k: v for k, v in self.cells.items() if k not in gone},
         )
@@ -342,10 +386,17 @@ class Certificate:
         whole = self.mode == "policy"
         rows = sorted(self.rows, key=lambda r: -(r["difference" if whole else "low"] or 0.0))
         columns, note = shown(rows, self.mode, self.grade)
-        what = "suggestion" if whole else "certified suggestion"
         return Table(
             {n: [down(row[n]) if n in LOWER else row[n] for row in rows] for n in columns},
-            caption=many(rows, what) + (", certified only together" if whole else ""),
+            caption=(
+                say_many(
+                    "{n:,} suggestion, certified only together",
+                    "{n:,} suggestions, certified only together",
+                    rows,
+                )
+                if whole
+                else say_many("{n:,} certified suggestion", "{n:,} certified suggestions", rows)
+            ),
             note=note,
             identifiers=frozenset({"state", "usual", "suggested"}),
         )
@@ -366,17 +417,19 @@ class Certificate:
         """
         names, values = list(self.bounds), list(self.bounds.values())
         if self.gain is not None:
-            names, values = ["this certificate", *names], [self.gain, *values]
+            names, values = [say("this certificate"), *names], [self.gain, *values]
         return Table(
             {
                 "bound": names,
                 "value": [None if v is None else down(v) for v in values],
                 "vacuous": [v is None or v <= self.trivial for v in values],
             },
-            caption="Lower bounds on what the policy gains, ρ(π) - ρ(b)",
-            note=""
-            if self.value_range is None
-            else f"The trivial bound, which needs no data, is {self.trivial:g}.",
+            caption=say("Lower bounds on what the policy gains, ρ(π) - ρ(b)"),
+            note=(
+                ""
+                if self.value_range is None
+                else say("The trivial bound, which needs no data, is {b:g}.", b=self.trivial)
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -477,9 +530,9 @@ class Certificate:
             lines += ["", *self.whole_lines()]
         if self.cells:
             lines += ["", *self.cell_lines()]
-        lines += ["", "It rests on:", *(f"  - {a}" for a in self.assumptions)]
+        lines += ["", "It rests on:", *(joined("", ("  - ", a)) for a in self.assumptions)]
         lines += [f"Note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return joined("\n", lines)
 
     def __repr__(self) -> str:
         grade = "" if self.grade == "proved" else ", large-sample"

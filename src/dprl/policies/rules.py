@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
+from dprl._core.words import say
 from dprl.errors import ParameterError, PolicyError
 from dprl.logs._categories import Levels
 from dprl.logs._overlap import sealed_origin
@@ -232,7 +233,7 @@ class RulePolicy(Stored):
         """On which terms it decides."""
         return Terms.of(
             self.parameters, self.provenance, self.certificate,
-            unseen="No rule holds in this state.", elsewhere="No rule holds there.",
+            unseen="No rule holds in this state.", elsewhere=say("No rule holds there."),
         )  # fmt: skip
 
     @property
@@ -864,7 +865,10 @@ class RulePolicy(Stored):
             >>> policy.sentences()
             ['1. If pressure is at most 62: fluids.', 'Elsewhere: DEFER.']
         """
-        return [*(rule_words.rule_sentence(self, r) for r in range(len(self.rules))), "Elsewhere: DEFER."]
+        return [
+            *(rule_words.rule_sentence(self, r) for r in range(len(self.rules))),
+            say("Elsewhere: DEFER."),
+        ]
 
     def __str__(self) -> str:
         return "\n".join((*self.sentences(), *self.stated))

@@ -58,20 +58,21 @@ def known(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def read_po(text: str) -> dict[str, tuple[str, ...]]:
+def read_po(source: str) -> dict[str, tuple[str, ...]]:
     """The messages of a .po file → their forms, one or one for each plural; "" is the header.
 
     Entries marked as fuzzy, and those without a translation, are left out.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for entry in text.split("\n\n"):
+    for entry in source.split("\n\n"):
         said: dict[str, str] = {}
         word = ""
         lines = [line for line in entry.splitlines() if not line.startswith("#")]
         for line in lines:
             if not line.startswith('"'):
-                word, _, line = line.partition(" ")  # noqa: PLW2901
-            said[word] = said.get(word, "") + ast.literal_eval(line)
+                word = line.partition(" ")[0]
+            text = line if line.startswith('"') else line.partition(" ")[2]
+            said[word] = said.get(word, "") + ast.literal_eval(text)
         forms = tuple(own for word, own in said.items() if word.startswith("msgstr"))
         if "msgid" in said and all(forms) and "\n#, fuzzy" not in f"\n{entry}":
             found[said["msgid"]] = forms
@@ -101,7 +102,7 @@ class Words:
         shown = {name: self._shown(value) for name, value in values.items()}
         return Markup(self.messages.get(message, (message,))[0]).format(**shown)
 
-    def many(self, one: str, other: str, n: int, /, **values: Any) -> Markup:
+    def ngettext(self, one: str, other: str, n: int, /, **values: Any) -> Markup:
         """The form of a message for n things; {n} in it is the number."""
         shown = {name: self._shown(value) for name, value in {"n": n, **values}.items()}
         forms = self.messages.get(one, (one, other))
@@ -117,7 +118,7 @@ class Words:
 
     def many_of(self, kind: str, name: str, n: int, /, **values: Any) -> Markup:
         """A number of one of several things."""
-        return self.many(*NAMES[kind][name][:2], n, **values)
+        return self.ngettext(*NAMES[kind][name][:2], n, **values)
 
     def _shown(self, value: Any) -> Any:
         if isinstance(value, Markup):
@@ -179,12 +180,24 @@ class Words:
         """What people call a column of a table of ours."""
         return str(self.of("column", name)) if name in NAMES["column"] else name
 
-    def cell(self, name: str, text: str, numeric: bool, features: Sequence[str]) -> Any:
-        """A cell of such a table: numbers as this language writes them, labels as they are."""
+    def cell(
+        self, name: str, text: str, numeric: bool, features: Sequence[str], value: Any = None
+    ) -> Any:
+        """A cell of such a table: numbers as this language writes them, labels as they are.
+
+        Args:
+            name: Its column.
+            text: The value as the table prints it.
+            numeric: Whether it is a number.
+            features: Names of the features; () where states are labels.
+            value: The value itself. Default None: it is a label.
+        """
         if numeric:
             return self.digits(text)
         if name == "kind":
             return self.of("cell", text) if text in NAMES["cell"] else text
+        if isinstance(value, Said):
+            return self.situation(value, features, short)
         if name == "why":
             return self.quote(text)
         return self.situation(text, features) if name in ("where", "state") else text

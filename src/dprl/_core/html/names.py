@@ -1,21 +1,16 @@
 """What pages call things that a program chooses: sections, columns, verdicts, items.
 
-English names by kind and key, collected for translation by `N_`. A name has one form, or two: for one
-thing, and for any other number.
+English names by kind and key, collected for translation by `N_`. A name has one form, or two: for
+one thing, and for any other number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dprl._core.words import N_
+from dprl._core.words import N_, NN_
 
 __all__ = ["NAMES"]
-
-
-def NN_(one: str, other: str) -> tuple[str, str]:  # noqa: N802
-    """A name for one thing and for any other number, which `make words` collects."""
-    return one, other
 
 
 NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -85,7 +80,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "analysed": (N_("Episodes analysed"),),
         "after-cut": (
             N_(
-                "of these: came after a cut one of their group; left out of comparisons of first decisions alone"
+                "of these: came after a cut one of their group; left out of comparisons of first "
+                "decisions alone"
             ),
         ),
         "groups": (N_("Groups of these episodes, such as patients, which count as one"),),
@@ -105,12 +101,14 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "finding.estimated": {
         "usual": (
             N_(
-                "Estimated difference to usual practice ({name}): {difference}, {level} % interval {low} to {high}"
+                "Estimated difference to usual practice ({name}): {difference}, {level} % "
+                "interval {low} to {high}"
             ),
         ),
         "mixture": (
             N_(
-                "Estimated difference to what is done now, all actions together ({name}): {difference}, {level} % interval {low} to {high}"
+                "Estimated difference to what is done now, all actions together ({name}): "
+                "{difference}, {level} % interval {low} to {high}"
             ),
         ),
     },
@@ -122,7 +120,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "mixture": (
             N_(
-                "Estimated difference to what is done now, all actions together ({name}): {difference}, without an interval"
+                "Estimated difference to what is done now, all actions together ({name}): "
+                "{difference}, without an interval"
             ),
         ),
     },

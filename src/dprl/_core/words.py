@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 import string
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 __all__ = [
-    "NN_", "N_", "Said", "duration", "joined", "pieces", "said_in", "say", "say_many", "sentences",
-    "with_said", "word",
+    "NN_", "N_", "Said", "duration", "joined", "pieces", "said_by", "said_in", "say", "say_many",
+    "sentences", "with_said", "word",
 ]  # fmt: skip
 
 FORMAT = re.compile(r"\+?,?(?:\.\d{1,2})?[defg%]?")
@@ -89,7 +90,7 @@ def NN_(one: str, other: str) -> tuple[str, str]:
     return one, other
 
 
-def say(message: str, /, **values: Any) -> Said:
+def say(message: str, /, **values: Any) -> str:
     """A sentence.
 
     Args:
@@ -106,7 +107,7 @@ def say(message: str, /, **values: Any) -> Said:
     return Said(message, "", values)
 
 
-def say_many(one: str, other: str, n: int | Sized, /, **values: Any) -> Said:
+def say_many(one: str, other: str, n: int | Sized, /, **values: Any) -> str:
     """A sentence about one thing, or about another number of them.
 
     Args:
@@ -122,9 +123,15 @@ def say_many(one: str, other: str, n: int | Sized, /, **values: Any) -> Said:
     return Said(one, other, {"n": len(n) if isinstance(n, Sized) else n, **values})
 
 
-def word(text: str) -> Said:
+def word(text: str) -> str:
     """A word of ours that is chosen elsewhere ("episodes"), as a part of a sentence."""
     return text if isinstance(text, Said) else Said(text)
+
+
+def said_by(warning: warnings.WarningMessage) -> str:
+    """The sentence of a warning that was caught, with what it knows."""
+    given = warning.message
+    return str(given) if isinstance(given, str) or not given.args else word(given.args[0])
 
 
 def joined(between: str, parts: Iterable[Any]) -> str:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.intervals import LEVEL, contrast_of
-from dprl._core.words import joined, say, sentences
+from dprl._core.words import joined, said_by, say, sentences
 from dprl.apps._change import Change, Check, Sure
 from dprl.apps._change_counts import after_cut, compare, outside_of, scattered, silent_steps
 from dprl.apps._described import Described, first_rows, sure_words
@@ -71,7 +71,7 @@ def describe_changes(policy: DeferringPolicy, log: Log) -> Described:
         # Where cut ones are left out: the same episodes as in `evaluate`, which reads rewards.
         settled = settle(log, gamma, cut, near, reads="rewards" if cut in DROPS else "returns")
     settled = settled.gathered()  # a group's first decision is the first in time
-    notes = [*strange, *(w.message.args[0] for w in caught)]
+    notes = [*strange, *(said_by(w) for w in caught)]
     if cannot_tell(policy.provenance):
         notes.append(
             sentences(

@@ -28,7 +28,7 @@ from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
-from dprl._core.words import joined, say, word
+from dprl._core.words import joined, said_by, say, word
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps._intended_use import check_use
@@ -151,7 +151,7 @@ def report(
             judged = evaluate(
                 policy, log, values=values, draws=draws, seed=seed, by=columns, progress=progress
             )
-        notes += [w.message.args[0] for w in caught]
+        notes += [said_by(w) for w in caught]
     if columns and judged is None:
         notes.append(
             say(

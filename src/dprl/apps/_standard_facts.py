@@ -167,7 +167,7 @@ class Facts:
         end = (
             self.t(
                 "Every episode is followed for {time} from then on.",
-                time=self.t.part(duration(follow)),
+                time=self.t.part(duration(str(follow))),
             )
             if follow
             else self.t("Every episode is followed to the end of its record; no common end is set.")

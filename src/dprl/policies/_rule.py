@@ -298,7 +298,7 @@ class Rule:
         Args:
             begins: Whether they begin a sentence, so that the first one has a verb.
         """
-        parts = []
+        parts: list[str] = []
         for demands in _demands(self.conditions).values():
             head = demands[0].words
             if begins and not parts and demands[0].kind not in WITH_LABELS:

@@ -140,7 +140,7 @@ def _brought(policy: RulePolicy, rule: Rule) -> str:
         parts.append(
             say(
                 "{grade} at first decisions there: at least {low:+.3g} over doing otherwise",
-                grade=word(grade),
+                grade=word(str(grade)),
                 low=down(low),
             )
         )

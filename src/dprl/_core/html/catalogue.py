@@ -118,7 +118,8 @@ class Words:
 
     def many_of(self, kind: str, name: str, n: int, /, **values: Any) -> Markup:
         """A number of one of several things."""
-        return self.ngettext(*NAMES[kind][name][:2], n, **values)
+        one, other = NAMES[kind][name]
+        return self.ngettext(one, other, n, **values)
 
     def _shown(self, value: Any) -> Any:
         if isinstance(value, Markup):
@@ -214,7 +215,7 @@ class Words:
             return str(visible(text))
         if text.parts:
             return self.text(text.between).join(self.text(part) for part in text.parts)
-        own = (text.message, text.other) if text.other else (text.message,)
+        own: tuple[str, ...] = (text.message, text.other) if text.other else (text.message,)
         if self.lang != "en":
             if text.message not in self.messages:
                 raise UntranslatedError(text.message)
@@ -273,7 +274,7 @@ class Words:
         own = self._own(words)
         return self._english(cut(words)) if own is None else cut(own)
 
-    def part(self, words: str) -> str:
+    def part(self, words: Any) -> str:
         """Words of ours or a label, in this language where they are ours."""
         own = self._own(words) if self.lang != "en" else None
         return str(visible(words)) if own is None else own

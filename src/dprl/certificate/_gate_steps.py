@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dprl._core.checks import check_delta, check_number, check_whole
 from dprl._core.confounding import MOST
 from dprl._core.intervals import welch
-from dprl._core.words import say
+from dprl._core.words import N_, say
 from dprl.certificate._assumptions import Counting, assumptions
 from dprl.certificate._confounding import Hidden
 from dprl.certificate._evalue import differences, kl_upper
@@ -359,7 +359,10 @@ def _theorems(policy: Tabled, learner: Learner, asked: Asked, groups: int) -> di
         contrast=learner.contrast,
         **facts,
     )
-    return {"Theorem 1, as published": published.value, "Theorem 1, sound": sound.value}
+    return {
+        N_("Theorem 1, as published"): published.value,
+        N_("Theorem 1, sound"): sound.value,
+    }
 
 
 def _strengths(passed: Sequence[Proven], proof: Proven, pair: tuple[Any, Any]) -> dict[str, float]:

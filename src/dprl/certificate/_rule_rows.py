@@ -100,7 +100,7 @@ def _assumptions(
     log: Log, cut: str | None, asked: Asked, own: bool, chances: Chances | None
 ) -> tuple[str, ...]:
     """The assumptions of a certificate over rules, one sentence each."""
-    with_range = ", the range" if asked.value_range is not None else ""
+    with_range = say(", the range") if asked.value_range is not None else ""
     return (
         independent(log),
         as_if_by_lot(asked.confounding),

@@ -52,6 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import N_
 from dprl.certificate._gate_steps import Asked
 from dprl.errors import LogError
 from dprl.logs.log import Log
@@ -186,7 +187,7 @@ def bound_proved(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
     Z = (1 + weight * G - G)[first]
     bound = (high - low) * lower_end(Z, asked.delta)
     difference = (high - low) * float((Z - 1).mean())
-    return bound, _facts(met, "importance weighting", "known", difference)
+    return bound, _facts(met, N_("importance weighting"), "known", difference)
 
 
 def lower_end(Z: Floats, alpha: float) -> float:
@@ -231,7 +232,7 @@ def bound_large_sample(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
     before = met.row[at] - met.log.starts[met.episode[at]]
     D[met.episode[at]] = met.gamma**before * (v[at] - met.G[met.row[at]])
     first = _first(met.log)
-    facts = _facts(met, "the doubly robust estimate", source, float(D[first].mean()))
+    facts = _facts(met, N_("the doubly robust estimate"), source, float(D[first].mean()))
     fewer = min(facts["followers"], facts["reached"] - facts["followers"])
     if fewer < 2:
         return -np.inf, facts

@@ -236,7 +236,7 @@ def whole_lines(whole: Mapping[str, Any]) -> list[str]:
             "{d:.4g}, from {n:,} groups; {r:,} reached a suggestion and {f:,} of them followed "
             "every one they met.",
             whole["groups"],
-            e=whole["estimator"],
+            e=word(whole["estimator"]),
             p=word(whole["probabilities"]),
             d=whole["difference"],
             r=whole["reached"],

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from dprl._core.plural import many
 from dprl._core.table import Table, to_json_value
-from dprl._core.words import joined, say, say_many, sentences
+from dprl._core.words import joined, say, say_many, sentences, word
 from dprl.errors import PolicyError
 from dprl.logs.log import Facts, Label
 from dprl.policies._certificate_parts import (
@@ -415,7 +415,7 @@ class Certificate:
             >>> certificate.comparison()["bound"]
             ['this certificate', 'Theorem 1, as published', 'Theorem 1, sound']
         """
-        names, values = list(self.bounds), list(self.bounds.values())
+        names, values = [word(name) for name in self.bounds], list(self.bounds.values())
         if self.gain is not None:
             names, values = [say("this certificate"), *names], [self.gain, *values]
         return Table(

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 __all__ = [
-    "NN_", "N_", "Said", "duration", "joined", "pieces", "said_by", "said_in", "say", "say_many",
-    "sentences", "with_said", "word",
+    "NN_", "N_", "Named", "Said", "api", "argument", "duration", "either", "joined", "option",
+    "pieces", "said_by", "said_in", "say", "say_many", "sentences", "with_said", "word", "worded",
 ]  # fmt: skip
 
 FORMAT = re.compile(r"\+?,?(?:\.\d{1,2})?[defg%]?")
@@ -64,13 +64,68 @@ class Said(str):
         return made
 
     def __add__(self, other: str) -> str:
-        """Both in a row; plain text that is not said by `say` makes plain text of it."""
-        if not isinstance(other, Said) and any(letter.isalpha() for letter in other):
-            return super().__add__(other)
-        return joined("", (self, other)) if other else self
+        """Both in a row, each with what it knows."""
+        return joined("", (self, _message(other))) if other else self
+
+    def __radd__(self, other: str) -> str:
+        """Both in a row, each with what it knows."""
+        return joined("", (_message(other), self)) if other else self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Said, (self.message, self.other, dict(self.values), self.parts, self.between)
+
+
+def _message(text: str) -> str:
+    """A text beside a sentence: words of ours, and no label that every language leaves as it is."""
+    if isinstance(text, Said | Named) or not any(letter.isalpha() for letter in text):
+        return text
+    return Said(text)
+
+
+class Named(str):
+    """A name in a message that Python and the command line write differently.
+
+    It is Python's text for everybody; commands render it anew (`dprl.apps.cli.wording`).
+
+    Attributes:
+        kind: "option" (an argument with or without its value), "argument" (its name alone),
+            "called" (a learner or a function), or "either" (anything else; `value` is the other).
+        name: The argument, or what Python calls it.
+        value: The value of the argument; None where there is none.
+    """
+
+    kind: str
+    name: str
+    value: Any
+
+    def __new__(cls, text: str, kind: str, name: str, value: Any = None) -> Named:
+        """A text of Python's, and what it names."""
+        made = super().__new__(cls, text)
+        made.kind, made.name, made.value = kind, name, value
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Named, (str(self), self.kind, self.name, self.value)
+
+
+def option(name: str, value: Any = None) -> str:
+    """An argument in a message: cut= or cut='drop' in Python, --cut or --cut drop for commands."""
+    return Named(f"{name}={'' if value is None else repr(value)}", "option", name, value)
+
+
+def argument(name: str) -> str:
+    """The name of an argument: n_min in Python, --n-min for commands."""
+    return Named(name, "argument", name)
+
+
+def api(name: str) -> str:
+    """A learner or a function: dprl.Rules in Python, --learner rules for commands."""
+    return Named(name, "called", name)
+
+
+def either(python: str, command: str) -> str:
+    """What Python's readers need, or those of the command line."""
+    return Named(python, "either", python, command)
 
 
 def _plain(value: Any) -> Any:
@@ -121,6 +176,16 @@ def say_many(one: str, other: str, n: int | Sized, /, **values: Any) -> str:
         2,000 episodes were cut.
     """
     return Said(one, other, {"n": len(n) if isinstance(n, Sized) else n, **values})
+
+
+def worded(message: str, /, **values: Any) -> str:
+    """As `say`, for messages of errors and warnings, which stay English: they are not collected.
+
+    Example:
+        >>> print(worded("Say {cut}, or leave it out.", cut=option("cut", "drop")))
+        Say cut='drop', or leave it out.
+    """
+    return Said(message, "", values)
 
 
 def word(text: str) -> str:

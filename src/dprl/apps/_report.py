@@ -28,7 +28,7 @@ from dprl._core.disk import replacing
 from dprl._core.html.catalogue import Words, short, speak
 from dprl._core.table import to_json_value
 from dprl._core.version import __version__
-from dprl._core.words import joined, said_by, say, word
+from dprl._core.words import api, joined, said_by, say, word, worded
 from dprl.apps._change import Change, Check
 from dprl.apps._changes import Described, describe_changes
 from dprl.apps._intended_use import check_use
@@ -129,7 +129,10 @@ def report(
     if not getattr(policy, "knows_practice", False):
         raise ParameterError(
             f"a report is about a policy of DPRL's; got a {type(policy).__name__}.",
-            do="Other policies have no changes to tell; judge them with dprl.evaluate.",
+            do=worded(
+                "Other policies have no changes to tell; judge them with {command}.",
+                command=api("dprl.evaluate"),
+            ),
         )
     if not target.parent.is_dir() or target.is_dir():
         raise ParameterError(

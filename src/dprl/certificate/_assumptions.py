@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dprl._core.words import duration, say, say_many, sentences, word
+from dprl._core.words import duration, option, say, say_many, sentences, word
 from dprl.certificate._confounding import as_in_the_state
 from dprl.evidence._lots import Chances
 from dprl.learners.continuous import DPRLContinuous
@@ -70,7 +70,10 @@ def assumptions(
                     "Markov: it also holds all of the past that matters for what follows, "
                     "whenever it is visited."
                 ),
-                say("All visits of an episode count (markov=False does without this claim)."),
+                say(
+                    "All visits of an episode count ({markov} does without this claim).",
+                    markov=option("markov", False),
+                ),
             )
             if counting.by_all_visits(asked)
             else (

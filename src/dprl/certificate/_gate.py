@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import check_choice, check_flag, check_range, check_seed
-from dprl._core.words import say, sentences
+from dprl._core.words import api, argument, either, option, say, sentences, worded
 from dprl.certificate._cells import gate_cells
 from dprl.certificate._differences import warn_of_differences
 from dprl.certificate._gate_checks import (
@@ -79,10 +79,12 @@ from dprl.policies.table import TablePolicy
 
 __all__ = ["gate"]
 
-HONEST = (
-    "Follow every episode for a fixed time, before which none was cut (follow_up=, --follow-up), "
-    "or say cut='terminal' or cut='drop-unrelated' (--cut) when learning; the certificate says "
-    "which, and what it assumes."
+HONEST = worded(
+    "Follow every episode for a fixed time, before which none was cut ({follow_up}), or say {cut} "
+    "or {cut2} when learning; the certificate says which, and what it assumes.",
+    follow_up=option("follow_up"),
+    cut=option("cut", "terminal"),
+    cut2=option("cut", "drop-unrelated"),
 )
 """What to do about cut episodes where something is to be proved."""
 
@@ -220,29 +222,46 @@ def gate(
     _check_cut(learner.cut, log)
     if mode == "in-sample" and states is None:
         raise ParameterError(
-            "mode='in-sample' certifies with the returns that proposed.",
-            do="Only if the list of states, gamma, n_min and value_range were fixed without "
-            "looking at returns: name the states, states=[...]. Otherwise use mode='swap-split'.",
+            worded(
+                "{mode} certifies with the returns that proposed.", mode=option("mode", "in-sample")
+            ),
+            do=worded(
+                "Only if the list of states, gamma, {n_min} and {value_range} were fixed without "
+                "looking at returns: name the states, {choice}. Otherwise use {mode}.",
+                n_min=argument("n_min"),
+                value_range=argument("value_range"),
+                choice=either("states=[...]", "--states"),
+                mode=option("mode", "swap-split"),
+            ),
         )
     if mode == "swap-split" and states is not None:
         raise ParameterError(
-            "mode='swap-split' takes no list of states.",
-            do="Leave states out, or choose mode='in-sample' if they were fixed beforehand.",
+            worded("{mode} takes no list of states.", mode=option("mode", "swap-split")),
+            do=worded(
+                "Leave states out, or choose {mode} if they were fixed beforehand.",
+                mode=option("mode", "in-sample"),
+            ),
         )
     if mode == "in-sample" and grade != "proved":
         raise ParameterError(
             "a large-sample test of suggestions that the same returns proposed is worth nothing.",
-            "mode='in-sample', grade='large-sample'",
-            "Use mode='swap-split'.",
+            worded(
+                "{mode}, {grade}",
+                mode=option("mode", "in-sample"),
+                grade=option("grade", "large-sample"),
+            ),
+            worded("Use {mode}.", mode=option("mode", "swap-split")),
         )
     if mode == "in-sample" and split is not None:
-        raise ParameterError("mode='in-sample' has no split.", do="Leave split out.")
+        raise ParameterError(
+            worded("{mode} has no split.", mode=option("mode", "in-sample")), do="Leave split out."
+        )
     split_note = _split_note(split, seed)
     if isinstance(learner, DPRLContinuous):
         if mode == "in-sample":
             raise ParameterError(
                 "cells of features are made from the data: there is no in-sample certificate.",
-                do="Use mode='swap-split'.",
+                do=worded("Use {mode}.", mode=option("mode", "swap-split")),
             )
         if not markov:
             raise ParameterError(
@@ -374,13 +393,18 @@ def _learner(proposal: Any) -> Learner:
             "a gate proves what whole returns show; Confident chooses in a model, and its policy "
             "states its own bound (policy.stated).",
             f"a {type(proposal).__name__}",
-            "For a certificate fit DPRLDiscrete (--learner dprl) and gate that; judge this policy "
-            "with dprl.evaluate.",
+            worded(
+                "For a certificate fit {learner} and gate that; judge this policy with {command}.",
+                learner=api("DPRLDiscrete"),
+                command=api("dprl.evaluate"),
+            ),
         )
     if name not in ("DPRLDiscrete", "DPRLContinuous"):
         raise ParameterError(
             f"a gate is for DPRL's learners and policies; got {name or type(proposal).__name__}.",
-            do="Rivals' policies can be judged with dprl.evaluate.",
+            do=worded(
+                "Rivals' policies can be judged with {command}.", command=api("dprl.evaluate")
+            ),
         )
     settings["n_min"] = math.inf if settings["n_min"] is None else settings["n_min"]
     kind: type[Learner] = DPRLDiscrete
@@ -401,7 +425,7 @@ def _check_counting(learner: Learner) -> None:
         raise ParameterError(
             "counting every visit carries no certificate: visits of one trajectory are not "
             "independent.",
-            do="Fit with visits='first'.",
+            do=worded("Fit with {visits}.", visits=option("visits", "first")),
         )
 
 

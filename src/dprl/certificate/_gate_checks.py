@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import api, option, worded
 from dprl.certificate._gate_steps import Asked
 from dprl.errors import LogError, ParameterError
 from dprl.logs._encoding import encoding_of, filled
@@ -56,8 +57,11 @@ def refuse_own_medians(proposal: Any, log: Any) -> None:
             f"{own[0]!r} is missing on {fills[own[0]].share:.1%} of the rows and filled by the "
             "median of this log, so the rows that certify help to make the states.",
             f"columns that are filled: {', '.join(map(repr, own[:8]))}",
-            "Gate a policy that was fitted to another log (it brings its own medians), or say "
-            "grade='large-sample' (--grade large-sample).",
+            worded(
+                "Gate a policy that was fitted to another log (it brings its own medians), or say "
+                "{grade}.",
+                grade=option("grade", "large-sample"),
+            ),
         )
 
 
@@ -67,9 +71,19 @@ def check_confounding(mode: str, asked: Asked) -> None:
     if asked.confounding > 1 and (mode == "policy" or asked.grade != "proved"):
         raise ParameterError(
             "what an unrecorded cause could do is tested by proofs of single suggestions only.",
-            f"{where}, confounding={asked.confounding:g}",
-            "Leave confounding out, or leave out mode='policy' and grade='large-sample'; "
-            "dprl.sensitivity bounds the gain of a whole policy at each Γ.",
+            worded(
+                "{where}, {confounding}{confounding2:g}",
+                where=where,
+                confounding=option("confounding"),
+                confounding2=asked.confounding,
+            ),
+            worded(
+                "Leave confounding out, or leave out {mode} and {grade}; {command} bounds the "
+                "gain of a whole policy at each Γ.",
+                mode=option("mode", "policy"),
+                grade=option("grade", "large-sample"),
+                command=api("dprl.sensitivity"),
+            ),
         )
 
 
@@ -84,7 +98,12 @@ def check_for_policy(
     }  # fmt: skip
     for name in (name for name, given in unused.items() if given):
         raise ParameterError(
-            f"mode='policy' {'of a policy ' if name == 'split' else ''}takes no {name}.",
+            worded(
+                "{mode} {x}takes no {name}.",
+                mode=option("mode", "policy"),
+                x="of a policy " if name == "split" else "",
+                name=name,
+            ),
             do="Leave it out.",
         )
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.checks import Cut
+from dprl._core.words import api, either, option, worded
 from dprl.certificate._assumptions import Counting
 from dprl.certificate._confounding import Hidden, outcomes_of
 from dprl.certificate._gate_labels import PARTS, certify_visits
@@ -134,8 +135,12 @@ def check_gate_of_parts(
             "a certificate of a log in parts needs the log in memory, except by first visits and "
             "halves.",
             name,
-            "Give a DPRLDiscrete, say markov=False, and leave out mode, grade and split; or read "
-            "the log with dprl.read.",
+            worded(
+                "Give a {learner}, say {markov}, and leave out mode, grade and split; or {choice}.",
+                learner=api("DPRLDiscrete"),
+                markov=option("markov", False),
+                choice=either("read the log with dprl.read", "leave out --out-of-core"),
+            ),
         )
     return cast("DPRLDiscrete", proposal)
 

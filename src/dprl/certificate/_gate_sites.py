@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.exact import COUNT
+from dprl._core.words import api, argument, option, worded
 from dprl.certificate._assumptions import Counting
 from dprl.certificate._confounding import Hidden
 from dprl.certificate._gate_checks import same_pairs
@@ -142,7 +143,7 @@ def gate_sites(
     if not isinstance(learner, DPRLDiscrete):
         raise ParameterError(
             "sites count labelled states, and this learner is for features.",
-            do="Use dprl.DPRLDiscrete.",
+            do=worded("Use {learner}.", learner=api("dprl.DPRLDiscrete")),
         )
     _check(sites, mode, grade, states, markov, split, asked)
     settings = learner.settings()
@@ -153,7 +154,7 @@ def gate_sites(
         raise ParameterError(
             "a certificate from sites without rows is for best single decisions.",
             "plan=True",
-            "Say plan=False (--no-plan) when learning.",
+            worded("Say {plan} when learning.", plan=option("plan", False)),
         )
     pairs = allowed_pairs(sites, learner.n_min, learner.contrast)
     if not isinstance(proposal, DPRLDiscrete):
@@ -184,13 +185,24 @@ def _check(
         raise ParameterError(
             "the sites counted without a range of returns: there is nothing to certify with.",
             f"schema {schema.digest()[:12]}",
-            "State value_range in the schema, from what rewards can be, and count again.",
+            worded(
+                "State {value_range} in the schema, from what rewards can be, and count again.",
+                value_range=argument("value_range"),
+            ),
         )
     if asked.value_range != schema.value_range:
         raise ParameterError(
-            f"the sites counted with value_range = {schema.value_range}; got {asked.value_range}.",
+            worded(
+                "the sites counted with {value_range} = {value_range2}; got {value_range3}.",
+                value_range=argument("value_range"),
+                value_range2=schema.value_range,
+                value_range3=asked.value_range,
+            ),
             f"schema {schema.digest()[:12]}",
-            "Leave value_range out, or let all sites count again with another schema.",
+            worded(
+                "Leave {value_range} out, or let all sites count again with another schema.",
+                value_range=argument("value_range"),
+            ),
         )
     if states is not None and set(states) != set(schema.states):
         raise ParameterError(
@@ -207,8 +219,12 @@ def _check(
         raise ParameterError(
             "what sites counted can be certified in one way only: in-sample and by first visits.",
             name,
-            "Say mode='in-sample' (--mode in-sample) and markov=False (--no-markov), and leave out "
-            "grade, split and horizon; anything else needs rows.",
+            worded(
+                "Say {mode} and {markov}, and leave out grade, split and horizon; anything else "
+                "needs rows.",
+                mode=option("mode", "in-sample"),
+                markov=option("markov", False),
+            ),
         )
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import say, say_many, sentences, word
+from dprl._core.words import api, say, say_many, sentences, word, worded
 from dprl.certificate._balance import Imbalance, imbalance
 from dprl.certificate._gate_steps import Asked, certify, strength
 from dprl.certificate._histograms import first_visits
@@ -188,7 +188,7 @@ def _proposals(policy: RulePolicy) -> tuple[dict[str, Any], tuple[Rule, ...]]:
             "a gate over rules needs all rules that were proposed, and this policy has no record "
             "of them.",
             cannot_tell(policy.provenance) or "its provenance says nothing about 'rules'",
-            "Gate a policy as dprl.Rules has fitted it.",
+            worded("Gate a policy as {learner} has fitted it.", learner=api("dprl.Rules")),
         )
     try:
         dates = days_told(policy)

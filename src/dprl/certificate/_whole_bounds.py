@@ -52,7 +52,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import N_
+from dprl._core.words import N_, option, worded
 from dprl.certificate._gate_steps import Asked
 from dprl.errors import LogError
 from dprl.logs.log import Log
@@ -179,8 +179,12 @@ def bound_proved(met: Met, asked: Asked) -> tuple[float, dict[str, Any]]:
             f"{int(lacking.sum()):,} of {int(met.follows.sum()):,} steps that follow the policy "
             "do not say with which probability their action was taken.",
             f"episode {met.log.episodes[e]!r}, step {met.row[at] - met.log.starts[e]}",
-            "A proof for the whole policy needs known probabilities (propensity=, --propensity); "
-            "or choose grade='large-sample', which estimates them.",
+            worded(
+                "A proof for the whole policy needs known probabilities ({propensity}); or choose "
+                "{grade}, which estimates them.",
+                propensity=option("propensity"),
+                grade=option("grade", "large-sample"),
+            ),
         )
     weight, first = met.weights(chance), _first(met.log)
     G = np.clip((met.G[met.log.starts[:-1]] - low) / (high - low), 0.0, 1.0)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import joined, say, sentences
+from dprl._core.words import api, joined, say, sentences, worded
 from dprl.certificate._assumptions import (
     group_order,
     independent,
@@ -140,9 +140,15 @@ def _check_proposal(proposal: Any, log: Log) -> None:
     labelled |= getattr(proposal, "changes_by", "") == "state"
     if not labelled or log.state is None:
         raise ParameterError(
-            "a gate for the whole policy is for labelled states, with DPRLDiscrete or Confident.",
+            worded(
+                "a gate for the whole policy is for labelled states, with {learner} or Confident.",
+                learner=api("DPRLDiscrete"),
+            ),
             f"got {type(proposal).__name__}" + ("" if labelled else " and no learner of labels"),
-            "Judge other policies with dprl.evaluate, on groups they have never seen.",
+            worded(
+                "Judge other policies with {command}, on groups they have never seen.",
+                command=api("dprl.evaluate"),
+            ),
         )
 
 

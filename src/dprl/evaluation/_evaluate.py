@@ -34,6 +34,7 @@ from dprl._core.checks import (
     check_range,
     check_seed,
 )
+from dprl._core.words import option, worded
 from dprl.errors import ParameterError, PlanError, PolicyError
 from dprl.evaluation._behavior import Behavior
 from dprl.evaluation._cautions import no_spread, wary_of
@@ -295,7 +296,8 @@ def _own(policy: Any, gamma: float | None, cut: Cut | None) -> tuple[float, Cut 
         gamma = settings.get("gamma")
         if gamma is None:
             raise ParameterError(
-                "this policy knows no gamma.", do="Say how to discount: gamma=0.99, or 1."
+                "this policy knows no gamma.",
+                do=worded("Say how to discount: {gamma}, or 1.", gamma=option("gamma", 0.99)),
             )
     if cut is None:
         cut = settings.get("cut")

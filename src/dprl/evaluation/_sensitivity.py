@@ -26,7 +26,7 @@ from dprl._core.checks import (
     is_number,
 )
 from dprl._core.confounding import GAMMAS, MOST
-from dprl._core.words import say
+from dprl._core.words import argument, option, say, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._behavior import Behavior, folds_of
 from dprl.evaluation._decisions import spoken
@@ -210,11 +210,22 @@ def _strengths(gamma: Any) -> list[float]:
     except TypeError:
         numbers = []
     if not numbers or isinstance(given, str):
-        raise ParameterError(f"gamma must be one or more numbers from 1 to 20; got {gamma!r}.")
+        raise ParameterError(
+            worded(
+                "{gamma} must be one or more numbers from 1 to 20; got {gamma2}.",
+                gamma=argument("gamma"),
+                gamma2=repr(gamma),
+            )
+        )
     for number in numbers:
         if not is_number(number) or not 1 <= number <= MOST:
             raise ParameterError(
-                f"gamma must be numbers from 1 to {MOST:g}; got {number!r}.",
+                worded(
+                    "{gamma} must be numbers from 1 to {most:g}; got {number}.",
+                    gamma=argument("gamma"),
+                    most=MOST,
+                    number=repr(number),
+                ),
                 do="Here gamma is Γ, the strength of an unrecorded cause (1: none). The discount "
                 "is called discount.",
             )
@@ -226,10 +237,19 @@ def _check_cut(cut: Cut | None, log: Log) -> None:
     check_claim(cut, log, "a bound")
     if cut == "ipcw" and len(log.cut_episodes):
         raise ParameterError(
-            f"{len(log.cut_episodes):,} of {log.n_episodes:,} episodes were cut, and bounds take "
-            "no weights for them (cut='ipcw').",
+            worded(
+                "{cut_episodes:,} of {n_episodes:,} episodes were cut, and bounds take no weights "
+                "for them ({cut}).",
+                cut_episodes=len(log.cut_episodes),
+                n_episodes=log.n_episodes,
+                cut=option("cut", "ipcw"),
+            ),
             f"episode {log.episodes[log.cut_episodes[0]]!r}",
-            "Follow every episode for a fixed time (follow_up=, --follow-up), or say another cut=.",
+            worded(
+                "Follow every episode for a fixed time ({follow_up}), or say another {cut}.",
+                follow_up=option("follow_up"),
+                cut=option("cut"),
+            ),
         )
 
 
@@ -239,7 +259,8 @@ def _own(policy: Any, discount: float | None, cut: Cut | None) -> tuple[float, C
     discount = settings.get("gamma") if discount is None else discount
     if discount is None:
         raise ParameterError(
-            "this policy knows no discount.", do="Say how to discount: discount=0.99, or 1."
+            "this policy knows no discount.",
+            do=worded("Say how to discount: {discount}, or 1.", discount=option("discount", 0.99)),
         )
     cut = settings.get("cut") if cut is None else cut
     check_cut(cut)

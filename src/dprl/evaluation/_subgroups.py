@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dprl._core.bootstrap import counts
 from dprl._core.table import Table, to_json_value
-from dprl._core.words import joined, say, say_many, sentences
+from dprl._core.words import either, joined, say, say_many, sentences, worded
 from dprl.errors import ParameterError
 from dprl.evaluation._estimators import BEHAVIOR, WDR, Weighted
 from dprl.evaluation._matters import reached
@@ -210,11 +210,16 @@ def check_by(by: str | Sequence[str] | None, log: Log) -> tuple[str, ...]:
             left_out = log.also.left_out if log.also is not None else {}
             raise ParameterError(
                 f"there is no column {name!r} to make subgroups of.",
-                f"left out when reading: {left_out[name]}" if name in left_out
+                f"left out when reading: {left_out[name]}"
+                if name in left_out
                 else f"the columns are {', '.join(map(repr, there[:12]))}",
-                f"Did you mean {near[0]!r}?" if near
-                else f"Read the log with it: also=[{name!r}] (--also {name}).",
-            )  # fmt: skip
+                f"Did you mean {near[0]!r}?"
+                if near
+                else worded(
+                    "Read the log with it: {choice}.",
+                    choice=either(f"also=[{name!r}]", f"--also {name}"),
+                ),
+            )
     return tuple(dict.fromkeys(names))
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dprl._core.table import Table, to_json_value
-from dprl._core.words import joined, say, sentences, word
+from dprl._core.words import joined, option, say, sentences, word
 from dprl.evidence._nuisance_notes import OVERLAP
 
 __all__ = ["ALL", "LARGE", "Balance", "ComparedChange", "Difference"]
@@ -226,8 +226,9 @@ class Balance:
             reasons = joined("; ", map(word, dict.fromkeys(self.left_out.values())))
             return [
                 say(
-                    "No column beside the state was compared: {list} (also=, --also).",
+                    "No column beside the state was compared: {list} ({also}).",
                     list=reasons,
+                    also=option("also"),
                 )
             ]
         lines = []

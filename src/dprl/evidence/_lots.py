@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import say, say_many, sentences, word
+from dprl._core.words import api, option, say, say_many, sentences, word, worded
 from dprl.errors import BalanceWarning
 from dprl.logs._censoring import outside
 from dprl.logs.log import Log
@@ -142,13 +142,12 @@ class Chances:
                 confounding=confounding,
             )
         least = float(self.odds_ratio[differs].min())
-        advice = say("With mode='policy' (--mode policy) probabilities may differ.")
+        advice = say("With {mode} probabilities may differ.", mode=option("mode", "policy"))
         if least <= WORTH_ALLOWING and grade == "proved":
             advice = sentences(
                 say(
-                    "With confounding={x:g} or more (--confounding) the claim allows for some of "
-                    "it.",
-                    x=np.ceil(least * 100) / 100,
+                    "With {confounding} or more the claim allows for some of it.",
+                    confounding=option("confounding", float(np.ceil(least * 100) / 100)),
                 ),
                 advice,
             )
@@ -176,11 +175,18 @@ def warn_of_choosing(log: Log) -> None:
         return
     several = np.flatnonzero(~chances.same)
     warnings.warn(
-        f"in {len(several):,} of {log.n_states:,} states, {str(log.states[several[0]])!r} first, "
-        "the recorded probabilities differ from row to row: who took an action there was chosen by "
-        "something that the state does not hold. This learner compares takers with others as if "
-        "not. Put what decided into the state, or use dprl.Rules, which uses the probabilities; "
-        "dprl.evaluate does too.",
+        worded(
+            "in {several:,} of {n_states:,} states, {states} first, the recorded probabilities "
+            "differ from row to row: who took an action there was chosen by something that the "
+            "state does not hold. This learner compares takers with others as if not. Put what "
+            "decided into the state, or use {learner}, which uses the probabilities; {command} "
+            "does too.",
+            several=len(several),
+            n_states=log.n_states,
+            states=repr(str(log.states[several[0]])),
+            learner=api("dprl.Rules"),
+            command=api("dprl.evaluate"),
+        ),
         BalanceWarning,
         stacklevel=outside(),
     )

@@ -38,6 +38,7 @@ from dprl._core.archive import Archive, Arrays
 from dprl._core.exact import SQUARES, SUMS
 from dprl._core.plural import many
 from dprl._core.version import __version__
+from dprl._core.words import api, option, worded
 from dprl.errors import EvidenceError, ParameterError
 from dprl.evidence import _site_bins
 from dprl.evidence._evidence import Evidence
@@ -278,7 +279,10 @@ def merge_evidence(*parts: Counts) -> Counts:
     if not parts or not all(isinstance(part, SiteEvidence) for part in parts):
         raise ParameterError(
             "merge_evidence takes evidence of sites, at least one.",
-            do="Make it with dprl.site_evidence, or dprl.SiteEvidence.load(path).",
+            do=worded(
+                "Make it with {command}, or dprl.SiteEvidence.load(path).",
+                command=api("dprl.site_evidence"),
+            ),
         )
     return cast("Counts", _merged(cast("Sequence[SiteEvidence]", parts)))
 
@@ -326,7 +330,10 @@ def _refuse_mixed(parts: Sequence[SiteEvidence]) -> None:
             raise EvidenceError(
                 "some sites say which actions were available, and others do not.",
                 f"{_names(first)} and {_names(part)}",
-                "Name the column (available=, --available) at all sites or at none.",
+                worded(
+                    "Name the column ({available}) at all sites or at none.",
+                    available=option("available"),
+                ),
             )
     seen: dict[str, str] = {}
     for site in (site for part in parts for site in part.sites):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dprl._core.blas import single_thread
 from dprl._core.checks import Cut
+from dprl._core.words import api, either, option, worded
 from dprl.errors import ParameterError
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._parts_evidence import count_parts
@@ -48,16 +49,29 @@ def fit_parts(
     check_table(parts)
     if one.check and one.evidence != "returns":
         raise ParameterError(
-            "the check whether the state tells enough (check=True) needs the whole log in memory.",
+            worded(
+                "the check whether the state tells enough ({check}) needs the whole log in memory.",
+                check=option("check", True),
+            ),
             repr(parts),
-            "Leave it out, check=False (--no-check), and check a part of the log with "
-            "dprl.markov_check.",
+            worded(
+                "Leave it out, {check}, and check a part of the log with {command}.",
+                check=option("check", False),
+                command=api("dprl.markov_check"),
+            ),
         )
     if one.evidence == "excursions":
         raise ParameterError(
-            "evidence='excursions' needs the whole log in memory.",
+            worded(
+                "{evidence} needs the whole log in memory.",
+                evidence=option("evidence", "excursions"),
+            ),
             repr(parts),
-            "Use evidence='model' or 'returns', or read the log with dprl.read.",
+            worded(
+                "Use {choice}, or {choice2}.",
+                choice=either("evidence='model' or 'returns'", "--evidence model or returns"),
+                choice2=either("read the log with dprl.read", "leave out --out-of-core"),
+            ),
         )
     check_claim_of_parts(one.cut, parts, "the bound of a confident policy")
     counted, evidence, offered = count_parts(

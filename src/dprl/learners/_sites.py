@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dprl._core.version import __version__
-from dprl._core.words import say
+from dprl._core.words import option, say, worded
 from dprl.errors import ParameterError
 from dprl.evidence._site_evidence import SiteEvidence
 from dprl.evidence.decision_points import best_choice
@@ -71,9 +71,12 @@ def fit_sites(
         raise ParameterError(
             "a plan needs to know what lies between decision points, and the sites have counted "
             "returns alone.",
-            f"plan=True, {len(sites.sites):,} sites",
-            "Say plan=False (--no-plan) for the best single decisions, or let the sites count a "
-            "second time (dprl evidence --points).",
+            worded("{plan}, {sites:,} sites", plan=option("plan", True), sites=len(sites.sites)),
+            worded(
+                "Say {plan} for the best single decisions, or let the sites count a second time "
+                "(dprl evidence --points).",
+                plan=option("plan", False),
+            ),
         )
     policy = policy_of(sites, settings, pairs, choice, planned)
     return replace(policy, provenance={**policy.provenance, "notes": list(counted.notes())})

@@ -46,7 +46,7 @@ from dprl._core.checks import (
 )
 from dprl._core.intervals import contrast
 from dprl._core.limits import need_for_pairs
-from dprl._core.words import say, sentences
+from dprl._core.words import api, option, say, sentences, worded
 from dprl.errors import LogError, PlanError, StateWarning
 from dprl.evidence._evidence import Evidence
 from dprl.evidence._lots import warn_of_choosing
@@ -355,8 +355,13 @@ class Confident:
         )
         if not result.ok:
             warnings.warn(
-                f"{words} A policy planned in a model of these states may do harm. Put what tells "
-                "into the state, or use evidence='returns' (--evidence returns) or DPRLDiscrete.",
+                worded(
+                    "{words} A policy planned in a model of these states may do harm. Put what "
+                    "tells into the state, or use {evidence} or {learner}.",
+                    words=words,
+                    evidence=option("evidence", "returns"),
+                    learner=api("DPRLDiscrete"),
+                ),
                 StateWarning,
                 stacklevel=outside(),
             )

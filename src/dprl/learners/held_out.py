@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import say
+from dprl._core.words import api, say, worded
 from dprl.errors import CutWarning, LogError, ParameterError, PolicyError
 from dprl.learners._rule_claims import region_facts
 from dprl.learners._rule_scores import Scores
@@ -348,5 +348,5 @@ def _origin(policy: RulePolicy) -> tuple[Rules, int, float]:
         raise PolicyError(
             "this policy does not say which half of its log certified its rules.",
             f"learner {given.get('learner')!r}",
-            "Only rules that dprl.Rules fitted can be narrowed.",
+            worded("Only rules that {learner} fitted can be narrowed.", learner=api("dprl.Rules")),
         ) from error

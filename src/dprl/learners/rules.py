@@ -44,7 +44,7 @@ from dprl._core.checks import (
     check_weights,
     check_whole,
 )
-from dprl._core.words import joined, say, say_many, sentences
+from dprl._core.words import api, joined, say, say_many, sentences, worded
 from dprl.errors import LogError, ParameterError
 from dprl.evidence._nuisance_input import check_propensity
 from dprl.evidence.nuisances import Nuisances, fit_nuisances
@@ -235,7 +235,10 @@ class Rules:
         if log.features is None:
             raise LogError(
                 "rules are over features; this log's states are labels.",
-                do="Read the features as states (--state 'x_*'), or use dprl.Confident for labels.",
+                do=worded(
+                    "Read the features as states (--state 'x_*'), or use {learner} for labels.",
+                    learner=api("dprl.Confident"),
+                ),
             )
         check_claim(self.cut, log, "the claim of rules")
         settled = settle(log, self.gamma, self.cut, reads="returns").gathered()
@@ -443,8 +446,9 @@ def _followed(met: int, followed: int) -> str:
                 who=who,
             ),
             say(
-                "A policy that plans ahead (dprl.DPRLContinuous), or fewer rules (a larger "
-                "margin), may serve better."
+                "A policy that plans ahead ({learner}), or fewer rules (a larger margin), may "
+                "serve better.",
+                learner=api("dprl.DPRLContinuous"),
             ),
         )
     return sentences(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dprl._core.words import either, option, worded
 from dprl.logs._doses import called
 from dprl.logs._findings import Finding
 from dprl.logs.log import Log
@@ -30,10 +31,11 @@ def many_actions(log: Log) -> Finding | None:
         f"them an action; {rare:,} were taken on fewer than {FEW} rows."
     )
     if numbers:
-        do = (
-            "These look like doses: cut them into ranges (action_bins=4, --action-bins 4), or say "
-            "where (action_bins=[0, 10, 50], --action-bins 0,10,50). Numbers that are names, "
-            "of items say, can stay as they are."
+        do = worded(
+            "These look like doses: cut them into ranges ({action_bins}), or say where "
+            "({choice}). Numbers that are names, of items say, can stay as they are.",
+            action_bins=option("action_bins", 4),
+            choice=either("action_bins=[0, 10, 50]", "--action-bins 0,10,50"),
         )
     else:
         do = f"Nobody can compare so many: put them into fewer groups, at most about {MANY}."

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import say
+from dprl._core.words import option, say, worded
 from dprl.errors import LogError
 from dprl.logs._categories import feature_columns
 from dprl.logs._columns import Coded
@@ -178,7 +178,7 @@ def also_names(
             raise LogError(
                 f"there is no column {word!r} for also.",
                 f"the columns without a role are {', '.join(map(repr, rest[:12])) or 'none'}",
-                "Name the right one: also= (--also).",
+                worded("Name the right one: {also}.", also=option("also")),
             )
         names += matches
     return AlsoNames(tuple(dict.fromkeys(names)), asked=True)

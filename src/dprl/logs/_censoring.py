@@ -40,7 +40,7 @@ from scipy import sparse
 from dprl._core.checks import Cut, check_cut
 from dprl._core.compiled import compiled
 from dprl._core.linear import solve
-from dprl._core.words import say, sentences
+from dprl._core.words import either, option, say, sentences, worded
 from dprl.errors import CutWarning, LogError, ParameterError
 from dprl.logs._cut_words import DROPS, UNRELATED
 from dprl.logs._follow_up import keep_rows
@@ -78,9 +78,14 @@ def check_claim(cut: Cut | str | None, log: Log, what: str) -> None:
         f"{len(episodes):,} of {log.n_episodes:,} episodes were cut and would be left out: {what} "
         "would be about those that are left, and the longer an episode, the likelier it was cut.",
         f"episode {log.episodes[episodes[0]]!r}",
-        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
-        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
-        "offered.",
+        worded(
+            "Declare it if {unrelated}: {cut}. Otherwise follow every episode for a fixed time "
+            "({follow_up}), or use {cut2} where it is offered.",
+            unrelated=UNRELATED,
+            cut=option("cut", "drop-unrelated"),
+            follow_up=option("follow_up"),
+            cut2=option("cut", "ipcw"),
+        ),
     )
 
 
@@ -115,18 +120,37 @@ def settle(
 
         if reads == "transitions":
             raise ParameterError(
-                f"{len(episodes):,} of {log.n_episodes:,} episodes were cut, and cut='ipcw' weighs "
-                "returns; what was asked for reads single steps.",
+                worded(
+                    "{episodes:,} of {n_episodes:,} episodes were cut, and {cut} weighs returns; "
+                    "what was asked for reads single steps.",
+                    episodes=len(episodes),
+                    n_episodes=log.n_episodes,
+                    cut=option("cut", "ipcw"),
+                ),
                 f"episode {log.episodes[episodes[0]]!r}",
-                "Use cut='bootstrap' here, or another learner: DPRLDiscrete or DPRLContinuous with "
-                "plan=False, or Rules with lam=1, take cut='ipcw'.",
+                worded(
+                    "Use {cut} here, or another learner: {learner} with {plan}, or {learner2}with "
+                    "{lam}, take {cut2}.",
+                    cut=option("cut", "bootstrap"),
+                    learner=either("DPRLDiscrete or DPRLContinuous", "--learner dprl"),
+                    plan=option("plan", False),
+                    learner2=either("Rules ", "--learner rules "),
+                    lam=option("lam", 1),
+                    cut2=option("cut", "ipcw"),
+                ),
             )
         return weighted(log, gamma, returns_to_go=reads == "returns")
     if cut == "bootstrap":
         if log.features is not None and near is None:
             raise ParameterError(
-                "cut='bootstrap' needs labelled states, or a policy that knows what is near.",
-                do="Use cut='drop' or 'terminal'.",
+                worded(
+                    "{cut} needs labelled states, or a policy that knows what is near.",
+                    cut=option("cut", "bootstrap"),
+                ),
+                do=worded(
+                    "Use {choice}.",
+                    choice=either("cut='drop' or 'terminal'", "--cut drop or terminal"),
+                ),
             )
         return _bootstrapped(log, gamma, near if log.features is not None else None)
     if cut is None:
@@ -147,7 +171,11 @@ def warn_as_terminal(n_cut: int, n_episodes: int, cut_steps: int, n_steps: int) 
                 a=cut_steps,
                 b=n_steps,
             ),
-            say("Choose cut= (--cut), or a time for which all are followed (--follow-up)."),
+            say(
+                "Choose {cut}, or a time for which all are followed ({follow_up}).",
+                cut=option("cut"),
+                follow_up=option("follow_up"),
+            ),
         ),
         CutWarning,
         stacklevel=outside(),

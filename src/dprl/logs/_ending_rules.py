@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, worded
 from dprl.errors import ParameterError
 from dprl.logs._columns import Columns
 from dprl.logs._findings import Finding
@@ -40,7 +41,10 @@ def check_events(events: Any) -> tuple[str, ...]:
             "events must be names of competing events, each once; got "
             f"{', '.join(map(repr, given))}.",
             f"{taken[0]!r} says already how an episode ended" if taken else "",
-            "Name what else can end an episode: events=['death'] (--events death).",
+            worded(
+                "Name what else can end an episode: {choice}.",
+                choice=either("events=['death']", "--events death"),
+            ),
         )
     if len(names) > 200:
         raise ParameterError(f"there can be at most 200 competing events; got {len(names):,}.")
@@ -81,9 +85,11 @@ def ended_unknown(c: Columns) -> Finding | None:
         f"{c.names['ended']!r} holds {word!r}, "
         f"which is neither terminal nor cut{besides} ({rows.sum():,} of {c.n:,} rows).",
         c.place(row),
-        "Write terminal or cut (also true or false; censored means cut) on the last row of each "
-        f"episode. If it is an event that ends an episode, name it: events=[{str(word)!r}] "
-        f"(--events {str(word)!r}).",
+        worded(
+            "Write terminal or cut (also true or false; censored means cut) on the last row of "
+            "each episode. If it is an event that ends an episode, name it: {choice}.",
+            choice=either(f"events=[{str(word)!r}]", f"--events {word!s}"),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dprl._core.words import option, worded
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._findings import Finding
@@ -111,5 +112,9 @@ def look_alikes(c: Columns) -> Finding | None:
         f"{listed} labels that differ only in case, spaces or the form of characters.",
         f"{twin!r} and {label!r}",
         "They are counted apart; if they mean the same, make them the same"
-        + (': labels="trim,casefold" (--labels trim,casefold) does so.' if folded else "."),
+        + (
+            worded(": {labels} does so.", labels=option("labels", "trim,casefold"))
+            if folded
+            else "."
+        ),
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dprl._core.plural import form, many
+from dprl._core.words import api, either, option, worded
 from dprl.logs._action_rules import doses, many_actions
 from dprl.logs._dates import SINCE
 from dprl.logs._doses import called
@@ -71,8 +72,12 @@ def cut_episodes(log: Log) -> Finding | None:
         f"{many(log.n_steps, 'step')}) {form(cut, 'was', 'were')} cut before "
         f"{form(cut, 'it', 'they')} ended.",
         f"{_name(log, 'episode')}={log.episodes[cut[0]]}",
-        "Follow all for a fixed time (follow_up=, --follow-up), or say what to do with them when "
-        "fitting: cut= (--cut).",
+        worded(
+            "Follow all for a fixed time ({follow_up}), or say what to do with them when fitting: "
+            "{cut}.",
+            follow_up=option("follow_up"),
+            cut=option("cut"),
+        ),
     )
 
 
@@ -155,9 +160,13 @@ def missing_features(log: Log) -> Finding | None:
         "missing_features",
         f"features are missing on some of {log.n_steps:,} rows: {', '.join(listed)}{more}.",
         place_of(log, row),
-        "dprl.Rules gives missing values a side of their own; any other learner needs them filled "
-        'when it learns (missing="flag" or "median", --missing flag), or such episodes left out '
-        '(missing="drop-episodes").'
+        worded(
+            "{learner} gives missing values a side of their own; any other learner needs them "
+            "filled when it learns ({choice}), or such episodes left out ({missing}).",
+            learner=api("dprl.Rules"),
+            choice=either('missing="flag" or "median"', "--missing flag"),
+            missing=option("missing", "drop-episodes"),
+        )
         if len(ready) < len(touched)
         else f"Filled when a learner takes the log: {declared}.",
     )
@@ -179,8 +188,11 @@ def missing_by_action(log: Log) -> Finding | None:
         "note",
         "missing_by_action",
         f"missing, by the action taken: {'; '.join(lines)}{more}.",
-        do="Where actions differ in it, that a value was not measured is part of why they were "
-        'taken: flag it (missing="flag", --missing flag), so that a policy can see it.',
+        do=worded(
+            "Where actions differ in it, that a value was not measured is part of why they were "
+            "taken: flag it ({missing}), so that a policy can see it.",
+            missing=option("missing", "flag"),
+        ),
     )
 
 
@@ -190,9 +202,12 @@ def _combinations(log: Log) -> str:
         return ""
     seen = len(np.unique(log.features, axis=0))
     possible = math.prod(len(own or ()) for own in log.levels)
-    return (
-        f", and DPRLDiscrete and Confident join them into one label: {seen:,} of {possible:,} "
-        "combinations occur"
+    return worded(
+        ", and {learner} and Confident join them into one label: {seen:,} of {possible:,} "
+        "combinations occur",
+        learner=api("DPRLDiscrete"),
+        seen=seen,
+        possible=possible,
     )
 
 
@@ -211,8 +226,13 @@ def categories(log: Log) -> Finding | None:
         f"{len(listed):,} of {len(log.levels):,} features "
         f"{'is a category' if len(listed) == 1 else 'are categories'}: "
         f"{', '.join(listed[:5])}{more}.",
-        do=f"dprl.Rules takes labels as they are, DPRLContinuous makes a column of 0 and 1 of each "
-        f"label{_combinations(log)}.",
+        do=worded(
+            "{learner} takes labels as they are, {learner2} makes a column of 0 and 1 of each "
+            "label{combinations}.",
+            learner=api("dprl.Rules"),
+            learner2=api("DPRLContinuous"),
+            combinations=_combinations(log),
+        ),
     )
 
 
@@ -246,7 +266,10 @@ def probabilities_known(log: Log) -> Finding | None:
         "note",
         "probabilities_known",
         f"{what}, from {p.min():g} to {p.max():g}.",
-        do="dprl.Rules, evaluation and the gate use it; other learners do not.",
+        do=worded(
+            "{learner}, evaluation and the gate use it; other learners do not.",
+            learner=api("dprl.Rules"),
+        ),
     )
 
 
@@ -258,8 +281,11 @@ def further_columns(log: Log) -> Finding | None:
         "note",
         "further_columns",
         log.also.words,
-        do="No learner sees them; evaluate, report, review and gate compare those who took a "
-        "suggestion with the others. Leave out (also=, --also) what was recorded after a decision.",
+        do=worded(
+            "No learner sees them; evaluate, report, review and gate compare those who took a "
+            "suggestion with the others. Leave out ({also}) what was recorded after a decision.",
+            also=option("also"),
+        ),
     )
 
 

@@ -46,7 +46,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import joined, say, sentences, word
+from dprl._core.words import either, joined, say, sentences, word, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import Label, Log
 
@@ -252,8 +252,10 @@ def refuse_seen(policy: Any, log: Log, allowed: bool = False) -> tuple[str, ...]
         raise PolicyError(
             f"{what}: the estimate would flatter it.",
             f"log {log.digest()[:12]}",
-            "Evaluate on episodes it has not seen; keep some aside before learning: "
-            "log.split(0.5, seed=0), or dprl split.",
+            worded(
+                "Evaluate on episodes it has not seen; keep some aside before learning: {command}.",
+                command=either("log.split(0.5, seed=0)", "dprl split"),
+            ),
         )
     return (f"{what}: every estimate below flatters it.",)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dprl._core.checks import Cut, check_cut
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._censoring import from_cut_on, none_is_left, warn_as_terminal
 from dprl.logs._cut_words import DROPS, UNRELATED
@@ -34,11 +35,24 @@ def check_treatment(parts: LogInParts, cut: Cut | None) -> None:
         return
     if cut in ("ipcw", "bootstrap"):
         raise ParameterError(
-            f"{parts.n_cut:,} of {parts.n_episodes:,} episodes were cut, and cut={cut!r} needs the "
-            "whole log in memory.",
+            worded(
+                "{n_cut:,} of {n_episodes:,} episodes were cut, and {cut} needs the whole log in "
+                "memory.",
+                n_cut=parts.n_cut,
+                n_episodes=parts.n_episodes,
+                cut=option("cut", cut),
+            ),
             f"episode {parts.first_cut!r}",
-            "Read the log with dprl.read (without --out-of-core), follow all for a fixed time "
-            "(follow_up=, --follow-up), or choose cut='terminal' or 'drop-unrelated'.",
+            worded(
+                "{choice}, follow all for a fixed time ({follow_up}), or choose {choice2}.",
+                choice=either(
+                    "Read the log with dprl.read (without --out-of-core)", "Leave out --out-of-core"
+                ),
+                follow_up=option("follow_up"),
+                choice2=either(
+                    "cut='terminal' or 'drop-unrelated'", "--cut terminal or drop-unrelated"
+                ),
+            ),
         )
     if cut is None:
         warn_as_terminal(parts.n_cut, parts.n_episodes, parts.cut_steps, parts.n_steps)
@@ -55,9 +69,14 @@ def check_claim_of_parts(cut: Cut | str | None, parts: LogInParts, what: str) ->
         f"{parts.n_cut:,} of {parts.n_episodes:,} episodes were cut and would be left out: {what} "
         "would be about those that are left, and the longer an episode, the likelier it was cut.",
         f"episode {parts.first_cut!r}",
-        f"Declare it if {UNRELATED}: cut='drop-unrelated' (--cut drop-unrelated). Otherwise follow "
-        "every episode for a fixed time (follow_up=, --follow-up), or use cut='ipcw' where it is "
-        "offered.",
+        worded(
+            "Declare it if {unrelated}: {cut}. Otherwise follow every episode for a fixed time "
+            "({follow_up}), or use {cut2} where it is offered.",
+            unrelated=UNRELATED,
+            cut=option("cut", "drop-unrelated"),
+            follow_up=option("follow_up"),
+            cut2=option("cut", "ipcw"),
+        ),
     )
 
 

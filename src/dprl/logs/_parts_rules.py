@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError
 from dprl.logs._ending_rules import ENDINGS
 from dprl.logs._parts_gaps import required_roles, rewards_at_the_end, rows_where
@@ -83,8 +84,11 @@ def _refuse_missing(table: Table, gone: Mapping[str, int], n: int) -> NoReturn:
         f"{name[role]!r} is missing on {first:,} of {n:,} rows{also}.",
         f"{table.place(rows_where(table, f'{SHORT[role]} IS NULL')[1])}; {_many(touched)} touched.",
         (outcome_advice(rewards_at_the_end(table), name[role]) if role == "reward" else "")
-        or "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
-        'missing="drop-episodes" (--missing drop-episodes).',
+        or worded(
+            "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
+            "{missing}.",
+            missing=option("missing", "drop-episodes"),
+        ),
     )
 
 
@@ -124,9 +128,11 @@ def check_values(
             f"{name['ended']!r} holds {word!r}, "
             f"which is neither terminal nor cut{besides} ({count:,} of {n:,} rows).",
             table.place(row),
-            "Write terminal or cut (also true or false; censored means cut) on the last row of "
-            f"each episode. If it is an event that ends an episode, name it: events=[{str(word)!r}]"
-            f" (--events {str(word)!r}).",
+            worded(
+                "Write terminal or cut (also true or false; censored means cut) on the last row "
+                "of each episode. If it is an event that ends an episode, name it: {choice}.",
+                choice=either(f"events=[{str(word)!r}]", f"--events {word!s}"),
+            ),
         )
     if not table.has("time"):
         _check_runs(table)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import option, worded
 from dprl.logs._columns import Coded, Columns
 from dprl.logs._doses import called
 from dprl.logs._ending_rules import ended_unknown
@@ -94,8 +95,11 @@ def missing(c: Columns) -> Finding | None:
         f"{name!r} is missing on {first.sum():,} of {c.n:,} rows{also}.",
         f"{c.place(_first(first))}; {n:,} episode{'s' * (n != 1)} touched.",
         (outcome_advice(at_the_end(c), name) if name == c.names["reward"] else "")
-        or "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
-        'missing="drop-episodes" (--missing drop-episodes).',
+        or worded(
+            "A return is a whole tail of an episode. Fill it, or leave such episodes out: "
+            "{missing}.",
+            missing=option("missing", "drop-episodes"),
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dprl._core.table import Table, to_json_value
-from dprl._core.words import joined, say
+from dprl._core.words import api, joined, say, worded
 from dprl.logs.log import Label
 
 __all__ = ["Comparison", "MarkovCheck"]
@@ -117,8 +117,12 @@ class MarkovCheck:
                     "A policy that was planned in a model of these states may do harm: what an "
                     "action costs later is charged to whatever was done when the cost came."
                 ),
-                f"Add what tells to the state ({', '.join(names)}) and check again, or use "
-                "evidence that does not need this: dprl.DPRLDiscrete compares whole returns.",
+                worded(
+                    "Add what tells to the state ({join}) and check again, or use evidence that "
+                    "does not need this: {learner} compares whole returns.",
+                    join=", ".join(names),
+                    learner=api("dprl.DPRLDiscrete"),
+                ),
                 seen,
             ]
         if not self.cells:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dprl._core.words import argument, worded
+
 if TYPE_CHECKING:
     from dprl.policies._rule import Rule
     from dprl.policies._tabled import Tabled
@@ -35,9 +37,12 @@ def wrong_choice(policy: Tabled) -> str:
     few = np.flatnonzero(policy.n[at] < need)
     if len(few):
         first = few[0]
-        return (
-            f"it suggests {_where(policy, speaks[first])} with n = {policy.n[at][first]:,}, and "
-            f"its n_min is {need:,g}"
+        return worded(
+            "it suggests {where} with n = {n:,}, and its {n_min} is {need:,g}",
+            where=_where(policy, speaks[first]),
+            n=policy.n[at][first],
+            n_min=argument("n_min"),
+            need=need,
         )
     Q, V = policy.Q[at], policy.V[speaks]
     unknown = np.flatnonzero(~np.isfinite(Q) | ~np.isfinite(V))

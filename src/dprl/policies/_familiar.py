@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dprl._core.words import say
+from dprl._core.words import either, option, say, worded
 from dprl.errors import LogError
 from dprl.logs.log import Log
 
@@ -48,8 +48,10 @@ def _refuse_other_ranges(policy: Any, log: Log) -> None:
     raise LogError(
         "the doses of this log are not cut where the policy's are.",
         f"the policy's edges: {_shown(own)}; this log's: {_shown(theirs)}",
-        'Read it with the policy\'s: action_bins=policy.provenance["columns"]["action_bins"]; the '
-        "command line does so by itself.",
+        either(
+            'Read it with the policy\'s: action_bins=policy.provenance["columns"]["action_bins"].',
+            "Leave --action-bins out: the command takes the policy's.",
+        ),
     )
 
 
@@ -88,8 +90,11 @@ def _labels(policy: Any, log: Log) -> tuple[str, ...]:
             "the policy knows: it is a log of something else, and says nothing about the policy.",
             f"state {strange!r} is unknown; the policy's states look like "
             f"{', '.join(map(repr, states[:3]))}",
-            "Name the column the policy's states are in (--state, or state=), or judge it by a log "
-            "like the one it was learned from.",
+            worded(
+                "Name the column the policy's states are in ({state}), or judge it by a log like "
+                "the one it was learned from.",
+                state=option("state"),
+            ),
         )
     return (never_saw(policy, 1 - share),) if share < FEW else ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dprl._core.table import Table
+from dprl._core.words import api, worded
 from dprl.errors import PolicyError
 from dprl.logs.log import Label
 from dprl.policies._decisions import Decisions, Kind
@@ -34,5 +35,8 @@ def no_record(learner: str) -> PolicyError:
     """Why a policy that keeps no evidence lists no changes."""
     return PolicyError(
         f"a policy of {learner} keeps no record of usual practice: it cannot say what it changes.",
-        do="Only DPRL's policies list changes; judge this one with dprl.evaluate.",
+        do=worded(
+            "Only DPRL's policies list changes; judge this one with {command}.",
+            command=api("dprl.evaluate"),
+        ),
     )

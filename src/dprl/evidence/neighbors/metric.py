@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dprl._core.words import either, option, worded
 from dprl.errors import LogError, ParameterError
 from dprl.logs._encoding import encoding_of
 from dprl.logs._feature_input import plain_features
@@ -120,7 +121,10 @@ class Metric:
         if log.features is None:
             raise LogError(
                 f"this log's states are {log.n_states} labels, not numeric features.",
-                do="Distances need features: pass state=['name', ...] or 'x_*' when reading.",
+                do=worded(
+                    "Distances need features: pass {choice} when reading.",
+                    choice=either("state=['name', ...] or 'x_*'", "--state name"),
+                ),
             )
         names, x = log.feature_names, plain_features(log)
         weight, categories, flags = np.ones(len(names)), _categories(log), _flags(log)
@@ -178,7 +182,9 @@ class Metric:
         if not isinstance(self.scale, str):
             return self._given(names), ()
         if not len(x):
-            raise LogError(f"scale={self.scale!r} needs at least one step.")
+            raise LogError(
+                worded("{scale} needs at least one step.", scale=option("scale", self.scale))
+            )
         notes = []
         scale = np.std(x, axis=0)
         if self.scale == "robust":

@@ -257,7 +257,7 @@ def test_a_file_that_is_not_utf_8_names_the_encoding_of_windows_first(tmp_path, 
     path.write_bytes(f"id;t;stage;drug;score\n{rows}1;1;käse;a;0\n".encode("cp1252"))
     with pytest.raises(dprl.LogError, match=r"'?d.csv'? could not be read as CSV") as caught:
         dprl.read(path, **NAMES)
-    assert "(--encoding cp1252)" in caught.value.do
+    assert "encoding='cp1252'" in caught.value.do
     assert caught.value.do.index("cp1252") < caught.value.do.index("latin-1")
 
 

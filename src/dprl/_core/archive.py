@@ -142,8 +142,10 @@ class Archive:
             for name, a in sorted(arrays.items())
         }
         shapes = {n: {"dtype": a.dtype.str, "shape": list(a.shape)} for n, a in portable.items()}
-        if said := said_in(words):  # what its sentences know, so that pages can translate them
-            words = {**words, "said": said}
+        if sentence_data := said_in(
+            words
+        ):  # what its sentences know, so that pages can translate them
+            words = {**words, "said": sentence_data}
         head = {"format": self.format, "version": self.version, "kind": kind, **words,
                 "arrays": shapes}  # fmt: skip
         return {**head, "digest": _digest(head, portable)}, portable
